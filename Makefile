@@ -1,0 +1,47 @@
+# `make demo` and `make test` set themselves up from a bare clone; all they need is Python 3.11+.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types layers unit bench simulate fmt clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.ready  ## the virtual environment in .venv with everything in it
+
+demo: setup  ## a cluster in a box, the scheduler in it, and a policy edited live (under 20 s)
+	$(BIN)/policysched demo
+
+test: lint types layers unit  ## ruff, mypy, the layer contracts and all tests
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/pytest -n auto --dist worksteal
+
+bench: setup  ## measure; never part of the tests
+	$(BIN)/python -m tests.bench
+
+simulate: setup  ## 10,000 seeds of the fault simulation
+	$(BIN)/python -m tests.simulation --seeds 10000
+
+fmt: setup  ## format the Python
+	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,6 @@
+"""`python -m policysched` is the same as the `policysched` command."""
+
+from policysched.cli import main
+
+if __name__ == "__main__":
+    main()
