@@ -1,0 +1,213 @@
+"""Pods, nodes and namespaces as scheduling sees them.
+
+Resources are whole numbers: `cpu` in thousandths of a core, everything else in its base unit (bytes, counts), rounded
+up where Kubernetes rounds up. The mappings are never changed after they are made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NewType
+
+PodUid = NewType("PodUid", str)
+NodeName = NewType("NodeName", str)
+Resources = Mapping[str, int]
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One `matchExpressions` (or `matchFields`) entry."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All requirements hold; an empty one matches everything. `matchLabels` are In requirements of one value."""
+
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """Both lists hold; a term with neither matches nothing."""
+
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    weight: int
+    term: NodeSelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinity:
+    """`required` None: no requirement; else one of the terms must match."""
+
+    required: tuple[NodeSelectorTerm, ...] | None
+    preferred: tuple[PreferredTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """`effect` and `key` empty match any, as in the API."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: TaintEffect
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """`ip` is `0.0.0.0` where none is given, `protocol` TCP."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class AntiAffinityTerm:
+    """A placed pod's required anti-affinity: whom it refuses. Until a built-in covers it, a pod that it might refuse
+    stays pending (ARCHITECTURE, decision 9). `namespaces` None: all (a namespaceSelector that is not evaluated)."""
+
+    namespaces: tuple[str, ...] | None
+    selector: LabelSelector
+    topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What a pod asks for. Not where it is: that is a `Placement`, or what the API says of it in `ObservedPod`.
+
+    `requests` is the effective request as kube-scheduler counts it (init and sidecar containers, overhead, pod-level
+    resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
+    that kube-scheduler assumes for containers that name none. `images` are normalised names, one a container (init
+    containers included, as ImageLocality counts them). `uncovered` names what the pod uses that no built-in covers.
+    """
+
+    uid: PodUid
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    scheduler: str
+    priority: int
+    preemption_policy: Literal["PreemptLowerPriority", "Never"]
+    created_ns: int
+    deadline_ns: int | None
+    owner_kind: str
+    owner_name: str
+    service_account: str
+    requests: Resources
+    limits: Resources
+    scoring_requests: tuple[int, int]
+    qos: int
+    node_selector: Mapping[str, str]
+    affinity: NodeAffinity | None
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[HostPort, ...]
+    images: tuple[str, ...]
+    gates: tuple[str, ...]
+    anti_affinity: tuple[AntiAffinityTerm, ...]
+    uncovered: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`, as events and people write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room."""
+
+    pod: Pod
+    node: NodeName | None
+    phase: Phase
+    deleting: bool
+    nominated_node: NodeName | None
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A pod on a node: promised by us, or reported by the API server."""
+
+    pod: Pod
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`allocatable` includes `pods`. `images` maps normalised names to bytes. `ready` is the Ready condition, which
+    kube-scheduler's default filters do not look at (taints say it); `conditions` map type to status."""
+
+    name: NodeName
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    allocatable: Resources
+    images: Mapping[str, int]
+    conditions: Mapping[str, str]
+    addresses: tuple[str, ...]
+    created_ns: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the queue knows of a pod that the API does not: when it first entered (ns), how often it was tried."""
+
+    queued_ns: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A metric's value for one node, in the held unit of the metric's type, and when it was true (ns)."""
+
+    value: float
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSamples:
+    """All samples of one metric. What is NaN, infinite, doubled or outside its type was left out on arrival.
+    `polled_ns`: the last good poll."""
+
+    values: Mapping[NodeName, Sample]
+    polled_ns: int
+
+
+Samples = Mapping[str, MetricSamples]
+"""By the metric's name; each policy has its own."""

@@ -1,0 +1,40 @@
+"""What the pods of one node take, as running totals."""
+
+from dataclasses import dataclass, field
+
+from policysched.cluster.objects import HostPort, Pod, PodUid
+
+
+@dataclass(slots=True)
+class Usage:
+    """Totals over the pods assumed, prepared or bound on a node.
+
+    `requested` sums `Pod.requests` by resource (zero entries may stand); `scoring_cpu_milli` and
+    `scoring_memory_bytes` sum `Pod.scoring_requests`. `ports` counts holders of each host port.
+    """
+
+    requested: dict[str, int] = field(default_factory=dict)
+    scoring_cpu_milli: int = 0
+    scoring_memory_bytes: int = 0
+    ports: dict[HostPort, int] = field(default_factory=dict)
+    pods: dict[PodUid, Pod] = field(default_factory=dict)
+
+    def add(self, pod: Pod) -> None:
+        self._shift(pod, 1)
+        self.pods[pod.uid] = pod
+
+    def subtract(self, pod: Pod) -> None:
+        self._shift(pod, -1)
+        del self.pods[pod.uid]
+
+    def _shift(self, pod: Pod, sign: int) -> None:
+        for resource, amount in pod.requests.items():
+            self.requested[resource] = self.requested.get(resource, 0) + sign * amount
+        self.scoring_cpu_milli += sign * pod.scoring_requests[0]
+        self.scoring_memory_bytes += sign * pod.scoring_requests[1]
+        for port in pod.host_ports:
+            left = self.ports.get(port, 0) + sign
+            if left:
+                self.ports[port] = left
+            else:
+                del self.ports[port]

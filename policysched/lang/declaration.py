@@ -1,0 +1,51 @@
+"""What a built-in declares of itself: the third of it that the language, lint, the queue and the docs need.
+
+A built-in is three modules of one name: its declaration in `lang.builtins`, its kernel in `plan.kernels` and its
+plain meaning in `oracle.builtins`. A house test holds the three sets equal.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from policysched.lang.events import ClusterEvent
+from policysched.lang.program import ParamValue
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`{ strategy = most_allocated }`: a choice of words, an int in a range, a map from string to int, or points
+    (`shape = {"0" = 0, "100" = 10}`, utilisation percent to score)."""
+
+    name: str
+    kind: Literal["choice", "int", "weights", "shape"]
+    default: ParamValue
+    choices: tuple[str, ...] = ()
+    low: int = 0
+    high: int = 100
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """`name` is the plugin's name in snake case, `plugin` as kube-scheduler spells it.
+
+    `pod_reads` and `node_reads` name fields of `cluster.Pod` and `cluster.Node` (or `node.usage`, the running totals,
+    or `cluster`, facts over all nodes such as how many have an image): pods that agree on the former share an
+    evaluation, and only changes of the latter can change it. `filter_wakes` are the events that can turn its no into
+    a yes. `reasons` are its words; `{resource}` stands for a resource name. `scaleup` False: a new, empty node of the
+    same kind would not help. `default_weight` None: it does not score.
+    """
+
+    name: str
+    plugin: str
+    summary: str
+    filters: bool
+    scores: bool
+    parameters: tuple[Parameter, ...]
+    pod_reads: tuple[str, ...]
+    node_reads: tuple[str, ...]
+    filter_wakes: frozenset[ClusterEvent]
+    reasons: tuple[str, ...]
+    default_weight: int | None
+    scaleup: bool
+    source: str  # where the semantics come from, for the docs

@@ -1,0 +1,27 @@
+"""What can happen in a cluster that may turn a refusal into a yes.
+
+Built-ins declare which of these could help a pod that they refused; for expressions the compiler derives it from the
+attributes that they read. The values are kube-scheduler's names of the same events, as in the `event` label of
+`scheduler_queue_incoming_pods_total`.
+"""
+
+from enum import Enum
+
+
+class ClusterEvent(Enum):
+    NODE_ADD = "NodeAdd"
+    NODE_ALLOCATABLE = "NodeAllocatableChange"
+    NODE_LABEL = "NodeLabelChange"
+    NODE_ANNOTATION = "NodeAnnotationChange"
+    NODE_TAINT = "NodeTaintChange"  # spec.unschedulable counts as one, as in kube-scheduler
+    NODE_CONDITION = "NodeConditionChange"
+    NODE_IMAGE = "NodeImageChange"
+    ASSIGNED_POD_ADD = "AssignedPodAdd"
+    ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
+    ASSIGNED_POD_DELETE = "AssignedPodDelete"  # also a finished pod, and a placement of ours withdrawn
+    UNSCHEDULED_POD_ADD = "UnschedulablePodAdd"  # another member of a gang appears
+    UNSCHEDULED_POD_UPDATE = "UnschedulablePodUpdate"  # the pod itself was edited
+    NAMESPACE = "NamespaceUpdate"
+    SAMPLES = "SamplesArrived"
+    TIME = "TimePassed"
+    POLICY = "PolicyChange"

@@ -1,0 +1,291 @@
+"""Typed expressions: what the checker makes of syntax, and what `plan` and `oracle` give a meaning to.
+
+**Missing.** Besides its value an expression can be *missing*: an absent optional label, a metric without a fresh
+sample. Everything strict is missing when an operand is; `And`, `Or` and `Not` follow Kleene's three-valued logic
+(`False and missing` is False, `True or missing` is True); `Has` is never missing; `Else` replaces. What a rule does
+with a condition that is missing stands in the rule. The checker sees to it that nothing else can be missing.
+
+**Numbers.** Whole numbers are int64 and saturate at its ends instead of wrapping; where any operand of an operation or
+a comparison is held as float64 (`Expr.floating`), all of them are converted to float64 first and the result is clamped
+to the finite range. Division by zero, `log` of what is not positive and `sqrt` of what is negative are missing; the
+checker demands an `else`. Division of whole numbers is only written as a ratio (`T / T`) and so is float64; `T / int`
+rounds toward minus infinity.
+
+All nodes compare by value, spans excepted, so equal sub-expressions of different rules can be evaluated once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import Literal
+
+from policysched.lang.types import Type
+from policysched.text import Span
+
+
+class Stage(Flag):
+    """What a value depends on; the empty flag is a constant."""
+
+    CONSTANT = 0
+    POD = auto()  # the pod and its namespace
+    NODE = auto()  # the node alone: changes with the node or a sample
+    CANDIDATES = auto()  # the set of nodes that the filters left
+    TIME = auto()  # the clock
+
+
+Owner = Literal["pod", "node", "namespace", "victim", "other"]
+"""`other` is the counted pod in `count(pods on node where ...)`; `victim` the one that preemption would evict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal or a folded `let`. `value` is held as `type` says; a list is a tuple of held values."""
+
+    value: bool | int | float | str | tuple[int | float | str, ...]
+    type: Type
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """A built-in attribute by its owner and path, such as `("requests", "nvidia.com/gpu")` of a pod."""
+
+    owner: Owner
+    path: tuple[str, ...]
+    type: Type
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    name: str
+    type: Type
+    stage: Stage  # POD, or NODE for an input of the node
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRef:
+    name: str
+    type: Type
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """True where the target (an optional input, a label, a metric) is there."""
+
+    target: "Expr"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: "Expr"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    items: tuple["Expr", ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    items: tuple["Expr", ...]
+    span: Span = field(compare=False)
+
+
+CompareOp = Literal["==", "!=", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Both sides of one dimension. Strings and booleans only by `==` and `!=`."""
+
+    op: CompareOp
+    left: "Expr"
+    right: "Expr"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Whether the item is one of the constants (`options.value` is a tuple), or in a list attribute."""
+
+    item: "Expr"
+    options: "Expr"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Arith:
+    """`type` is the dimension of the result; `floating` says that the result is held as float64, whatever the type
+    (`cpu * ratio` is a cpu in float64)."""
+
+    op: Literal["+", "-", "*", "/"]
+    left: "Expr"
+    right: "Expr"
+    type: Type
+    floating: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    operand: "Expr"
+    span: Span = field(compare=False)
+
+
+Function = Literal["min", "max", "clamp", "abs", "floor", "ceil", "round", "sqrt", "log", "exp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`floor`, `ceil` and `round` (half to even) give an int64, saturating; `sqrt log exp` float64."""
+
+    function: Function
+    args: tuple["Expr", ...]
+    type: Type
+    floating: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The place (from 0) of a string in a list; what is not in it comes behind all: `len(order)`."""
+
+    item: "Expr"
+    order: tuple[str, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Else:
+    value: "Expr"
+    fallback: "Expr"
+    type: Type
+    floating: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CountPods:
+    """How many pods placed on the node satisfy `where` (owner `other`); a missing answer does not count."""
+
+    where: "Expr | None"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Whether the clock is inside a weekly window. Minutes count from Monday 00:00 local time; `spans` are half open
+    and sorted. The zone's rules come from `zoneinfo`."""
+
+    spans: tuple[tuple[int, int], ...]
+    zone: str
+    span: Span = field(compare=False)
+
+
+Expr = (
+    Const
+    | Attr
+    | InputRef
+    | MetricRef
+    | Has
+    | Not
+    | And
+    | Or
+    | Compare
+    | In
+    | Arith
+    | Negate
+    | Call
+    | Rank
+    | Else
+    | CountPods
+    | Now
+    | Window
+)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands, in the order of the text."""
+    match expr:
+        case Has(target=one) | Not(operand=one) | Negate(operand=one) | Rank(item=one):
+            return (one,)
+        case And(items=items) | Or(items=items):
+            return items
+        case Compare(left=left, right=right) | Arith(left=left, right=right):
+            return (left, right)
+        case In(item=item, options=options):
+            return (item, options)
+        case Call(args=args):
+            return args
+        case Else(value=value, fallback=fallback):
+            return (value, fallback)
+        case CountPods(where=where):
+            return () if where is None else (where,)
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything in it, outermost first."""
+    pending = [expr]
+    while pending:
+        one = pending.pop()
+        yield one
+        pending.extend(reversed(children(one)))
+
+
+def type_of(expr: Expr) -> Type:
+    """The type that the checker gave, for the nodes that do not carry one as well."""
+    from policysched.lang import types
+
+    match expr:
+        case Const() | Attr() | InputRef() | MetricRef() | Arith() | Call() | Else():
+            return expr.type
+        case Negate(operand=operand):
+            return type_of(operand)
+        case Rank() | CountPods():
+            return types.INT
+        case Now():
+            return types.TIMESTAMP
+        case _:
+            return types.BOOL
+
+
+def is_floating(expr: Expr) -> bool:
+    """Whether the value is held as float64."""
+    match expr:
+        case Arith() | Call() | Else():
+            return expr.floating
+        case Negate(operand=operand):
+            return is_floating(operand)
+        case _:
+            return type_of(expr).held_as_float
+
+
+def stage_of(expr: Expr) -> Stage:
+    """What the value depends on: the union over everything that it reads."""
+    stage = Stage.CONSTANT
+    for one in walk(expr):
+        match one:
+            case Attr(owner="pod" | "namespace", path=path):
+                stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
+            case Attr(owner="node") | MetricRef() | CountPods():
+                stage |= Stage.NODE
+            case InputRef():
+                stage |= one.stage
+            case Now() | Window():
+                stage |= Stage.TIME
+            case _:
+                pass
+    return stage

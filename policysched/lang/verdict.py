@@ -1,0 +1,54 @@
+"""What evaluating a policy for one pod yields, in full: the form in which plan and oracle are compared and people read.
+
+The fast path of `plan` keeps arrays instead; it makes one of these where somebody asks for reasons.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one rule refuses one node.
+
+    `reasons` are whole texts with values filled in (a built-in may have several: `Insufficient cpu`, `Insufficient
+    memory`). `groups` are the same as an event counts them: a value that depends on the node is written `…`, so
+    that nodes refused for one cause count as one. `resolvable` False: evicting pods would not help
+    (UnschedulableAndUnresolvable). `scaleup` False: a new, empty node of the same kind would not help either.
+    """
+
+    rule: str
+    reasons: tuple[str, ...]
+    groups: tuple[str, ...]
+    resolvable: bool
+    scaleup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCell:
+    """One score for one node: `raw` before normalising (held unit; None where missing or not of one number), `score`
+    0..100 (a built-in of kube-scheduler normalises to the same range), `weighted` = weight * score."""
+
+    raw: int | float | None
+    score: int
+    weight: int
+    weighted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`pod_refusal` is set where the pod itself is refused before any node is looked at (an invalid or absent input,
+    a feature that no built-in covers); everything else is empty then.
+
+    `rejected` lists for each refused node every rule that refuses it, the deciding one (first in the file) first.
+    `scores` has a rule's feasible nodes; a rule that skipped the pod (a built-in with nothing to score, a `when` that
+    is not True) is absent. `totals` has every feasible node. `selected` is the greatest total, ties by the greatest
+    `node_hash XOR pod_hash`.
+    """
+
+    pod_refusal: str | None
+    feasible: tuple[str, ...]
+    rejected: Mapping[str, tuple[Refusal, ...]]
+    scores: Mapping[str, Mapping[str, ScoreCell]]
+    totals: Mapping[str, int]
+    selected: str | None

@@ -1,0 +1,90 @@
+"""What the core wants done: values that the shell carries out, in this order of importance."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from policysched.cluster.objects import NodeName, PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """POST the binding, unchanged, until it is answered. Always after the ledger assumed it."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: NodeName
+    policy: str
+    policy_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportScheduled:
+    """Normal event `Scheduled` on the pod: sent once the bind is confirmed."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: NodeName
+    scheduler: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPending:
+    """Warning event `FailedScheduling` and the condition PodScheduled=False with this reason and message."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    scheduler: str
+    reason: Literal["Unschedulable", "PolicyPending", "SchedulerError"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPod:
+    """Any other event on a pod: an invalid label counted as its default, gang members that disagree."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    scheduler: str
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPolicies:
+    """An event on the policies' ConfigMap: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPolicies:
+    """Write the last known good texts (policy name to expanded text) to our own ConfigMap."""
+
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call `decide` again at this time (ns) even if nothing happens. A later one replaces an earlier one."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Worth saying: the core has no logger. `fields` are plain values."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    message: str
+    fields: Mapping[str, str | int | float]
+
+
+Command = Bind | ReportScheduled | ReportPending | ReportPod | ReportPolicies | KeepPolicies | WakeAt | Log

@@ -1,0 +1,110 @@
+"""What the shell tells the core: everything that happened outside, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policysched.cluster.objects import MetricSamples, Namespace, Node, NodeName, ObservedPod, PodUid
+from policysched.lang.bundle import Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod was added or changed; a relist may show the same again."""
+
+    pod: ObservedPod
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    uid: PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    name: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSeen:
+    namespace: Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The first whole lists of pods, nodes and namespaces are in: deciding may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoliciesOffered:
+    """The policies' ConfigMap as it now stands, compiled in the shell, or its absence (`bundle` None).
+
+    `last_good` comes with the first offer only: what our own ConfigMap kept of earlier runs, compiled.
+    """
+
+    bundle: Bundle | None
+    resource_version: str
+    last_good: Bundle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesArrived:
+    """Fresh samples of one metric of one policy, in the held unit of the metric's type."""
+
+    policy: str
+    metric: str
+    samples: MetricSamples
+
+
+@dataclass(frozen=True, slots=True)
+class BindConfirmed:
+    """The pod is on that node: the server said 201, or showed it there when asked."""
+
+    uid: PodUid
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class BindRefused:
+    """The bind was answered and did not happen. `reason` is the server's word. The pod may be tried again."""
+
+    uid: PodUid
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BindLost:
+    """The pod that was to be bound is gone, is bound elsewhere, or has another UID now: nothing to try again."""
+
+    uid: PodUid
+    reason: str
+
+
+PolicyName = str
+
+Event = (
+    PodSeen
+    | PodGone
+    | NodeSeen
+    | NodeGone
+    | NamespaceSeen
+    | NamespaceGone
+    | Synced
+    | PoliciesOffered
+    | SamplesArrived
+    | BindConfirmed
+    | BindRefused
+    | BindLost
+)
+
+Kept = Mapping[PolicyName, str]
+"""A policy's name to the expanded text that last checked."""
