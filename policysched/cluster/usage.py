@@ -27,6 +27,11 @@ class Usage:
         self._shift(pod, -1)
         del self.pods[pod.uid]
 
+    def nonzero(self) -> tuple[object, ...]:
+        """All totals as one comparable value, without the zeros that running totals leave behind."""
+        requested = {resource: amount for resource, amount in self.requested.items() if amount}
+        return requested, self.scoring_cpu_milli, self.scoring_memory_bytes, self.ports, self.pods.keys()
+
     def _shift(self, pod: Pod, sign: int) -> None:
         for resource, amount in pod.requests.items():
             self.requested[resource] = self.requested.get(resource, 0) + sign * amount

@@ -1,0 +1,42 @@
+"""Whether the cache still says what the API server says."""
+
+from collections.abc import Iterable
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import Node, ObservedPod
+
+
+def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -> list[str]:
+    """Compare with fresh lists, whole and taken at one moment. One sentence a difference, none when all is well.
+
+    A pod that we assumed may be shown as not bound yet; every other difference means that a change was lost.
+    """
+    found = list(cache.ledger.check())
+    fresh_nodes = {node.name: node for node in nodes}
+    for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
+        kept, fresh = cache.nodes.get(name), fresh_nodes.get(name)
+        if kept != fresh:
+            found.append(f"node {name}: {_difference(kept, fresh)}")
+    fresh_pods = {seen.pod.uid: seen for seen in pods if not seen.finished}
+    for uid in sorted(fresh_pods.keys() | cache.pods.keys()):
+        known, seen = cache.pods.get(uid), fresh_pods.get(uid)
+        if known != seen:
+            found.append(f"pod {uid}: {_difference(known, seen)}")
+        placement = cache.ledger.placement(uid)
+        promised = placement.node if placement else None
+        if seen is not None and seen.node is not None and promised != seen.node:
+            found.append(f"pod {seen.pod.full_name} is on {seen.node}, the ledger has it on {promised}")
+        if seen is None and placement is not None:
+            found.append(f"pod {placement.pod.full_name} is gone, the ledger still has it on {promised}")
+    return found
+
+
+def _difference(kept: object, fresh: object) -> str:
+    if kept is None:
+        return "the cache does not have it"
+    if fresh is None:
+        return "the cache has it, the server does not"
+    fields = [name for name in type(kept).__slots__ if getattr(kept, name) != getattr(fresh, name)]  # type: ignore[attr-defined]
+    return ", ".join(
+        f"{name} is {getattr(kept, name)!r}, should be {getattr(fresh, name)!r}" for name in fields
+    )

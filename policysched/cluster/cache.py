@@ -1,0 +1,145 @@
+"""The cluster as last seen, one change at a time.
+
+Every change answers which `ClusterEvent`s it amounts to, so that the queue knows whom it could help, and notes which
+nodes it touched, so that columns refresh those rows and no others.
+"""
+
+from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Placement, Pod, PodUid
+from policysched.lang.events import ClusterEvent
+
+Events = frozenset[ClusterEvent]
+_NOTHING: Events = frozenset()
+
+
+class Cache:
+    """Nodes, namespaces and unfinished pods by their keys, and the ledger of who holds which room.
+
+    A pod's way through `put_pod`: not bound, then bound (the ledger confirms), then finished or dropped (the ledger
+    removes). An event that shows a bound pod as not bound is late and changes nothing: a binding is never undone under
+    one UID. A pod bound to a node that is not known is kept, and counted when its node comes.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeName, Node] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.pods: dict[PodUid, ObservedPod] = {}
+        self.nominated: dict[PodUid, ObservedPod] = {}
+        self.ledger = Ledger()
+        self._changed_nodes: set[NodeName] = set()
+
+    def changed_nodes(self) -> set[NodeName]:
+        """The nodes that changed, came, went, or whose pods did, since the last call."""
+        changed, self._changed_nodes = self._changed_nodes, set()
+        return changed
+
+    # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_pod(self, seen: ObservedPod) -> Events:
+        uid = seen.pod.uid
+        if seen.finished:
+            return self.drop_pod(uid)
+        known = self.pods.get(uid)
+        if known == seen or (known is not None and known.node is not None and seen.node is None):
+            return _NOTHING
+        self.pods[uid] = seen
+        if seen.node is None:
+            self._note_nomination(seen)
+            return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
+        self.nominated.pop(uid, None)
+        return self._confirm(seen.pod, seen.node)
+
+    def drop_pod(self, uid: PodUid) -> Events:
+        """The pod is gone or has finished: it holds nothing any more."""
+        self.pods.pop(uid, None)
+        self.nominated.pop(uid, None)
+        return self._freed(self.ledger.remove(uid))
+
+    def assume(self, pod: Pod, node: NodeName) -> Events:
+        self.ledger.assume(pod, node)
+        self._changed_nodes.add(node)
+        return frozenset({ClusterEvent.ASSIGNED_POD_ADD})
+
+    def prepare(self, uid: PodUid) -> None:
+        self.ledger.prepare(uid)
+
+    def confirm(self, pod: Pod, node: NodeName) -> Events:
+        """A bind was answered with yes; the watch will show the same, before or after."""
+        return self._confirm(pod, node)
+
+    def withdraw(self, uid: PodUid) -> Events:
+        return self._freed(self.ledger.withdraw(uid))
+
+    def _confirm(self, pod: Pod, node: NodeName) -> Events:
+        before = self.ledger.placement(pod.uid)
+        was_bound = self.ledger.state(pod.uid) is PlacementState.BOUND
+        self.ledger.confirm(pod, node)
+        if before is None:
+            self._changed_nodes.add(node)
+            return frozenset({ClusterEvent.ASSIGNED_POD_ADD})
+        if before == Placement(pod, node):
+            return _NOTHING
+        self._changed_nodes.update((before.node, node))
+        if before.node != node:
+            return frozenset({ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_DELETE})
+        shrunk = any(pod.requests.get(name, 0) < amount for name, amount in before.pod.requests.items())
+        changed = {ClusterEvent.ASSIGNED_POD_UPDATE} if was_bound else set()
+        return frozenset(changed | ({ClusterEvent.ASSIGNED_POD_DELETE} if shrunk else set()))
+
+    def _freed(self, placement: Placement | None) -> Events:
+        if placement is None:
+            return _NOTHING
+        self._changed_nodes.add(placement.node)
+        return frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
+
+    def _note_nomination(self, seen: ObservedPod) -> None:
+        if seen.nominated_node is not None:
+            self.nominated[seen.pod.uid] = seen
+        else:
+            self.nominated.pop(seen.pod.uid, None)
+
+    # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
+
+    def put_node(self, node: Node) -> Events:
+        known = self.nodes.get(node.name)
+        if known == node:
+            return _NOTHING
+        self.nodes[node.name] = node
+        self._changed_nodes.add(node.name)
+        if known is None:
+            return frozenset({ClusterEvent.NODE_ADD})
+        return frozenset(event for event, differs in _NODE_DIFFERENCES if differs(known, node))
+
+    def drop_node(self, name: NodeName) -> Events:
+        """A node that leaves helps nobody who was refused for want of room, but it can: it no longer counts in what
+        is relative to all nodes. kube-scheduler wakes nobody for it, and neither do we."""
+        if self.nodes.pop(name, None) is not None:
+            self._changed_nodes.add(name)
+        return _NOTHING
+
+    def put_namespace(self, namespace: Namespace) -> Events:
+        if self.namespaces.get(namespace.name) == namespace:
+            return _NOTHING
+        self.namespaces[namespace.name] = namespace
+        return frozenset({ClusterEvent.NAMESPACE})
+
+    def drop_namespace(self, name: str) -> Events:
+        return frozenset({ClusterEvent.NAMESPACE}) if self.namespaces.pop(name, None) else _NOTHING
+
+
+_UNSCHEDULED_UPDATE = ClusterEvent.UNSCHEDULED_POD_UPDATE
+
+_NODE_DIFFERENCES = (
+    (ClusterEvent.NODE_ALLOCATABLE, lambda old, new: old.allocatable != new.allocatable),
+    (ClusterEvent.NODE_LABEL, lambda old, new: old.labels != new.labels),
+    (ClusterEvent.NODE_ANNOTATION, lambda old, new: old.annotations != new.annotations),
+    (
+        ClusterEvent.NODE_TAINT,
+        lambda old, new: (old.taints, old.unschedulable) != (new.taints, new.unschedulable),
+    ),
+    (
+        ClusterEvent.NODE_CONDITION,
+        lambda old, new: (old.conditions, old.ready) != (new.conditions, new.ready),
+    ),
+    (ClusterEvent.NODE_IMAGE, lambda old, new: old.images != new.images),
+)

@@ -1,0 +1,114 @@
+"""Who is promised which room."""
+
+from enum import Enum
+
+from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.cluster.usage import Usage
+
+
+class PlacementState(Enum):
+    UNKNOWN = "unknown"
+    ASSUMED = "assumed"
+    PREPARED = "prepared"
+    BOUND = "bound"
+
+
+class Ledger:
+    """What each node has left, counting the placements not yet confirmed.
+
+        unknown ──assume──► assumed ──prepare──► prepared ──confirm──► bound ──remove──► unknown
+                               └───────withdraw─────┴────────────────────────────────────┘
+
+    `confirm` is also right for a pod that is only assumed (most need no preparing), that was never assumed (another
+    scheduler bound it), that is bound already (a relist shows it again, perhaps resized), and that was assumed
+    elsewhere: what the API server says is where it is.
+    """
+
+    def __init__(self) -> None:
+        self._placements: dict[PodUid, Placement] = {}
+        self._states: dict[PodUid, PlacementState] = {}
+        self._usage: dict[NodeName, Usage] = {}
+
+    def assume(self, pod: Pod, node: NodeName) -> None:
+        """Promise room. The pod must hold none yet."""
+        state = self.state(pod.uid)
+        assert state is PlacementState.UNKNOWN, (
+            f"{pod.full_name} ({pod.uid}) is {state.value}, cannot be assumed"
+        )
+        self._put(Placement(pod, node), PlacementState.ASSUMED)
+
+    def prepare(self, uid: PodUid) -> None:
+        """What the pod needs before its bind (volumes, claims) is done."""
+        state = self.state(uid)
+        assert state is PlacementState.ASSUMED, f"pod {uid} is {state.value}, cannot be prepared"
+        self._states[uid] = PlacementState.PREPARED
+
+    def confirm(self, pod: Pod, node: NodeName) -> None:
+        """The API server says that the pod is on the node."""
+        placement = Placement(pod, node)
+        known = self._placements.get(pod.uid)
+        if known == placement:
+            self._states[pod.uid] = PlacementState.BOUND
+            return
+        if known is not None:
+            self._take(pod.uid)
+        self._put(placement, PlacementState.BOUND)
+
+    def withdraw(self, uid: PodUid) -> Placement:
+        """Take a promise back that was not kept; answers what it was."""
+        state = self.state(uid)
+        assert state in (PlacementState.ASSUMED, PlacementState.PREPARED), f"pod {uid} is {state.value}"
+        return self._take(uid)
+
+    def remove(self, uid: PodUid) -> Placement | None:
+        """The pod is gone or finished, whatever it held; answers what it held."""
+        return self._take(uid) if uid in self._placements else None
+
+    def state(self, uid: PodUid) -> PlacementState:
+        return self._states.get(uid, PlacementState.UNKNOWN)
+
+    def placement(self, uid: PodUid) -> Placement | None:
+        return self._placements.get(uid)
+
+    def usage(self, node: NodeName) -> Usage:
+        """The node's totals, to be read only; empty where nothing is placed."""
+        return self._usage.get(node) or Usage()
+
+    @property
+    def unconfirmed(self) -> list[Placement]:
+        """Assumed and prepared placements."""
+        return [
+            self._placements[uid] for uid, state in self._states.items() if state is not PlacementState.BOUND
+        ]
+
+    def check(self) -> list[str]:
+        """Recount every total from the placements; one sentence a difference, none when all is well."""
+        fresh: dict[NodeName, Usage] = {}
+        for placement in self._placements.values():
+            fresh.setdefault(placement.node, Usage()).add(placement.pod)
+        found = []
+        if self._placements.keys() != self._states.keys():
+            found.append(
+                f"states without placements or the reverse: {self._placements.keys() ^ self._states.keys()}"
+            )
+        for node in sorted(fresh.keys() | self._usage.keys()):
+            kept, counted = self._usage.get(node, Usage()), fresh.get(node, Usage())
+            if kept.nonzero() != counted.nonzero():
+                found.append(
+                    f"node {node}: the ledger says {kept.nonzero()}, a recount says {counted.nonzero()}"
+                )
+        return found
+
+    def _put(self, placement: Placement, state: PlacementState) -> None:
+        self._usage.setdefault(placement.node, Usage()).add(placement.pod)
+        self._placements[placement.pod.uid] = placement
+        self._states[placement.pod.uid] = state
+
+    def _take(self, uid: PodUid) -> Placement:
+        placement = self._placements.pop(uid)
+        del self._states[uid]
+        usage = self._usage[placement.node]
+        usage.subtract(placement.pod)
+        if not usage.pods:
+            del self._usage[placement.node]
+        return placement
