@@ -1,0 +1,165 @@
+"""Builds the control plane's binary from the Go module in `src/` and keeps it in the user's cache folder.
+
+    ~/.cache/policysched/controlplane/<key of the sources>-<Go version>/controlplane
+
+The key covers all that decides the outcome, so a binary is never stale and two checkouts share one. Two test workers that
+want it at the same time wait for each other at a lock, and a finished binary appears by one rename: a build that
+is killed leaves nothing that looks like a binary.
+
+By hand: `python -m tests.controlplane.build` prints the path.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "src"
+BINARY_NAME = "controlplane"
+PROGRESS_EVERY_S = 15.0
+
+
+class BuildFailed(Exception):
+    """The binary cannot be built here; the message says why."""
+
+
+def kubernetes_version() -> str:
+    """The version of k8s.io/kubernetes that `src/go.mod` asks for, such as `v1.36.3`."""
+    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (SOURCES / "go.mod").read_text(), re.MULTILINE)
+    assert match, f"no k8s.io/kubernetes in {SOURCES / 'go.mod'}"
+    return match.group(1)
+
+
+def cached_binary(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The binary of these sources from the cache. Without `go` on the PATH, whichever Go version built it will do."""
+    go = shutil.which("go", path=environ.get("PATH"))
+    try:
+        version = _go_version(go, environ) if go else "*"
+    except BuildFailed:
+        version = "*"
+    for folder in sorted(_cache(environ).glob(f"{_sources_key()}-{version}")):
+        if (folder / BINARY_NAME).is_file():
+            return folder / BINARY_NAME
+    return None
+
+
+def make_binary(environ: Mapping[str, str] = os.environ) -> Path:
+    """Build the binary unless another process has just done so. Raises `BuildFailed`; progress goes to stderr."""
+    go = shutil.which("go", path=environ.get("PATH"))
+    if go is None:
+        raise BuildFailed(
+            "no control plane: KUBEBUILDER_ASSETS does not have it, none is cached, and `go` is not on the PATH to build one"
+        )
+    cache = _cache(environ)
+    target = cache / f"{_sources_key()}-{_go_version(go, environ)}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / BINARY_NAME).is_file():
+            unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
+            try:
+                _run_go_build(go, unfinished / BINARY_NAME, environ)
+                unfinished.rename(target)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    return target / BINARY_NAME
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    root = environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "policysched" / "controlplane"
+
+
+def _sources_key() -> str:
+    digest = hashlib.sha256(repr(_flags()).encode())
+    for name in ("go.mod", "go.sum", "main.go"):
+        digest.update(name.encode() + b"\0" + (SOURCES / name).read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _flags() -> list[str]:
+    """Flags of `go build`: a release's, without debug information (less to link and to keep)."""
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    stamp = {
+        "gitVersion": version,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "archive",
+    }
+    stamped = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
+    return [
+        "-trimpath",
+        "-buildvcs=false",
+        "-mod=readonly",
+        "-tags=grpcnotrace,selinux",
+        f"-ldflags=-s -w {stamped}",
+    ]
+
+
+def _go_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    return {**environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+
+
+def _go_version(go: str, environ: Mapping[str, str]) -> str:
+    """The version that would build `src`, which is not the one on the PATH where Go fetches a newer toolchain by itself."""
+    told = subprocess.run(
+        [go, "env", "GOVERSION"], cwd=SOURCES, env=_go_environ(environ), capture_output=True, text=True
+    )
+    if told.returncode != 0:
+        raise BuildFailed(f"no control plane: {told.stderr.strip()}")
+    return told.stdout.strip().replace(" ", "_")
+
+
+def _run_go_build(go: str, output: Path, environ: Mapping[str, str]) -> None:
+    """Run `go build -v`, which names each package as it is done, and say now and then how far it is."""
+    started = time.monotonic()
+    said_at, packages, words = started, 0, []
+    _say(
+        f"building the control plane ({kubernetes_version()}) once for this cache; a cold build takes minutes"
+    )
+    with subprocess.Popen(
+        ["nice", "-n", "10", go, "build", "-v", *_flags(), "-o", output, "."],
+        cwd=SOURCES,
+        env=_go_environ(environ),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as build:
+        assert build.stderr is not None
+        for line in build.stderr:
+            if re.fullmatch(r"[\w.~/-]+\n", line):
+                packages += 1
+            else:
+                words.append(line)
+            if time.monotonic() - said_at > PROGRESS_EVERY_S:
+                said_at = time.monotonic()
+                _say(f"{packages} packages compiled in {said_at - started:.0f} s; now {line.strip()}")
+    if build.returncode != 0:
+        raise BuildFailed(
+            f"go build failed with exit code {build.returncode}: {''.join(words[-20:]).strip()}"
+        )
+    _say(f"built in {time.monotonic() - started:.0f} s: {output.stat().st_size / 1e6:.0f} MB")
+
+
+def _say(words: str) -> None:
+    print(f"tests.controlplane: {words}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    try:
+        print(cached_binary() or make_binary())
+    except BuildFailed as failure:
+        _say(str(failure))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""pytest fixtures for tests on a real control plane.
+
+`control_plane` has etcd and kube-apiserver; `whole_control_plane` is the same where kube-scheduler and kube-controller-manager can be
+started too. One is started per test process (each pytest-xdist worker has its own: they share no nodes, and a start costs
+three seconds) and put back to empty after each test. A test that uses one is marked `control_plane` by that.
+
+Where a program is missing the test is skipped with the reason; `POLICYSCHED_REQUIRE=control-plane` makes that a failure.
+"""
+
+import os
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from tests.controlplane.certificates import openssl_missing
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.programs import Programs, find_programs
+
+REQUIREMENT = "control-plane"
+
+
+@pytest.fixture(scope="session")
+def control_plane_programs(request: pytest.FixtureRequest) -> Programs:
+    """The programs, built now if need be: that takes minutes, so its progress is shown past pytest's capturing."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        return find_programs()
+
+
+@pytest.fixture(scope="session")
+def control_plane_of_the_session(control_plane_programs: Programs) -> Iterator[ControlPlane]:
+    """Do not use it in a test: what one test leaves in it the next one finds."""
+    _need(control_plane_programs, "etcd", "kube-apiserver")
+    with ControlPlane(control_plane_programs) as running:
+        yield running
+
+
+@pytest.fixture
+def control_plane(control_plane_of_the_session: ControlPlane) -> Iterator[ControlPlane]:
+    """A running API server with nothing in it."""
+    yield control_plane_of_the_session
+    control_plane_of_the_session.reset()
+
+
+@pytest.fixture
+def whole_control_plane(control_plane_programs: Programs, control_plane: ControlPlane) -> ControlPlane:
+    """The same, with `start_scheduler` and `start_controller_manager` to be had."""
+    _need(control_plane_programs, "kube-scheduler", "kube-controller-manager")
+    return control_plane
+
+
+def _need(programs: Programs, *names: str) -> None:
+    reason = openssl_missing() or programs.missing(*names)
+    if reason is None:
+        return
+    if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
+        pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "control_plane_of_the_session" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.control_plane)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the end of each program's log."""
+    report = yield
+    control_plane = getattr(item, "funcargs", {}).get("control_plane_of_the_session")
+    if report.failed and control_plane is not None:
+        report.sections.append(("the control plane's logs", control_plane.logs()))
+    return report

@@ -1,0 +1,98 @@
+"""One program of the control plane as a process: its log in a file, its end seen to, its standstill on demand."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.controlplane.guardian import Guardian
+
+POLL_EVERY_S = 0.02
+STOP_WITHIN_S = 30.0
+LOG_TAIL_BYTES = 4_000
+
+
+class NotReady(Exception):
+    """A program ended or did not become ready in time; the message has the end of its log."""
+
+
+class Process:
+    """A running program.
+
+    started ──pause──► standing still ──resume──► running ──stop or kill──► ended
+    """
+
+    def __init__(self, name: str, argv: list[str], log_path: Path, guardian: Guardian) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._guardian = guardian
+        with log_path.open("ab") as log:
+            # A group of its own: a Ctrl-C for the tests must not end it before the tests do.
+            self._popen = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        guardian.watch(self._popen.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def pause(self) -> None:
+        """Freeze it: connections stay open and nothing is answered."""
+        self._popen.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._popen.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it the polite way (SIGTERM), and wait."""
+        if self.running:
+            self._popen.send_signal(signal.SIGCONT)
+            self._popen.terminate()
+            try:
+                self._popen.wait(STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._popen.kill()
+        self._reap()
+
+    def kill(self) -> None:
+        """End it as a power cut would (SIGKILL), and wait."""
+        if self.running:
+            self._popen.kill()
+        self._reap()
+
+    def log_tail(self) -> str:
+        """The last lines that it wrote."""
+        written = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return f"--- end of {self.log_path} ---\n{written}"
+
+    def wait_until(self, ready: Callable[[], bool], *, within_s: float) -> None:
+        """Poll until `ready`. Raises `NotReady` where the process ends first or the time does."""
+        deadline = time.monotonic() + within_s
+        while not ready():
+            if not self.running:
+                raise NotReady(
+                    f"{self.name} ended with exit code {self._popen.returncode}\n{self.log_tail()}"
+                )
+            if time.monotonic() > deadline:
+                raise NotReady(f"{self.name} was not ready within {within_s:g} s\n{self.log_tail()}")
+            time.sleep(POLL_EVERY_S)
+
+    def _reap(self) -> None:
+        self._popen.wait()
+        self._guardian.forget(self._popen.pid)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that were free a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports

@@ -1,0 +1,97 @@
+"""Where the programs of a control plane come from.
+
+Looked for in this order: the folder that `KUBEBUILDER_ASSETS` names (what users of envtest have), a binary of ours in the user's
+cache, a build of ours where `go` is on the PATH. envtest's folder has etcd and kube-apiserver and seldom the other two, so
+each program is looked for by itself. A program that is nowhere to be had is `Missing`, with the reason in words that a skipped test can show.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.controlplane.build import BuildFailed, cached_binary, kubernetes_version, make_binary
+
+PROGRAM_NAMES = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A program that could not be had. `reason` is a sentence without a full stop."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`argv` starts the program; its own flags come behind. `kubernetes_version` is like `v1.36.3`, and None for etcd."""
+
+    argv: tuple[str, ...]
+    kubernetes_version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What was found for each of `PROGRAM_NAMES`."""
+
+    found: Mapping[str, Program | Missing]
+
+    def missing(self, *names: str) -> str | None:
+        """Why the named programs cannot all be had, or None where they can."""
+        reasons = {f.reason for name in names if isinstance(f := self.found[name], Missing)}
+        return "; ".join(sorted(reasons)) or None
+
+    def __getitem__(self, name: str) -> Program:
+        program = self.found[name]
+        if isinstance(program, Missing):
+            raise LookupError(f"{name}: {program.reason}")
+        return program
+
+
+def find_programs(environ: Mapping[str, str] = os.environ) -> Programs:
+    """Find all four, building them where that is what it takes (minutes, once per set of sources and Go version)."""
+    assets = _assets(environ)
+    lacking = [name for name in PROGRAM_NAMES if name not in assets]
+    if not lacking:
+        return Programs(MappingProxyType(dict(assets)))
+    found: dict[str, Program | Missing] = dict(assets)
+    binary = _our_binary(environ)
+    for name in lacking:
+        if isinstance(binary, Missing):
+            found[name] = binary
+        else:
+            version = None if name == "etcd" else kubernetes_version()
+            found[name] = Program((str(binary), name), version)
+    return Programs(MappingProxyType(found))
+
+
+def _assets(environ: Mapping[str, str]) -> dict[str, Program]:
+    folder = environ.get("KUBEBUILDER_ASSETS")
+    if not folder:
+        return {}
+    programs = {}
+    for name in PROGRAM_NAMES:
+        path = Path(folder) / name
+        if os.access(path, os.X_OK):
+            programs[name] = Program((str(path),), None if name == "etcd" else _version_of(path))
+    return programs
+
+
+def _version_of(path: Path) -> str:
+    said = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    match = re.search(r"v\d+\.\d+\.\d+\S*", said)
+    assert match, f"{path} --version said {said!r}"
+    return match.group()
+
+
+def _our_binary(environ: Mapping[str, str]) -> Path | Missing:
+    binary = cached_binary(environ)
+    if binary is not None:
+        return binary
+    try:
+        return make_binary(environ)
+    except BuildFailed as failure:
+        return Missing(str(failure))

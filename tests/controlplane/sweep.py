@@ -1,0 +1,96 @@
+"""Removes what tests have left in a control plane, so that one start serves many of them.
+
+The controller-manager may not be running, so nothing is left to it: pods go at once (there is no kubelet to wait for),
+finalizers are struck out, and a namespace is finalised by hand. What was there from the start stays, and stays as it is: a test that edits
+or deletes an object that the API server made itself has to put it right again.
+"""
+
+from collections.abc import Iterator, Set
+
+from tests.controlplane.api import Api, ApiError, Json
+
+CLUSTER_SCOPED = (
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumes",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/storage.k8s.io/v1/csinodes",
+    "/apis/storage.k8s.io/v1/csidrivers",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+)
+# Owners before what they own: a controller that still runs would make it anew.
+NAMESPACED = (
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/statefulsets",
+    "/apis/apps/v1/daemonsets",
+    "/apis/batch/v1/cronjobs",
+    "/apis/batch/v1/jobs",
+    "/apis/apps/v1/replicasets",
+    "/apis/policy/v1/poddisruptionbudgets",
+    "/api/v1/pods",
+    "/api/v1/services",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/configmaps",
+    "/api/v1/resourcequotas",
+    "/api/v1/serviceaccounts",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/apis/events.k8s.io/v1/events",
+    "/apis/rbac.authorization.k8s.io/v1/roles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+)
+# The API server makes these some time after it is ready.
+MADE_LATE = (
+    "/api/v1/namespaces/default/services/kubernetes",
+    "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/apiserver-",
+)
+
+
+def object_paths(api: Api) -> frozenset[str]:
+    """The API path of every object of the kinds above, namespaces included."""
+    return frozenset(path for path, _ in _objects(api))
+
+
+def sweep(api: Api, *, keep: Set[str]) -> None:
+    """Delete every object whose path is not in `keep`, which is what `object_paths` said before the tests."""
+    for path, item in _objects(api):
+        if path not in keep and not path.startswith(MADE_LATE):
+            if path.startswith("/api/v1/namespaces/") and item.get("spec", {}).get("finalizers"):
+                _remove_namespace(api, path)
+            else:
+                _remove(api, path, item)
+
+
+def _objects(api: Api) -> Iterator[tuple[str, Json]]:
+    for kind in (*NAMESPACED, *CLUSTER_SCOPED, "/api/v1/namespaces"):
+        for item in api.items(kind):
+            yield _path(kind, item), item
+
+
+def _path(kind: str, item: Json) -> str:
+    group, _, plural = kind.rpartition("/")
+    meta = item["metadata"]
+    namespace = f"namespaces/{meta['namespace']}/" if "namespace" in meta else ""
+    return f"{group}/{namespace}{plural}/{meta['name']}"
+
+
+def _remove(api: Api, path: str, item: Json) -> None:
+    try:
+        if item["metadata"].get("finalizers"):
+            api.patch(path, {"metadata": {"finalizers": None}})
+        api.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    except ApiError as error:
+        if error.status != 404:
+            raise
+
+
+def _remove_namespace(api: Api, path: str) -> None:
+    try:
+        api.delete(path)
+        namespace = api.get(path)
+        namespace["spec"]["finalizers"] = []
+        api.put(f"{path}/finalize", namespace)
+    except ApiError as error:
+        if error.status != 404:
+            raise

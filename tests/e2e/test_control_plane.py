@@ -1,0 +1,213 @@
+"""The control plane under the tests is a real one: its API server, its scheduler and its controllers do their work.
+
+Nothing of policysched runs here. Where one of these fails, the failures of other end-to-end tests say nothing yet.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.api import ApiError
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import deployment, pod, ready_node
+from tests.controlplane.waiting import wait_for
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
+    """kubectl from this environment's folder of programs. Raises where it fails."""
+    program = Path(sys.executable).parent / "kubectl"
+    done = subprocess.run(
+        [program, "--kubeconfig", kubeconfig, *arguments], input=stdin, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+def test_the_api_server_tells_the_version_that_was_found(control_plane: ControlPlane) -> None:
+    found = control_plane.programs["kube-apiserver"].kubernetes_version
+
+    version = control_plane.api.get("/version")
+
+    assert version["gitVersion"] == found
+
+
+def test_kubectl_creates_a_pod_and_it_waits_for_a_scheduler(control_plane: ControlPlane) -> None:
+    kubectl(control_plane.kubeconfig_path, "create", "-f", "-", stdin=json.dumps(pod("web")))
+
+    seen = control_plane.api.get(f"{PODS}/web")
+
+    assert seen["status"]["phase"] == "Pending"
+    assert "nodeName" not in seen["spec"]
+    assert seen["spec"]["serviceAccountName"] == "default"  # admission has been at it
+
+
+def test_kube_scheduler_binds_a_pod_to_the_node_with_room(whole_control_plane: ControlPlane) -> None:
+    whole_control_plane.add_node(ready_node("small", cpu="100m"))
+    whole_control_plane.add_node(ready_node("large", cpu="4"))
+    whole_control_plane.start_scheduler("percentageOfNodesToScore: 100")
+
+    whole_control_plane.api.post(PODS, pod("web", cpu="2"))
+
+    assert wait_for(lambda: node_of(whole_control_plane, "web"), "the pod to be bound") == "large"
+
+
+def test_a_new_node_has_the_taints_it_names_and_no_other(control_plane: ControlPlane) -> None:
+    reserved = {"key": "team", "value": "ml", "effect": "NoSchedule"}
+
+    control_plane.add_node(ready_node("plain"))
+    control_plane.add_node(ready_node("reserved", taints=[reserved]))
+
+    assert "taints" not in control_plane.api.get("/api/v1/nodes/plain")["spec"]
+    assert control_plane.api.get("/api/v1/nodes/reserved")["spec"]["taints"] == [reserved]
+
+
+def test_the_controllers_turn_a_deployment_into_pods(whole_control_plane: ControlPlane) -> None:
+    whole_control_plane.start_controller_manager()
+
+    whole_control_plane.api.post(
+        "/apis/apps/v1/namespaces/default/deployments", deployment("web", replicas=3)
+    )
+
+    pods = wait_for(
+        lambda: found if len(found := whole_control_plane.api.items(PODS)) == 3 else None, "three pods"
+    )
+    assert {p["metadata"]["ownerReferences"][0]["kind"] for p in pods} == {"ReplicaSet"}
+
+
+def test_a_restarted_api_server_has_the_objects_it_had(control_plane: ControlPlane) -> None:
+    control_plane.api.post(PODS, pod("web"))
+    uid = control_plane.api.get(f"{PODS}/web")["metadata"]["uid"]
+
+    control_plane.restart_apiserver()
+
+    assert control_plane.api.get(f"{PODS}/web")["metadata"]["uid"] == uid
+
+
+def test_a_stopped_api_server_refuses_and_a_paused_one_hangs(control_plane: ControlPlane) -> None:
+    control_plane.stop_apiserver()
+    with pytest.raises(ConnectionRefusedError):
+        control_plane.api.get("/readyz")
+
+    control_plane.start_apiserver()
+    control_plane.pause_apiserver()
+    with pytest.raises(TimeoutError):
+        control_plane.api_as(None, timeout_s=0.5).get("/readyz")
+
+    control_plane.resume_apiserver()
+    assert control_plane.api.get("/readyz") == {"text": "ok"}
+
+
+def test_a_service_account_may_do_what_rbac_grants_it_and_nothing_else(control_plane: ControlPlane) -> None:
+    control_plane.create_namespace("team")
+    kubeconfig = control_plane.service_account_kubeconfig("team", "default")
+    kubectl(
+        control_plane.kubeconfig_path,
+        "create",
+        "role",
+        "reader",
+        "-n",
+        "team",
+        "--verb=get,list",
+        "--resource=pods",
+    )
+    kubectl(
+        *(control_plane.kubeconfig_path, "create", "rolebinding", "reader", "-n", "team"),
+        *("--role=reader", "--serviceaccount=team:default"),
+    )
+
+    assert kubectl(kubeconfig, "auth", "whoami", "-o=jsonpath={.status.userInfo.username}") == (
+        "system:serviceaccount:team:default"
+    )
+    assert kubectl(kubeconfig, "get", "pods", "-n", "team", "-o=name") == ""
+    with pytest.raises(AssertionError, match="forbidden"):
+        kubectl(kubeconfig, "get", "secrets", "-n", "team")
+
+
+def test_a_client_that_does_not_know_the_authority_is_refused_by_its_own_tls(
+    control_plane: ControlPlane,
+) -> None:
+    stranger = json.loads(control_plane.kubeconfig_path.read_text())
+    del stranger["clusters"][0]["cluster"]["certificate-authority-data"]
+    path = control_plane.folder / "stranger.kubeconfig"
+    path.write_text(json.dumps(stranger))
+
+    with pytest.raises(AssertionError, match="certificate signed by unknown authority"):
+        kubectl(path, "get", "pods")
+
+
+def test_nobody_is_let_in_without_credentials(control_plane: ControlPlane) -> None:
+    anonymous = control_plane.api_as(None)
+
+    with pytest.raises(ApiError) as refusal:
+        anonymous.get(PODS)
+
+    assert refusal.value.status == 403
+
+
+def test_a_reset_leaves_nothing_of_a_test_behind(whole_control_plane: ControlPlane) -> None:
+    before = set(kubectl(whole_control_plane.kubeconfig_path, *EVERYTHING).split())
+    whole_control_plane.create_namespace("team")
+    whole_control_plane.add_node(ready_node("a"))
+    manager = whole_control_plane.start_controller_manager()
+    scheduler = whole_control_plane.start_scheduler()
+    whole_control_plane.api.post("/apis/apps/v1/namespaces/team/deployments", deployment("web", replicas=2))
+    wait_for(lambda: len(whole_control_plane.api.items("/api/v1/namespaces/team/pods")) == 2, "two pods")
+
+    whole_control_plane.reset()
+
+    assert set(kubectl(whole_control_plane.kubeconfig_path, *EVERYTHING).split()) == before
+    assert not manager.running
+    assert not scheduler.running
+
+
+def test_a_control_plane_whose_owner_is_killed_does_not_outlive_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with subprocess.Popen([sys.executable, "-c", OWNER, data], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert is_alive(pid)
+
+        owner.kill()
+
+    wait_for(lambda: not is_alive(pid), "the process to end")
+    wait_for(lambda: not data.exists(), "its folder to go")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, other than as an entry that nobody has collected."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return state.strip() != "" and not state.startswith("Z")
+
+
+def node_of(control_plane: ControlPlane, name: str) -> str | None:
+    spec = control_plane.api.get(f"{PODS}/{name}")["spec"]
+    found: str | None = spec.get("nodeName")
+    return found
+
+
+EVERYTHING = (
+    "get",
+    "nodes,namespaces,pods,deployments,replicasets,configmaps,serviceaccounts,priorityclasses,pv,pvc",
+    "--all-namespaces",
+    "--output=name",
+)
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from tests.controlplane.guardian import Guardian
+from tests.controlplane.process import Process
+
+folder = Path(sys.argv[1])
+folder.mkdir()
+guardian = Guardian()
+guardian.folder(folder)
+process = Process("sleep", ["sleep", "600"], folder / "log", guardian)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
