@@ -45,9 +45,9 @@ def namespace(obj: Json) -> o.Namespace:
     return _reading("Namespace", obj, _namespace)
 
 
-def object_name(obj: Json) -> str:
+def object_name(obj: Any) -> str:
     """`namespace/name`, or what of it there is: for words about an object that may be malformed."""
-    meta: Any = obj.get("metadata")
+    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     meta = meta if isinstance(meta, Mapping) else {}
     own = str(meta.get("name") or "(without a name)")
     return f"{meta['namespace']}/{own}" if meta.get("namespace") else own

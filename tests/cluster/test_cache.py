@@ -1,0 +1,116 @@
+"""What a change amounts to, and which nodes it touches."""
+
+from dataclasses import replace
+
+from policysched.cluster.audit import audit
+from policysched.cluster.objects import NodeName
+from policysched.lang.events import ClusterEvent
+from tests.words import finished, node, pending, placed, pod, world
+
+
+def test_a_new_pending_pod_is_one_event_and_touches_no_node() -> None:
+    cache = world([node("a")])
+    cache.changed_nodes()
+
+    events = cache.put_pod(pending(pod("web")))
+
+    assert events == {ClusterEvent.UNSCHEDULED_POD_ADD}
+    assert cache.changed_nodes() == set()
+
+
+def test_the_same_object_again_is_nothing() -> None:
+    web = placed(pod("web", cpu="1"), "a")
+    cache = world([node("a")], [web])
+    cache.changed_nodes()
+
+    assert cache.put_pod(web) == set()
+    assert cache.put_node(node("a")) == set()
+    assert cache.changed_nodes() == set()
+
+
+def test_a_late_event_that_shows_a_bound_pod_as_pending_changes_nothing() -> None:
+    web = pod("web", cpu="1")
+    cache = world([node("a")], [placed(web, "a")])
+
+    cache.put_pod(pending(web))
+
+    assert cache.ledger.usage(NodeName("a")).requested == {"cpu": 1000}
+    assert cache.pods[web.uid].node == "a"
+
+
+def test_a_finished_pod_gives_its_room_back() -> None:
+    web = pod("web", cpu="1")
+    cache = world([node("a")], [placed(web, "a")])
+    cache.changed_nodes()
+
+    events = cache.put_pod(finished(web, "a"))
+
+    assert events == {ClusterEvent.ASSIGNED_POD_DELETE}
+    assert not cache.ledger.usage(NodeName("a")).pods
+    assert cache.changed_nodes() == {"a"}
+
+
+def test_a_terminating_pod_keeps_its_room_until_it_is_gone() -> None:
+    web = pod("web", cpu="1")
+    cache = world([node("a")], [placed(web, "a")])
+
+    cache.put_pod(replace(placed(web, "a"), deleting=True))
+
+    assert cache.ledger.usage(NodeName("a")).requested == {"cpu": 1000}
+
+
+def test_the_confirmation_of_what_was_assumed_wakes_nobody() -> None:
+    web = pod("web", cpu="1")
+    cache = world([node("a")], [pending(web)])
+    cache.assume(web, NodeName("a"))
+    cache.changed_nodes()
+
+    assert cache.put_pod(placed(web, "a")) == set()
+    assert cache.changed_nodes() == set()
+
+
+def test_a_withdrawn_promise_is_room_for_others() -> None:
+    web = pod("web", cpu="1")
+    cache = world([node("a")], [pending(web)])
+    cache.assume(web, NodeName("a"))
+
+    assert cache.withdraw(web.uid) == {ClusterEvent.ASSIGNED_POD_DELETE}
+
+
+def test_each_part_of_a_node_is_an_event_of_its_own() -> None:
+    cache = world([node("a")])
+    heartbeat_only = replace(node("a"), conditions={"Ready": "True", "MemoryPressure": "False"})
+
+    assert cache.put_node(node("b")) == {ClusterEvent.NODE_ADD}
+    assert cache.put_node(heartbeat_only) == {ClusterEvent.NODE_CONDITION}
+    assert cache.put_node(replace(heartbeat_only, labels={"x": "y"})) == {ClusterEvent.NODE_LABEL}
+    assert cache.put_node(replace(heartbeat_only, labels={"x": "y"}, unschedulable=True)) == {
+        ClusterEvent.NODE_TAINT
+    }
+
+
+def test_a_pod_on_a_node_that_is_not_known_is_counted_when_the_node_comes() -> None:
+    cache = world([], [placed(pod("web", cpu="1"), "late")])
+
+    cache.put_node(node("late"))
+
+    assert cache.ledger.usage(NodeName("late")).requested == {"cpu": 1000}
+    assert "late" in cache.changed_nodes()
+
+
+def test_a_pod_that_shrinks_in_place_is_room_for_others() -> None:
+    cache = world([node("a")], [placed(pod("web", cpu="2"), "a")])
+
+    events = cache.put_pod(placed(pod("web", cpu="1"), "a"))
+
+    assert ClusterEvent.ASSIGNED_POD_DELETE in events
+
+
+def test_the_audit_says_what_was_lost() -> None:
+    web, db = placed(pod("web", cpu="1"), "a"), placed(pod("db"), "a")
+    cache = world([node("a")], [web])
+
+    assert audit(cache, pods=[web], nodes=[node("a")]) == []
+    assert any("uid-default-db" in one for one in audit(cache, pods=[web, db], nodes=[node("a")]))
+    assert any("is gone" in one for one in audit(cache, pods=[], nodes=[node("a")]))
+    assert any("cpu" in one for one in audit(cache, pods=[web], nodes=[node("a", cpu="64")]))

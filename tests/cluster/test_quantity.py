@@ -1,0 +1,38 @@
+"""Quantities are exact and round up as Kubernetes does."""
+
+import pytest
+
+from policysched.text.quantity import milli_units, whole_units
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [("250m", 250), ("2", 2000), ("0.1", 100), ("1500u", 2), ("1e-1", 100), ("2e3", 2_000_000)],
+)
+def test_cpu_is_read_in_thousandths(text: str, milli: int) -> None:
+    assert milli_units(text) == milli
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("1Gi", 2**30),
+        ("1.5Gi", 3 * 2**29),
+        ("1G", 10**9),
+        ("128974848", 128974848),
+        ("129e6", 129_000_000),
+        ("1m", 1),
+    ],
+)
+def test_memory_is_read_in_bytes_and_rounded_up(text: str, units: int) -> None:
+    assert whole_units(text) == units
+
+
+def test_what_does_not_fit_is_capped() -> None:
+    assert whole_units("100000Ei") == 2**63 - 1
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "--1", "1e", "0x10", "1Gi\n", "1e9999", "١"])
+def test_anything_else_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValueError, match=r"quantity|suffix"):
+        whole_units(text)

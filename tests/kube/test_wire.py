@@ -1,0 +1,136 @@
+"""Manifests become what scheduling reads; what cannot be read says where."""
+
+from typing import Any
+
+import pytest
+
+from policysched.kube import wire
+from policysched.kube.malformed import Malformed
+from tests.words import node_manifest, pod_manifest
+
+MIB = 2**20
+
+
+def container(name: str, cpu: str | None = None, memory: str | None = None, **more: Any) -> dict[str, Any]:
+    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
+    return {"name": name, "image": "app:1", "resources": {"requests": requests}, **more}
+
+
+def read(**spec: Any) -> Any:
+    return wire.pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
+
+
+def test_the_larger_of_start_and_run_counts_and_overhead_comes_on_top() -> None:
+    one = read(
+        initContainers=[container("init", cpu="2")],
+        containers=[container("a", cpu="500m"), container("b", cpu="700m", memory="1Gi")],
+        overhead={"cpu": "100m"},
+    )
+
+    assert one.requests == {"cpu": 2100, "memory": 1024 * MIB}
+
+
+def test_a_sidecar_runs_beside_all_that_follow_it() -> None:
+    one = read(
+        initContainers=[
+            container("first", cpu="1"),
+            container("sidecar", cpu="300m", restartPolicy="Always"),
+            container("last", cpu="1"),
+        ],
+        containers=[container("main", cpu="500m")],
+    )
+
+    assert one.requests["cpu"] == 1300
+
+
+def test_pod_level_resources_stand_in_the_place_of_the_sum() -> None:
+    one = read(resources={"requests": {"cpu": "3"}}, containers=[container("a", cpu="500m", memory="64Mi")])
+
+    assert one.requests == {"cpu": 3000, "memory": 64 * MIB}
+
+
+def test_a_limit_without_a_request_is_the_request() -> None:
+    one = read(containers=[{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}])
+
+    assert one.requests == {"cpu": 2000, "memory": 1024 * MIB}
+    assert one.qos == 2
+
+
+def test_containers_that_ask_for_nothing_are_scored_as_if_they_did() -> None:
+    one = read(containers=[container("a"), container("b", cpu="500m")])
+
+    assert one.scoring_requests == (600, 400 * MIB)
+
+
+def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
+    status = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
+    }
+
+    seen = wire.pod(
+        {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
+    )
+
+    assert seen.pod.requests["cpu"] == 2000
+
+
+def test_what_no_builtin_covers_is_named() -> None:
+    one = read(
+        containers=[container("a")],
+        topologySpreadConstraints=[{"topologyKey": "zone"}],
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "t", "emptyDir": {}}],
+    )
+
+    assert one.uncovered == ("spec.topologySpreadConstraints", "spec.volumes (persistentVolumeClaim)")
+
+
+def test_an_image_without_a_tag_is_the_latest() -> None:
+    assert wire.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
+    assert wire.normalized_image_name("app@sha256:0") == "app@sha256:0"
+
+
+def test_a_host_network_pod_holds_its_container_ports() -> None:
+    one = read(hostNetwork=True, containers=[container("a", ports=[{"containerPort": 9100}])])
+
+    assert [(port.ip, port.protocol, port.port) for port in one.host_ports] == [("0.0.0.0", "TCP", 9100)]
+
+
+def test_a_node_without_allocatable_has_its_capacity() -> None:
+    seen = wire.node({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}})
+
+    assert seen.allocatable == {"cpu": 4000, "pods": 110}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"spec": {"containers": [container("a", cpu="lots")]}}, "spec.containers[0].resources.requests.cpu"),
+        ({"spec": {"containers": [container("a", cpu="-1")]}}, "spec.containers[0].resources.requests.cpu"),
+        ({"metadata": {"namespace": "ns"}}, "name"),
+        ({"metadata": {"name": "p", "labels": {"a": 1}}}, "metadata.labels"),
+        ({"spec": {"containers": 7}}, "(object)"),
+        ({"status": {"phase": "Dancing"}}, "(object)"),
+        ({"metadata": []}, "(object)"),
+    ],
+)
+def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        wire.pod({**pod_manifest("p"), **change})
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("taint", [{"key": "a", "effect": "Never"}, {"effect": "NoSchedule"}, "a=b"])
+def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
+    manifest = node_manifest("a")
+    manifest["spec"]["taints"] = [taint]
+
+    with pytest.raises(Malformed, match="Node a"):
+        wire.node(manifest)
+
+
+@pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
+def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
+    with pytest.raises(Malformed):
+        wire.pod(junk)
