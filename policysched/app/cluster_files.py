@@ -1,0 +1,163 @@
+"""A cluster from files: any stream of Kubernetes objects, such as `kubectl get nodes,pods,namespaces -A -o yaml` prints.
+
+YAML or JSON, one document or many, single objects or Lists of them in any mixture. What scheduling does not read is
+passed over and counted by kind; an object that cannot be understood is reported and left out, as in a live cluster.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import Namespace, Node, ObservedPod
+from policysched.kube import wire
+from policysched.kube.malformed import Malformed
+
+
+class UnreadableFile(Exception):
+    """One line that says what and where, for the terminal."""
+
+
+@dataclass(slots=True)
+class ClusterFiles:
+    """What the files held, in their order; pods in the order in which they stand."""
+
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[ObservedPod] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    malformed: list[Malformed] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+    def cache(self) -> Cache:
+        """All of it as the scheduler would have seen it. A pod's namespace exists even where the files leave it out."""
+        cache = Cache()
+        for name in sorted({seen.pod.namespace for seen in self.pods}):
+            cache.put_namespace(Namespace(name, {}, {}))
+        for space in self.namespaces:
+            cache.put_namespace(space)
+        for node in self.nodes:
+            cache.put_node(node)
+        for seen in self.pods:
+            cache.put_pod(seen)
+        return cache
+
+
+def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
+    """Read every file (`-` is standard input). Raises UnreadableFile."""
+    found = ClusterFiles()
+    for path in paths:
+        before = (
+            len(found.nodes)
+            + len(found.pods)
+            + len(found.namespaces)
+            + len(found.malformed)
+            + len(found.ignored)
+        )
+        for obj in objects_in(path):
+            _take(found, obj)
+        after = (
+            len(found.nodes)
+            + len(found.pods)
+            + len(found.namespaces)
+            + len(found.malformed)
+            + len(found.ignored)
+        )
+        if after == before:
+            raise UnreadableFile(f"{path}: holds no Kubernetes object")
+    return found
+
+
+def objects_in(path: str) -> Iterator[dict[str, Any]]:
+    """Every object of a file, Lists taken apart. Raises UnreadableFile with the place of the fault."""
+    text = _read(path)
+    for number, document in enumerate(_documents(path, text), start=1):
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise UnreadableFile(
+                f"{path}: document {number} is no Kubernetes object: it has no `kind` (expected what "
+                "`kubectl get nodes,pods,namespaces -A -o yaml` prints)"
+            )
+        yield from _flattened(path, document)
+
+
+def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    items = document.get("items")
+    if not document["kind"].endswith("List") or items is None:
+        yield document
+        return
+    if not isinstance(items, list):
+        raise UnreadableFile(f"{path}: the items of a {document['kind']} are no list")
+    for item in items:
+        if not isinstance(item, dict):
+            raise UnreadableFile(
+                f"{path}: a {document['kind']} holds something that is no object: {str(item)[:40]!r}"
+            )
+        # The items of a typed list (PodList) do not repeat their kind.
+        yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}
+
+
+def _read(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableFile(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _documents(path: str, text: bytes) -> Iterator[Any]:
+    if text.lstrip()[:1] == b"{":
+        yield from _json_documents(path, text)
+        return
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        yield from yaml.load_all(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise UnreadableFile(f"{path}{place}: is no YAML: {error.problem}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+
+
+def _json_documents(path: str, text: bytes) -> Iterator[Any]:
+    """One JSON value by the fast parser; several in a row (JSON lines) by the one that says where it stopped."""
+    try:
+        yield orjson.loads(text)
+        return
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        rest = text.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{path}: is no JSON: {error}") from error
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(rest):
+        try:
+            value, at = decoder.raw_decode(rest, at)
+        except json.JSONDecodeError as error:
+            raise UnreadableFile(f"{path}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+        yield value
+        while at < len(rest) and rest[at].isspace():
+            at += 1
+
+
+def _take(found: ClusterFiles, obj: dict[str, Any]) -> None:
+    try:
+        match obj.get("kind"):
+            case "Node":
+                found.nodes.append(wire.node(obj))
+            case "Pod":
+                found.pods.append(wire.pod(obj))
+            case "Namespace":
+                found.namespaces.append(wire.namespace(obj))
+            case kind:
+                found.ignored[str(kind)] += 1
+    except Malformed as error:
+        found.malformed.append(error)
