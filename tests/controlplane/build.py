@@ -44,7 +44,7 @@ def cached_binary(environ: Mapping[str, str] = os.environ) -> Path | None:
         version = _go_version(go, environ) if go else "*"
     except BuildFailed:
         version = "*"
-    for folder in sorted(_cache(environ).glob(f"{_sources_key()}-{version}")):
+    for folder in sorted(_cache(environ).glob(f"{sources_key()}-{version}")):
         if (folder / BINARY_NAME).is_file():
             return folder / BINARY_NAME
     return None
@@ -58,7 +58,7 @@ def make_binary(environ: Mapping[str, str] = os.environ) -> Path:
             "no control plane: KUBEBUILDER_ASSETS does not have it, none is cached, and `go` is not on the PATH to build one"
         )
     cache = _cache(environ)
-    target = cache / f"{_sources_key()}-{_go_version(go, environ)}"
+    target = cache / f"{sources_key()}-{_go_version(go, environ)}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -77,7 +77,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "policysched" / "controlplane"
 
 
-def _sources_key() -> str:
+def sources_key() -> str:
     digest = hashlib.sha256(repr(_flags()).encode())
     for name in ("go.mod", "go.sum", "main.go"):
         digest.update(name.encode() + b"\0" + (SOURCES / name).read_bytes() + b"\0")

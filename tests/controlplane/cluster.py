@@ -128,7 +128,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 
     # The other programs
 
-    def start_scheduler(self, config: str = "", *, kubeconfig_path: Path | None = None) -> Process:
+    def start_scheduler(self, config: str = "", *flags: str, kubeconfig_path: Path | None = None) -> Process:
         """A stock kube-scheduler, ready and informed. `config` is the YAML of a KubeSchedulerConfiguration, of which
         `clientConnection.kubeconfig` is filled in; without a word on leader election it does not elect. Several may run."""
         settings = {
@@ -141,7 +141,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         settings["clientConnection"] = {**settings.get("clientConnection", {}), "kubeconfig": str(user)}
         path = self._new_path("kube-scheduler", "yaml")
         path.write_text(json.dumps(settings))
-        return self._start_component("kube-scheduler", [f"--config={path}"], "/readyz")
+        return self._start_component("kube-scheduler", [f"--config={path}", *flags], "/readyz")
 
     def start_controller_manager(self, *flags: str) -> Process:
         """kube-controller-manager, ready. It expects no heartbeats of nodes for a day unless `flags` say otherwise."""
