@@ -1,0 +1,39 @@
+"""Times as the API writes them."""
+
+from datetime import UTC, datetime
+
+
+def timestamp(now_s: float) -> str:
+    """`metav1.Time`: whole seconds, UTC. `now_s` is seconds since 1970."""
+    return datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(text: str) -> float:
+    """Read a `metav1.Time` or `MicroTime`. Raises ValueError where it is neither."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def age(created: str | None, now_s: float) -> str:
+    """How long ago, as kubectl's tables say it: `12s`, `5m`, `3h`, `2d`; `<unknown>` without a time."""
+    if not created:
+        return "<unknown>"
+    return duration(now_s - seconds(created))
+
+
+def duration(span_s: float) -> str:
+    """A duration in the shortest words that kubectl has for it."""
+    whole = max(0, int(span_s))
+    if whole < 120:
+        return f"{whole}s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 10:
+        return f"{minutes}m{whole % 60}s" if whole % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    return f"{days}d"

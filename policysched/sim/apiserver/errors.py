@@ -1,0 +1,158 @@
+"""Refusals: what the server says when it will not do something, in the words and codes of the real one.
+
+A `Refusal` is raised anywhere below `ApiServer.handle` and becomes a `Status` object there. `kubectl` prints its
+message after "Error from server (REASON):", so messages follow the real server's.
+"""
+
+from typing import Any
+
+import orjson
+
+Json = dict[str, Any]
+
+
+class Refusal(Exception):
+    """A Status that says no. `code` is the HTTP status, `reason` the word that client libraries test for."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, *, details: Json | None = None, meta: Json | None = None
+    ):
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.meta = meta
+
+    def status(self) -> Json:
+        """The `Status` object, as it goes out as a body or inside a watch's ERROR event."""
+        body: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.meta or {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            body["details"] = self.details
+        body["code"] = self.code
+        return body
+
+    def body(self) -> bytes:
+        return orjson.dumps(self.status())
+
+
+def success(details: Json | None = None, *, code: int | None = None) -> Json:
+    """The `Status` that answers a deletion or a binding."""
+    body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details:
+        body["details"] = details
+    if code is not None:
+        body["code"] = code
+    return body
+
+
+def _details(name: str, group: str, resource: str) -> Json:
+    return {"name": name, **({"group": group} if group else {}), "kind": resource}
+
+
+def qualified(group: str, resource: str) -> str:
+    """`deployments.apps`, `pods`: how the real server names a resource in a message."""
+    return f"{resource}.{group}" if group else resource
+
+
+def not_found(group: str, resource: str, name: str) -> Refusal:
+    message = f'{qualified(group, resource)} "{name}" not found'
+    return Refusal(404, "NotFound", message, details=_details(name, group, resource))
+
+
+def not_served(what: str) -> Refusal:
+    """A resource that this server does not have. The reason is NotFound, which clients take as "no such API"."""
+    message = f"the server could not find the requested resource: the sandbox does not serve {what}"
+    return Refusal(404, "NotFound", message)
+
+
+def not_implemented(what: str) -> Refusal:
+    return Refusal(501, "NotImplemented", f"the sandbox does not serve {what}")
+
+
+def already_exists(group: str, resource: str, name: str) -> Refusal:
+    message = f'{qualified(group, resource)} "{name}" already exists'
+    return Refusal(409, "AlreadyExists", message, details=_details(name, group, resource))
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> Refusal:
+    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+    return Refusal(409, "Conflict", message, details=_details(name, group, resource))
+
+
+def stale(group: str, resource: str, name: str) -> Refusal:
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(group, resource, name, why)
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> Refusal:
+    message = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+    return Refusal(403, "Forbidden", message, details=_details(name, group, resource))
+
+
+def bad_request(message: str) -> Refusal:
+    return Refusal(400, "BadRequest", message)
+
+
+def gone(message: str, *, meta: Json | None = None) -> Refusal:
+    return Refusal(410, "Expired", message, meta=meta)
+
+
+def method_not_allowed(message: str) -> Refusal:
+    return Refusal(405, "MethodNotAllowed", message)
+
+
+def unsupported_media_type(message: str) -> Refusal:
+    return Refusal(415, "UnsupportedMediaType", message)
+
+
+def too_large_version(asked: int, current: int) -> Refusal:
+    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return Refusal(504, "Timeout", message, details={"retryAfterSeconds": 1, "causes": causes})
+
+
+def invalid(group: str, kind: str, name: str, causes: list[tuple[str, str, str]]) -> Refusal:
+    """Field errors as 422. A cause is `(reason, field, message)`, the message as the real server words it."""
+    assert causes, f"an invalid {kind} {name!r} without a cause"
+    words = [f"{field}: {message}" for _, field, message in causes]
+    listed = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"
+    kind_word = f"{kind}.{group}" if group else kind
+    details = _details(name, group, kind)
+    details["causes"] = [
+        {"reason": reason, "message": message, "field": field} for reason, field, message in causes
+    ]
+    return Refusal(422, "Invalid", f'{kind_word} "{name}" is invalid: {listed}', details=details)
+
+
+def required(field: str, message: str = "Required value") -> tuple[str, str, str]:
+    return (
+        "FieldValueRequired",
+        field,
+        message if message.startswith("Required") else f"Required value: {message}",
+    )
+
+
+def bad_value(field: str, value: object, why: str) -> tuple[str, str, str]:
+    shown = f'"{value}"' if isinstance(value, str) else orjson.dumps(value).decode()
+    return ("FieldValueInvalid", field, f"Invalid value: {shown}: {why}")
+
+
+def not_supported(field: str, value: object, allowed: tuple[str, ...]) -> tuple[str, str, str]:
+    choices = ", ".join(f'"{word}"' for word in allowed)
+    return ("FieldValueNotSupported", field, f'Unsupported value: "{value}": supported values: {choices}')
+
+
+def duplicate(field: str, value: object) -> tuple[str, str, str]:
+    return ("FieldValueDuplicate", field, f'Duplicate value: "{value}"')
+
+
+def may_not(field: str, why: str) -> tuple[str, str, str]:
+    return ("FieldValueForbidden", field, f"Forbidden: {why}")

@@ -1,0 +1,31 @@
+"""Quantities, exactly: what validation compares and the quality-of-service class looks at."""
+
+import re
+from decimal import Decimal
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(m|u|n|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?\d+)?")
+_SUFFIXES = {
+    **{
+        suffix: Decimal(10) ** power
+        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{
+        suffix: Decimal(1024) ** power
+        for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)
+    },
+}
+
+
+def parse_quantity(value: object) -> Decimal:
+    """Read `500m`, `2Gi`, `1e3` or a plain number. Raises ValueError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"not a quantity: {value!r}")
+    found = _QUANTITY.fullmatch(str(value))
+    if found is None:
+        raise ValueError(f"not a quantity: {value!r}")
+    number, suffix = found.groups()
+    if suffix is None:
+        return Decimal(number)
+    if suffix in _SUFFIXES:
+        return Decimal(number) * _SUFFIXES[suffix]
+    return Decimal(number).scaleb(int(suffix[1:]))

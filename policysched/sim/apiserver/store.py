@@ -1,0 +1,160 @@
+"""What etcd and the watch cache are to the real server: objects by key, one rising version, a bounded history.
+
+Every write is one `Change` with a version of its own. The history of a resource answers two questions: which changes
+came after a version (a watch), and how did the collection look at a version (the second page of a list). Both are
+"gone" once the version is older than what the history still holds.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+Json = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace (`""` for what has none) and name: sorted as etcd sorts."""
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class Entry:
+    """One object in one version, with its JSON made at most once. `obj` is never changed after this."""
+
+    __slots__ = ("_encoded", "key", "obj", "version")
+
+    def __init__(self, key: Key, obj: Json, version: int):
+        self.key = key
+        self.obj = obj
+        self.version = version
+        self._encoded: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        """The object as JSON, without `kind` and `apiVersion`."""
+        if self._encoded is None:
+            self._encoded = orjson.dumps(self.obj)
+        return self._encoded
+
+    def under_version(self, version: int) -> "Entry":
+        """The same state with another `metadata.resourceVersion`: how a deletion shows an object for the last time."""
+        metadata = {**self.obj["metadata"], "resourceVersion": str(version)}
+        return Entry(self.key, {**self.obj, "metadata": metadata}, version)
+
+    def copy(self) -> Json:
+        """A copy that its owner may change to the bottom."""
+        copied: Json = orjson.loads(self.encoded)
+        return copied
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write. `entry` is the object after it, for a deletion its last state under the deletion's version."""
+
+    version: int
+    type: ChangeType
+    entry: Entry
+    before: Entry | None
+
+
+@dataclass(slots=True)
+class Collection:
+    """The objects of one resource and its recent changes. `compacted` is the newest version that is forgotten."""
+
+    entries: dict[Key, Entry] = field(default_factory=dict)
+    keys: list[Key] = field(default_factory=list)
+    history: list[Change] = field(default_factory=list)
+    compacted: int = 0
+
+    def changes_after(self, version: int) -> list[Change]:
+        """The changes since `version`, oldest first. The caller has checked `version >= compacted`."""
+        assert version >= self.compacted, f"asked for changes after {version}, compacted at {self.compacted}"
+        return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
+
+    def as_of(self, version: int) -> list[Entry]:
+        """All objects as they were at `version`, in key order: what came after it is undone."""
+        undone: dict[Key, Entry | None] = {}
+        for change in self.changes_after(version):
+            undone.setdefault(change.entry.key, change.before)
+        if not undone:
+            return [self.entries[key] for key in self.keys]
+        then = {key: entry for key, entry in self.entries.items() if key not in undone}
+        then.update((key, entry) for key, entry in undone.items() if entry is not None)
+        return [then[key] for key in sorted(then)]
+
+    def in_namespace(self, namespace: str) -> Iterator[Entry]:
+        """The objects of one namespace, or all for `""`, in key order."""
+        if not namespace:
+            return (self.entries[key] for key in self.keys)
+        begin = bisect_left(self.keys, (namespace, ""))
+        end = bisect_left(self.keys, (namespace + "\0", ""))
+        return (self.entries[key] for key in self.keys[begin:end])
+
+
+class Store:
+    """All collections under one version counter. Listeners hear each change after it was made, in order."""
+
+    def __init__(self, *, history_changes_max: int):
+        assert history_changes_max > 0, f"history_changes_max={history_changes_max}"
+        self.version = 1
+        self._history_changes_max = history_changes_max
+        self._collections: dict[str, Collection] = {}
+        self._listeners: dict[str, list[Callable[[Change], None]]] = {}
+
+    def collection(self, resource: str) -> Collection:
+        found = self._collections.get(resource)
+        if found is None:
+            found = self._collections[resource] = Collection()
+        return found
+
+    def get(self, resource: str, key: Key) -> Entry | None:
+        return self.collection(resource).entries.get(key)
+
+    def listen(self, resource: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with each change of `resource`; the answer ends that."""
+        listeners = self._listeners.setdefault(resource, [])
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
+
+    def put(self, resource: str, key: Key, obj: Json) -> Entry:
+        """Write a new state of an object, which from here on belongs to the store."""
+        collection = self.collection(resource)
+        before = collection.entries.get(key)
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        entry = Entry(key, obj, self.version)
+        collection.entries[key] = entry
+        if before is None:
+            insort(collection.keys, key)
+        self._record(
+            resource, collection, Change(self.version, "MODIFIED" if before else "ADDED", entry, before)
+        )
+        return entry
+
+    def remove(self, resource: str, key: Key) -> Entry:
+        """Take an object away; the answer is its last state, under the version of the removal."""
+        collection = self.collection(resource)
+        before = collection.entries.pop(key)
+        del collection.keys[bisect_left(collection.keys, key)]
+        self.version += 1
+        entry = before.under_version(self.version)
+        self._record(resource, collection, Change(self.version, "DELETED", entry, before))
+        return entry
+
+    def compact(self, resource: str | None = None) -> None:
+        """Forget all history up to now: whoever asks for an older version is told that it is gone."""
+        for name, collection in self._collections.items():
+            if resource in (None, name):
+                collection.history.clear()
+                collection.compacted = self.version
+
+    def _record(self, resource: str, collection: Collection, change: Change) -> None:
+        collection.history.append(change)
+        # Twice the bound before half goes: dropping one at a time would move the whole list each write.
+        if len(collection.history) > 2 * self._history_changes_max:
+            kept_from = len(collection.history) - self._history_changes_max
+            collection.compacted = collection.history[kept_from - 1].version
+            del collection.history[:kept_from]
+        for listener in tuple(self._listeners.get(resource, ())):
+            listener(change)
