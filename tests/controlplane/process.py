@@ -1,5 +1,7 @@
 """One program of the control plane as a process: its log in a file, its end seen to, its standstill on demand."""
 
+import contextlib
+import random
 import signal
 import socket
 import subprocess
@@ -12,6 +14,7 @@ from tests.controlplane.guardian import Guardian
 POLL_EVERY_S = 0.02
 STOP_WITHIN_S = 30.0
 LOG_TAIL_BYTES = 4_000
+OUTSIDE_THE_EPHEMERAL_RANGE = range(20_000, 32_000)
 
 
 class NotReady(Exception):
@@ -90,9 +93,20 @@ class Process:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Ports of 127.0.0.1 that were free a moment ago, all different.
+
+    Not the system's own choice (port 0): that comes from the range out of which it serves outgoing connections too, so while a server is
+    stopped a client could be given its port, or even reach itself when it tries to connect to it.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(OUTSIDE_THE_EPHEMERAL_RANGE, 100):
+        with contextlib.closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:  # taken
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise NotReady(f"found only {found} free among 100 ports of 127.0.0.1")
