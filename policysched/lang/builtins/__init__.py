@@ -1,1 +1,36 @@
-"""The declarations of the built-ins, one module each; `BUILTINS` is all of them in kube-scheduler's order."""
+"""What each built-in declares of itself, one module each, named as in a policy. Kernels are in `plan.kernels`, plain
+meanings in `oracle.builtins`.
+
+`BUILTINS` is found by looking into this folder; its order, and that of `include kube_default`, is kube-scheduler's
+(`pkg/scheduler/apis/config/v1/default_plugins.go`).
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+
+from policysched.lang.declaration import Declaration
+
+_ORDER = (
+    "node_unschedulable",
+    "node_name",
+    "taint_toleration",
+    "node_affinity",
+    "node_ports",
+    "node_resources_fit",
+    "node_resources_balanced_allocation",
+    "image_locality",
+)
+
+
+def _discover() -> dict[str, Declaration]:
+    found = {module.name: import_module(f"{__name__}.{module.name}").DECLARATION for module in iter_modules(__path__)}
+    assert set(found) == set(_ORDER), f"modules {sorted(found)} and order {_ORDER} differ"
+    assert all(name == declaration.name for name, declaration in found.items())
+    return {name: found[name] for name in _ORDER}
+
+
+BUILTINS: Mapping[str, Declaration] = _discover()
+
+KUBE_DEFAULT_VERSION = "1.36"
+"""The release whose default filters, scores and weights `include kube_default` brings."""

@@ -1,0 +1,19 @@
+"""Prefers nodes that have the pod's images already, the less so the rarer an image is in the cluster."""
+
+from policysched.lang.declaration import Declaration
+
+DECLARATION = Declaration(
+    name="image_locality",
+    plugin="ImageLocality",
+    summary="prefers nodes that have the images already, by their size and by how many nodes have them",
+    filters=False,
+    scores=True,
+    parameters=(),
+    pod_reads=("images",),
+    node_reads=("images", "cluster"),
+    filter_wakes=frozenset(),
+    reasons=(),
+    default_weight=1,
+    scaleup=True,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/imagelocality/image_locality.go",
+)

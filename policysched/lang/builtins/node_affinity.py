@@ -1,0 +1,21 @@
+"""A pod's nodeSelector and node affinity: the required terms filter, the preferred ones score."""
+
+from policysched.lang.declaration import Declaration
+from policysched.lang.events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="node_affinity",
+    plugin="NodeAffinity",
+    summary="refuses nodes that nodeSelector or the required node affinity terms do not match; "
+    "prefers nodes by the weights of the preferred terms that match",
+    filters=True,
+    scores=True,
+    parameters=(),
+    pod_reads=("node_selector", "affinity"),
+    node_reads=("labels", "name"),
+    filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.UNSCHEDULED_POD_UPDATE}),
+    reasons=("node(s) didn't match Pod's node affinity/selector",),
+    default_weight=2,
+    scaleup=True,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go",
+)

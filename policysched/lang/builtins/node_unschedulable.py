@@ -1,0 +1,20 @@
+"""Nodes that are cordoned take only pods that tolerate it."""
+
+from policysched.lang.declaration import Declaration
+from policysched.lang.events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="node_unschedulable",
+    plugin="NodeUnschedulable",
+    summary="refuses cordoned nodes, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`",
+    filters=True,
+    scores=False,
+    parameters=(),
+    pod_reads=("tolerations",),
+    node_reads=("unschedulable",),
+    filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}),
+    reasons=("node(s) were unschedulable",),
+    default_weight=None,
+    scaleup=True,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go",
+)
