@@ -5,9 +5,6 @@ Source of the wording: `FitError.Error` in kubernetes' `pkg/scheduler/framework/
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-
-from policysched.lang.types import QOS_CLASSES, Kind, Type
 
 NOTE_BYTES_MAX = 1024
 _CUT = " ..."
@@ -61,62 +58,3 @@ def unsatisfied_reason(rule: str) -> str:
 MISSING_TEXT = "missing"
 VARYING_TEXT = "…"
 """What stands for a value that depends on the node where an event counts nodes by their reason."""
-
-_BINARY = (("Ei", 2**60), ("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10), ("", 1))
-_BITS = (("Tbps", 1e12), ("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3), ("bps", 1))
-_TIME = (("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
-
-
-def value_text(value: bool | int | float | str | tuple[int | float | str, ...], type_: Type) -> str:
-    """A value as a person writes it in a policy, to four digits where it is not exact in a unit: `512Mi`, `820Mbps`,
-    `85%`, `90s`. `value` is held as `type_` says, or in float64."""
-    if isinstance(value, tuple):
-        element = type_.element or Type(Kind.STRING)
-        return f"[{', '.join(value_text(one, element) for one in value)}]"
-    if isinstance(value, str):
-        return value
-    match type_.kind:
-        case Kind.BOOL:
-            return "true" if value else "false"
-        case Kind.CPU:
-            return _digits(value / 1000) if value % 1000 == 0 else f"{_digits(value)}m"
-        case Kind.BYTES:
-            return _in_largest_unit(value, _BINARY)
-        case Kind.BANDWIDTH:
-            return _in_largest_unit(value, _BITS)
-        case Kind.RATIO:
-            return f"{_digits(value * 100)}%"
-        case Kind.DURATION:
-            return _in_largest_unit(value, _TIME)
-        case Kind.TIMESTAMP:
-            return _moment(value)
-        case Kind.QOS:
-            return QOS_CLASSES[int(value)]
-        case _:
-            return str(value) if isinstance(value, int) else _digits(value)
-
-
-def _in_largest_unit(value: int | float, units: Sequence[tuple[str, float]]) -> str:
-    """In the largest unit that divides it; else in the largest that is not above it."""
-    smallest, _ = units[-1]
-    if value == 0:
-        return f"0{smallest}"
-    exact = [(name, size) for name, size in units if value % size == 0]
-    below = [(name, size) for name, size in units if abs(value) >= size]
-    name, size = (exact or below or units[-1:])[0]
-    if below and abs(value) / size >= 10_000:
-        name, size = below[0]
-    return f"{_digits(value / size)}{name}"
-
-
-def _digits(number: int | float) -> str:
-    if isinstance(number, float) and number.is_integer() and abs(number) < 2**53:
-        number = int(number)
-    return str(number) if isinstance(number, int) else f"{number:.4g}"
-
-
-def _moment(value: int | float) -> str:
-    try:
-        return datetime.fromtimestamp(int(value) // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):  # beyond the years that a calendar has
-        return f"{int(value) // 10**9}s since 1970"

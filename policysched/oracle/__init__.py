@@ -1,0 +1,20 @@
+"""What a policy means, in plain Python: one pod, one node, one rule at a time.
+
+This package is the definition of the language. `plan` must agree with it on every node for every checked program, and
+tests say so; where they differ, this one is read first. It is written to be read, not to be fast, and it knows nothing
+of `plan`, of columns or of arrays.
+
+    evaluate(program, pod, cache, ...)    every verdict, every score and the choice, as an Explanation
+    value(expr, context)                  what one expression is worth, or MISSING
+    order_key(program, pod, ...)          the pod's place in the queue
+    gang_terms(program, pod, namespace)   which gang it is in, and on what terms
+"""
+
+from policysched.oracle.context import Context
+from policysched.oracle.evaluate import evaluate
+from policysched.oracle.expressions import value
+from policysched.oracle.gang import GangTerms, gang_terms
+from policysched.oracle.order import order_key
+from policysched.oracle.values import MISSING
+
+__all__ = ["MISSING", "Context", "GangTerms", "evaluate", "gang_terms", "order_key", "value"]

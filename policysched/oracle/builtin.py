@@ -1,0 +1,47 @@
+"""What a plain built-in gets and gives: the values between `oracle` and `oracle.builtins`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from policysched.cluster.objects import Node, NodeName, Pod
+from policysched.cluster.usage import Usage
+from policysched.lang.program import ParamValue
+
+MAX_SCORE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node as a built-in sees it."""
+
+    node: Node
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScore:
+    """`raw` is what was counted, `score` the same on the scale from 0 to 100."""
+
+    raw: int
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Why a built-in refuses a node; `resolvable` False: evicting pods would not help."""
+
+    texts: tuple[str, ...]
+    resolvable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What is relative to all nodes, candidates or not."""
+
+    node_count: int
+    nodes_with_image: Mapping[str, int]
+
+
+Params = Mapping[str, ParamValue]
+Filter = Callable[[Pod, Seen, Params], Reasons | None]
+Score = Callable[[Pod, Sequence[Seen], Params, ClusterFacts], Mapping[NodeName, NodeScore] | None]

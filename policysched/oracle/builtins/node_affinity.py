@@ -1,0 +1,95 @@
+"""Filter: all labels of `spec.nodeSelector`, and one of the required terms of `spec.affinity.nodeAffinity`. Where every
+required term names nodes by `metadata.name`, the others are not even looked at.
+
+Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))` over the candidates;
+0 for all where none matches. A pod that prefers nothing is not scored.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from policysched.cluster.objects import Node, NodeName, NodeSelectorTerm, Pod, Requirement
+from policysched.lang.types import INT64_MAX, INT64_MIN
+from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
+
+
+def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
+    named = named_nodes(pod)
+    if named and seen.node.name not in named:
+        return Reasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
+    selected = all(seen.node.labels.get(key) == value for key, value in pod.node_selector.items())
+    required = pod.affinity.required if pod.affinity else None
+    if selected and (required is None or any(term_matches(term, seen.node) for term in required)):
+        return None
+    return Reasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    preferred = pod.affinity.preferred if pod.affinity else ()
+    if not preferred:
+        return None
+    sums = {
+        seen.node.name: sum(one.weight for one in preferred if term_matches(one.term, seen.node))
+        for seen in candidates
+    }
+    most = max(sums.values())
+    return {
+        name: NodeScore(weight, MAX_SCORE * weight // most if most else weight)
+        for name, weight in sums.items()
+    }
+
+
+def named_nodes(pod: Pod) -> frozenset[str]:
+    """The nodes that the required terms name, if every term names some; else (also where the names of each term
+    contradict each other) nothing."""
+    required = pod.affinity.required if pod.affinity else None
+    names: set[str] = set()
+    for term in required or ():
+        lists = [
+            set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"
+        ]
+        if not lists:
+            return frozenset()
+        names |= set.intersection(*lists)
+    return frozenset(names)
+
+
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """All expressions and all fields; a term with neither matches nothing."""
+    if not term.expressions and not term.fields:
+        return False
+    labels = all(_requirement_holds(one, node.labels) for one in term.expressions)
+    fields = all(_requirement_holds(one, {"metadata.name": node.name}) for one in term.fields)
+    return labels and fields
+
+
+def _requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Source: `labels.Requirement.Matches` in k8s.io/apimachinery; an absent label satisfies NotIn."""
+    found = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return found in requirement.values
+        case "NotIn":
+            return found not in requirement.values
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+        case "Gt" | "Lt":
+            ours = None if found is None else _whole_number(found)
+            theirs = _whole_number(requirement.values[0]) if len(requirement.values) == 1 else None
+            if ours is None or theirs is None:
+                return False
+            return ours > theirs if requirement.operator == "Gt" else ours < theirs
+
+
+def _whole_number(text: str) -> int | None:
+    """As Go's `strconv.ParseInt(text, 10, 64)`: None where it would give an error."""
+    if not _WHOLE_NUMBER.match(text):
+        return None
+    number = int(text)
+    return number if INT64_MIN <= number <= INT64_MAX else None

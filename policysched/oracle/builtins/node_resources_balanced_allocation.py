@@ -1,0 +1,69 @@
+"""Score: how much better balanced the node's resources are with the pod than without it.
+
+The balance of a node is `int(100 * (1 - s))`, `s` the standard deviation of `requested / allocatable` (at most 1) over
+`resources`, those left out of which the node has none, and an extended one that the pod does not request. The score is
+`50 + floor((50 + balance with the pod - balance without it) / 2)`: 75 where nothing changes. A pod that requests none
+of the resources is not scored.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from policysched.cluster.objects import NodeName, Pod
+from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Seen
+
+_ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
+_HALF = MAX_SCORE // 2
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    resources = _names(params["resources"])
+    if not any(pod.requests.get(resource, 0) for resource in resources):
+        return None
+    counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
+    scores = {}
+    for seen in candidates:
+        without = _balance(counted, seen, {})
+        change = _balance(counted, seen, pod.requests) - without
+        mark = _HALF + (_HALF + change) // 2
+        scores[seen.node.name] = NodeScore(mark, mark)
+    return scores
+
+
+def _balance(resources: Sequence[str], seen: Seen, more: Mapping[str, int]) -> int:
+    fractions = []
+    for resource in resources:
+        capacity = seen.node.allocatable.get(resource, 0)
+        if capacity:
+            requested = seen.usage.requested.get(resource, 0) + more.get(resource, 0)
+            fractions.append(min(1.0, requested / capacity))
+    return int((1 - _deviation(fractions)) * MAX_SCORE)
+
+
+def _deviation(fractions: Sequence[float]) -> float:
+    """The order of the additions matters to the last bit: that of `resources`, as kube-scheduler has it."""
+    match fractions:
+        case [] | [_]:
+            return 0.0
+        case [one, other]:
+            return abs((one - other) / 2)
+        case _:
+            mean = sum_in_order(fractions) / len(fractions)
+            return math.sqrt(
+                sum_in_order([(one - mean) * (one - mean) for one in fractions]) / len(fractions)
+            )
+
+
+def sum_in_order(numbers: Sequence[float]) -> float:
+    """A plain running sum. Python's own `sum` of floats compensates for rounding from 3.12 on, Go's does not."""
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
+
+
+def _names(value: object) -> list[str]:
+    assert isinstance(value, tuple), f"a map of weights, not {value!r}"
+    return [str(resource) for resource, _ in value]

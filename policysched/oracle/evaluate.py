@@ -1,0 +1,126 @@
+"""One pod against every node: what refuses it where, how the rest score, and which node is chosen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import NodeName, Pod, PodFacts, Samples
+from policysched.lang.expr import Expr
+from policysched.lang.program import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    Program,
+    Rules,
+    ScoreRule,
+    rules_for,
+)
+from policysched.lang.verdict import Explanation, ScoreCell
+from policysched.oracle.admission import pod_refusal
+from policysched.oracle.builtin import ClusterFacts
+from policysched.oracle.context import Context, namespace_of, pod_context
+from policysched.oracle.expressions import holds
+from policysched.oracle.filters import refusals
+from policysched.oracle.metrics import metric_is_missing, metrics_read
+from policysched.oracle.scores import cells
+
+
+def evaluate(
+    program: Program,
+    pod: Pod,
+    cache: Cache,
+    *,
+    now_ns: int,
+    facts: PodFacts,
+    samples: Samples | None = None,
+) -> Explanation:
+    """Everything that the policy has to say of the pod on the cluster as it stands, at this moment."""
+    context = pod_context(
+        program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}
+    )
+    refusal = pod_refusal(context, cache)
+    if refusal is not None:
+        return Explanation(refusal, (), {}, {}, {}, None)
+
+    nodes = {
+        name: replace(context, node=node, usage=cache.ledger.usage(name))
+        for name, node in sorted(cache.nodes.items())
+    }
+    rules = _without_outages(program, rules_for(program, active_layers(context)), nodes)
+    refused = {name: found for name, at in nodes.items() if (found := refusals(rules.filters, at))}
+    candidates = {name: at for name, at in nodes.items() if name not in refused}
+    scores = _scores(rules, candidates, cluster_facts(cache))
+    totals = {name: sum(column[name].weighted for column in scores.values()) for name in candidates}
+    return Explanation(
+        pod_refusal=None,
+        feasible=tuple(candidates),
+        rejected=dict(refused.items()),
+        scores=scores,
+        totals=dict(totals.items()),
+        selected=_selected(totals, pod),
+    )
+
+
+def active_layers(context: Context) -> tuple[int, ...]:
+    """The layers, by index, whose condition is True for the pod."""
+    layers = context.program.layers
+    return tuple(index for index, layer in enumerate(layers) if holds(layer.condition, context))
+
+
+def cluster_facts(cache: Cache) -> ClusterFacts:
+    nodes_with_image: dict[str, int] = {}
+    for node in cache.nodes.values():
+        for image in node.images:
+            nodes_with_image[image] = nodes_with_image.get(image, 0) + 1
+    return ClusterFacts(len(cache.nodes), nodes_with_image)
+
+
+def _without_outages(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> Rules:
+    """The rules without those that read a metric which too many candidates lack. The candidates of this question are
+    the nodes that pass every filter that reads no metric."""
+    if program.outage is None:
+        return rules
+    steady = [rule for rule in rules.filters if not metrics_read(expressions(rule))]
+    candidates = [at for at in nodes.values() if not refusals(steady, at)]
+    out = {
+        name
+        for name in program.metrics
+        if sum(metric_is_missing(name, at) for at in candidates) > program.outage.above * len(candidates)
+    }
+    return Rules(
+        filters=tuple(
+            rule for rule in rules.filters if not out.intersection(metrics_read(expressions(rule)))
+        ),
+        scores=tuple(rule for rule in rules.scores if not out.intersection(metrics_read(expressions(rule)))),
+    )
+
+
+def expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore) -> Sequence[Expr | None]:
+    """What decides about the rule (its words aside)."""
+    match rule:
+        case FilterRule():
+            return (rule.when, rule.condition)
+        case ScoreRule():
+            return (rule.when, rule.value)
+        case BuiltinFilter() | BuiltinScore():
+            return (rule.when,)
+
+
+def _scores(
+    rules: Rules, candidates: Mapping[NodeName, Context], facts: ClusterFacts
+) -> dict[str, Mapping[str, ScoreCell]]:
+    found = {rule.name: cells(rule, candidates, facts) for rule in rules.scores}
+    return {name: dict(column.items()) for name, column in found.items() if column is not None}
+
+
+def _selected(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
+    """The greatest total; among equals the greatest `node_hash XOR pod_hash`, which spreads pods over equal nodes and is
+    the same in every replay."""
+    if not totals:
+        return None
+    return max(totals, key=lambda name: (totals[name], _hash(name) ^ _hash(pod.uid)))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,176 @@
+"""What an expression is worth in a context. The rules stand in the docstring of `lang.expr`; here they are carried out,
+one case a kind of node.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import assert_never
+from zoneinfo import ZoneInfo
+
+from policysched.lang import expr as e
+from policysched.oracle.attributes import attribute
+from policysched.oracle.context import Context
+from policysched.oracle.inputs import input_value
+from policysched.oracle.metrics import metric_value
+from policysched.oracle.values import (
+    MISSING,
+    Number,
+    Value,
+    arithmetic,
+    rounded,
+    saturated,
+    transcendental,
+)
+
+
+def value(expr: e.Expr, context: Context) -> Value:
+    """The value as its type is held, or MISSING."""
+    match expr:
+        case e.Const():
+            return expr.value
+        case e.Attr():
+            return attribute(expr.owner, expr.path, context)
+        case e.InputRef():
+            return input_value(context.program.inputs[expr.name], context)
+        case e.MetricRef():
+            return metric_value(context.program.metrics[expr.name], context)
+        case e.Has():
+            return value(expr.target, context) is not MISSING
+        case e.Not():
+            operand = value(expr.operand, context)
+            return MISSING if operand is MISSING else not operand
+        case e.And():
+            return _kleene([value(item, context) for item in expr.items], decisive=False)
+        case e.Or():
+            return _kleene([value(item, context) for item in expr.items], decisive=True)
+        case e.Compare():
+            return _compare(expr, context)
+        case e.In():
+            return _contains(expr, context)
+        case e.Arith():
+            return _arithmetic(expr, context)
+        case e.Negate():
+            return _negated(value(expr.operand, context))
+        case e.Call():
+            return _call(expr, context)
+        case e.Rank():
+            item = value(expr.item, context)
+            if item is MISSING:
+                return MISSING
+            return expr.order.index(item) if item in expr.order else len(expr.order)
+        case e.Else():
+            chosen = value(expr.value, context)
+            if chosen is MISSING:
+                chosen = value(expr.fallback, context)
+            return float(_number(chosen)) if expr.floating and chosen is not MISSING else chosen
+        case e.CountPods():
+            return _count_pods(expr, context)
+        case e.Now():
+            assert context.now_ns is not None, "the checker lets nothing read the clock here"
+            return context.now_ns
+        case e.Window():
+            return _inside_window(expr, context)
+        case _:
+            assert_never(expr)
+
+
+def holds(expr: e.Expr | None, context: Context) -> bool:
+    """Whether a condition is True; no condition always is, a missing one is not."""
+    return expr is None or value(expr, context) is True
+
+
+def _kleene(items: list[Value], *, decisive: bool) -> Value:
+    """`and` with decisive False, `or` with decisive True: one decisive item settles it, whatever else is missing."""
+    if decisive in items:
+        return decisive
+    return MISSING if MISSING in items else not decisive
+
+
+def _compare(expr: e.Compare, context: Context) -> Value:
+    left, right = value(expr.left, context), value(expr.right, context)
+    if left is MISSING or right is MISSING:
+        return MISSING
+    if e.is_floating(expr.left) or e.is_floating(expr.right):
+        left, right = float(_number(left)), float(_number(right))
+    match expr.op:
+        case "==":
+            return left == right
+        case "!=":
+            return left != right
+    low, high = _number(left), _number(right)
+    match expr.op:
+        case "<":
+            return low < high
+        case "<=":
+            return low <= high
+        case ">":
+            return low > high
+        case ">=":
+            return low >= high
+
+
+def _contains(expr: e.In, context: Context) -> Value:
+    item, options = value(expr.item, context), value(expr.options, context)
+    if item is MISSING or options is MISSING:
+        return MISSING
+    assert isinstance(options, tuple), f"`in` looks into a list, not into {options!r}"
+    element = e.type_of(expr.options).element
+    if e.is_floating(expr.item) or (element is not None and element.held_as_float):
+        return float(_number(item)) in [float(_number(option)) for option in options]
+    return item in options
+
+
+def _arithmetic(expr: e.Arith, context: Context) -> Value:
+    left, right = value(expr.left, context), value(expr.right, context)
+    if left is MISSING or right is MISSING:
+        return MISSING
+    return arithmetic(expr.op, _number(left), _number(right), floating=expr.floating)
+
+
+def _negated(operand: Value) -> Value:
+    if operand is MISSING:
+        return MISSING
+    number = _number(operand)
+    return -number if isinstance(number, float) else saturated(-number)
+
+
+def _call(expr: e.Call, context: Context) -> Value:
+    args: list[Number] = []
+    for arg in expr.args:
+        found = value(arg, context)
+        if found is MISSING:
+            return MISSING
+        number = _number(found)
+        args.append(float(number) if expr.floating else number)
+    match expr.function:
+        case "min":
+            return min(args)
+        case "max":
+            return max(args)
+        case "clamp":
+            # Where the bounds are the wrong way round the upper one wins.
+            number, low, high = args
+            return min(max(number, low), high)
+        case "abs":
+            return abs(args[0]) if isinstance(args[0], float) else saturated(abs(args[0]))
+        case "floor" | "ceil" | "round":
+            return rounded(expr.function, args[0])
+        case "sqrt" | "log" | "exp":
+            return transcendental(expr.function, float(args[0]))
+
+
+def _count_pods(expr: e.CountPods, context: Context) -> Value:
+    assert context.usage is not None, "only what looks at a node can count the pods on it"
+    return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
+
+
+def _inside_window(expr: e.Window, context: Context) -> Value:
+    assert context.now_ns is not None, "the checker lets nothing read the clock here"
+    local = datetime.fromtimestamp(context.now_ns // 10**9, tz=UTC).astimezone(ZoneInfo(expr.zone))
+    minute = local.weekday() * 24 * 60 + local.hour * 60 + local.minute
+    return any(start <= minute < end for start, end in expr.spans)
+
+
+def _number(found: Value) -> Number:
+    assert isinstance(found, int | float), f"{found!r} is not a number"
+    return found

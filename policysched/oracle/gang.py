@@ -1,0 +1,50 @@
+"""Which gang a pod is in, and on what terms."""
+
+from dataclasses import dataclass
+
+from policysched.cluster.objects import Namespace, Pod
+from policysched.lang.expr import Expr
+from policysched.lang.program import GangMode, OnTimeout, Program
+from policysched.oracle.context import Context, pod_context
+from policysched.oracle.expressions import value
+from policysched.oracle.values import MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class GangTerms:
+    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none."""
+
+    key: tuple[str, str]
+    minimum: int
+    maximum: int | None
+    timeout_ns: int | None
+    on_timeout: OnTimeout
+    mode: GangMode
+
+
+def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
+    """None: the pod goes alone, because the policy has no gangs or what they go by is missing."""
+    gang = program.gang
+    if gang is None:
+        return None
+    context = pod_context(program, pod, namespace)
+    group = value(gang.by, context)
+    if group is MISSING:
+        return None
+    minimum = _whole(gang.minimum, context)
+    return GangTerms(
+        key=(pod.namespace, str(group)),
+        minimum=1 if minimum is None else minimum,
+        maximum=_whole(gang.maximum, context),
+        timeout_ns=_whole(gang.timeout, context),
+        on_timeout=gang.on_timeout,
+        mode=gang.mode,
+    )
+
+
+def _whole(expr: Expr | None, context: Context) -> int | None:
+    found = MISSING if expr is None else value(expr, context)
+    if found is MISSING:
+        return None
+    assert isinstance(found, int), f"{found!r} is not a whole number"
+    return found

@@ -1,0 +1,40 @@
+"""What a metric says of a node now: its sample, as long as it is fresh.
+
+A sample is as old as the older of two things: the moment it was true, and the last poll that answered.
+"""
+
+from collections.abc import Iterable
+
+from policysched.cluster.objects import MetricSamples, Node
+from policysched.lang.expr import Expr, MetricRef, walk
+from policysched.lang.program import Metric
+from policysched.oracle.context import Context
+from policysched.oracle.values import MISSING, Value
+
+
+def metric_value(metric: Metric, context: Context) -> Value:
+    """The sample of the context's node in the metric's held unit, or MISSING."""
+    assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
+    found = context.samples.get(metric.name)
+    if found is None or _age_ns(found, context.node, context.now_ns) > metric.stale_ns:
+        return MISSING
+    sample = found.values.get(context.node.name)
+    return MISSING if sample is None else sample.value
+
+
+def metric_is_missing(name: str, context: Context) -> bool:
+    return metric_value(context.program.metrics[name], context) is MISSING
+
+
+def metrics_read(exprs: Iterable[Expr | None]) -> tuple[str, ...]:
+    """The metrics that these expressions read, each once, in the order of the text."""
+    names = (
+        one.name for expr in exprs if expr is not None for one in walk(expr) if isinstance(one, MetricRef)
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def _age_ns(found: MetricSamples, node: Node, now_ns: int) -> int:
+    sample = found.values.get(node.name)
+    at_ns = found.polled_ns if sample is None else min(found.polled_ns, sample.at_ns)
+    return now_ns - at_ns

@@ -1,0 +1,35 @@
+"""A pod's place in the queue of its policy."""
+
+from dataclasses import dataclass
+from functools import total_ordering
+
+from policysched.cluster.objects import Namespace, Pod, PodFacts
+from policysched.lang.program import Program
+from policysched.oracle.context import pod_context
+from policysched.oracle.expressions import value
+from policysched.oracle.values import MISSING, Value
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=True)
+class Place:
+    """One key of the order: compares as the policy says, with what is missing behind everything."""
+
+    found: Value
+    descending: bool
+
+    def __lt__(self, other: "Place") -> bool:
+        if self.found is MISSING or other.found is MISSING:
+            return self.found is not MISSING and other.found is MISSING
+        if self.descending:
+            return other.found < self.found  # type: ignore[operator]
+        return self.found < other.found  # type: ignore[operator]
+
+
+def order_key(
+    program: Program, pod: Pod, namespace: Namespace | None, facts: PodFacts, now_ns: int
+) -> tuple[Place | str, ...]:
+    """Pods with smaller keys come first; the UID closes the order, so that it is total."""
+    context = pod_context(program, pod, namespace, now_ns=now_ns, facts=facts)
+    places = tuple(Place(value(key.value, context), key.descending) for key in program.queue)
+    return (*places, pod.uid)
