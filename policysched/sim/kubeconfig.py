@@ -1,0 +1,27 @@
+"""A kubeconfig for the sandbox: plain HTTP on the loopback interface, no credentials, for there is nothing to guard."""
+
+from pathlib import Path
+
+import yaml
+
+NAME = "policysched-sandbox"
+
+
+def kubeconfig(url: str) -> str:
+    """The text of a kubeconfig whose only and current context is the server at `url`."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": NAME, "cluster": {"server": url}}],
+        "users": [{"name": NAME, "user": {}}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
+        "current-context": NAME,
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def write_kubeconfig(path: Path, url: str) -> None:
+    """Write it where only the user can read it: kubectl warns of kubeconfigs that others can."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(kubeconfig(url), encoding="utf-8")
