@@ -56,9 +56,9 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             self._serving = self._authority.serving()
             self._token_key = self._authority.signing_key("service-accounts")
             self._admin = self._authority.client("admin", "system:masters")
-            self._port, etcd_port, etcd_peer_port = free_ports(3)
-            self._etcd_url = f"http://{HOST}:{etcd_port}"
-            self._etcd = self._start_etcd(etcd_port, f"http://{HOST}:{etcd_peer_port}")
+            self._port, self._etcd_port, etcd_peer_port = free_ports(3)
+            self._etcd_url = f"http://{HOST}:{self._etcd_port}"
+            self._etcd = self._start_etcd(f"http://{HOST}:{etcd_peer_port}")
             self.url = f"https://{HOST}:{self._port}"
             self.kubeconfig_path = self._kubeconfig("admin", with_certificate(self._admin))
             self.api = self.api_as(self._admin)
@@ -125,6 +125,14 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 
     def resume_apiserver(self) -> None:
         self._apiserver.resume()
+
+    def forget_history(self) -> None:
+        """From now on every version before the present one is too old for a watch (410) and for a list's next page.
+        The API server restarts for it: its watch cache remembers longer than etcd."""
+        version = self.api.get("/api/v1/namespaces")["metadata"]["resourceVersion"]
+        with closing(Api.plain(HOST, self._etcd_port)) as etcd:
+            etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
+        self.restart_apiserver()
 
     # The other programs
 
@@ -211,7 +219,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 
     # Starting
 
-    def _start_etcd(self, port: int, peer_url: str) -> Process:
+    def _start_etcd(self, peer_url: str) -> Process:
         etcd = self._start(
             "etcd",
             [
@@ -225,7 +233,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 "--log-level=warn",
             ],
         )
-        with closing(Api.plain(HOST, port)) as health:
+        with closing(Api.plain(HOST, self._etcd_port)) as health:
             etcd.wait_until(lambda: _answers(health, "/readyz"), within_s=READY_WITHIN_S)
         return etcd
 

@@ -88,6 +88,25 @@ def test_a_restarted_api_server_has_the_objects_it_had(control_plane: ControlPla
     assert control_plane.api.get(f"{PODS}/web")["metadata"]["uid"] == uid
 
 
+def test_what_happened_before_history_was_forgotten_cannot_be_watched_or_paged_through(
+    control_plane: ControlPlane,
+) -> None:
+    for name in ("a", "b"):
+        control_plane.api.post(PODS, pod(name))
+    page = control_plane.api.get(PODS, limit="1")["metadata"]
+    control_plane.api.patch(f"{PODS}/a", {"metadata": {"labels": {"seen": "later"}}})
+
+    control_plane.forget_history()
+
+    watched = control_plane.api.get(
+        PODS, watch="true", timeoutSeconds="1", resourceVersion=page["resourceVersion"]
+    )
+    assert (watched["type"], watched["object"]["code"]) == ("ERROR", 410)
+    with pytest.raises(ApiError) as refusal:
+        control_plane.api.get(PODS, limit="1", **{"continue": page["continue"]})
+    assert (refusal.value.status, refusal.value.body["reason"]) == (410, "Expired")
+
+
 def test_a_stopped_api_server_refuses_and_a_paused_one_hangs(control_plane: ControlPlane) -> None:
     control_plane.stop_apiserver()
     with pytest.raises(ConnectionRefusedError):
