@@ -1,0 +1,308 @@
+"""Who leads: an elector of our own on a Lease in the shape of client-go's LeaseLock.
+
+    following ──the Lease is free, released or expired, and our update won──► leading
+                                                                                 │ no renewal was answered in time
+    (the process ends) ◄──────────────────────────────────────────────── lost ◄──┘
+
+Two clocks never meet: a foreign holder's time runs on our monotonic clock from when we saw the Lease change, ours from
+before the renewal was sent. So we stop (10 s) before anybody else may start (15 s), whatever the server does.
+
+A new leader does not decide at once. The one before it may have sent a bind just before it died, and the server may
+act on it for `REQUEST_LIFE_S`; until that is over, the cluster that we see can still change under us. The wait is
+skipped only where that is known to be impossible: the last holder was one of us and said on the Lease that it ended
+with no bind unanswered, or nobody ever held a Lease that has been there for a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from random import Random
+from typing import Any
+
+from policysched.kube.api import Api, ApiProblem, Conflict, Garbled, NotFound
+from policysched.kube.bind import REQUEST_LIFE_S
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+RELEASED = "policysched.dev/released-after-transitions"
+"""Annotation: at this count of transitions the holder ended with nothing in flight. Another holder moves the count."""
+
+UNTOUCHED_S = 60.0
+"""A Lease that is older than this and was never held: nobody is left who may have held one of that name before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """kube-scheduler's times. `settle_s` is the request life and a margin for clocks and roads."""
+
+    namespace: str = "kube-system"
+    name: str = "policysched"
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+    request_timeout_s: float = 4.0
+    settle_s: float = REQUEST_LIFE_S + 2.0
+
+    def __post_init__(self) -> None:
+        assert self.retry_s < self.renew_deadline_s < self.duration_s, f"times in the wrong order: {self}"
+
+
+class Standing(Enum):
+    FOLLOWING = "following"
+    LEADING = "leading"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The Lease as another left it, and when we first saw it so (monotonic seconds)."""
+
+    holder: str
+    renewed: str
+    at_s: float
+
+
+class Alone:
+    """In place of an elector where nobody else is there: `--no-leader-elect`. What a process before us may have left
+    under way is not waited for."""
+
+    standing = Standing.LEADING
+
+    def leads(self) -> bool:
+        return True
+
+    def may_decide(self) -> bool:
+        return True
+
+    def decides_in_s(self) -> float:
+        return 0.0
+
+
+class Elector:
+    """`run` until it ends: as LOST. `leads` and `may_decide` can be asked from any thread:
+    they compare a clock with a number and so are right even while the elector's own loop is stuck.
+
+    `monotonic_s` is the clock that counts, `now_ns` the wall clock, only for what others read.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        settings: LeaseSettings,
+        *,
+        identity: str,
+        monotonic_s: Callable[[], float],
+        now_ns: Callable[[], int],
+        random: Random,
+        on_change: Callable[[Standing], None] | None = None,
+    ) -> None:
+        self._api = api
+        self._settings = settings
+        self._identity = identity
+        self._monotonic_s = monotonic_s
+        self._now_ns = now_ns
+        self._random = random
+        self._on_change = on_change
+        self._seen: _Seen | None = None
+        self._leads_until_s = float("-inf")
+        self._decides_from_s = float("inf")
+        self.standing = Standing.FOLLOWING
+        self.holder = ""
+
+    @property
+    def _path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases"
+
+    def leads(self) -> bool:
+        """Whether what we send now is still covered by the Lease."""
+        return self._monotonic_s() < self._leads_until_s
+
+    def may_decide(self) -> bool:
+        """Leading, and nothing that a leader before us sent can still change the cluster."""
+        now_s = self._monotonic_s()
+        return self._decides_from_s <= now_s < self._leads_until_s
+
+    def decides_in_s(self) -> float:
+        """Seconds until `may_decide` can become true; infinite while following."""
+        return max(0.0, self._decides_from_s - self._monotonic_s())
+
+    async def run(self) -> None:
+        """Ends only as LOST; cancel it to stop without that."""
+        while self.standing is Standing.FOLLOWING:
+            try:
+                await self._try_to_acquire()
+            except ApiProblem as error:
+                log.debug("the Lease cannot be read or taken", extra={"why": str(error)})
+            if self.standing is Standing.FOLLOWING:
+                await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._random.random()))
+        await self._keep()
+
+    async def release(self, *, nothing_in_flight: bool) -> None:
+        """Give the Lease up on a clean stop. With binds still unanswered it is left to expire, so that the next
+        leader waits. Call it after `run` was cancelled."""
+        if self.standing is not Standing.LEADING:
+            return
+        self._leads_until_s = float("-inf")
+        self._change(Standing.LOST)
+        if not nothing_in_flight:
+            log.warning("stopping with unanswered binds: the Lease is left to expire")
+            return
+        try:
+            lease = await self._get()
+            spec = lease["spec"]
+            if spec.get("holderIdentity") != self._identity:
+                return
+            annotations = lease["metadata"].setdefault("annotations", {})
+            annotations[RELEASED] = str(spec.get("leaseTransitions") or 0)
+            lease["spec"] = {
+                **spec,
+                "holderIdentity": "",
+                "leaseDurationSeconds": 1,
+                "renewTime": self._now_text(),
+            }
+            await self._replace(lease)
+        except ApiProblem as error:
+            log.warning("the Lease could not be released and will expire", extra={"why": str(error)})
+
+    # ── following ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _try_to_acquire(self) -> None:
+        sent_s = self._monotonic_s()
+        try:
+            lease = await self._get()
+        except NotFound:
+            body: Json = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._settings.name, "namespace": self._settings.namespace},
+                "spec": self._spec({}, transitions=0),
+            }
+            await self._api.create(self._path, body, timeout_s=self._settings.request_timeout_s)
+            self._acquired(sent_s, settle_s=self._settings.settle_s)
+            return
+        spec = lease["spec"]
+        self.holder = str(spec.get("holderIdentity") or "")
+        if self.holder and self.holder != self._identity and not self._expired(spec):
+            return
+        transitions = int(spec.get("leaseTransitions") or 0)
+        settle_s = 0.0 if self._nothing_can_be_in_flight(lease) else self._settings.settle_s
+        lease["metadata"].get("annotations", {}).pop(RELEASED, None)
+        lease["spec"] = self._spec(
+            spec, transitions=transitions + 1 if spec.get("acquireTime") else transitions
+        )
+        sent_s = self._monotonic_s()
+        await self._replace(lease)
+        self._acquired(sent_s, settle_s=settle_s)
+
+    def _expired(self, spec: Json) -> bool:
+        """By our own clock, from when we first saw this renewal."""
+        holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+        now_s = self._monotonic_s()
+        if self._seen is None or (self._seen.holder, self._seen.renewed) != (holder, renewed):
+            self._seen = _Seen(holder, renewed, now_s)
+        duration_s = float(spec.get("leaseDurationSeconds") or self._settings.duration_s)
+        return now_s >= self._seen.at_s + duration_s
+
+    def _nothing_can_be_in_flight(self, lease: Json) -> bool:
+        meta, spec = lease["metadata"], lease["spec"]
+        if spec.get("holderIdentity"):
+            return False
+        if not spec.get("acquireTime"):
+            created = meta.get("creationTimestamp")
+            age_s = self._now_ns() / 1e9 - datetime.fromisoformat(created).timestamp() if created else 0.0
+            return age_s > UNTOUCHED_S
+        released = (meta.get("annotations") or {}).get(RELEASED)
+        return released is not None and released == str(spec.get("leaseTransitions") or 0)
+
+    def _acquired(self, sent_s: float, *, settle_s: float) -> None:
+        self.holder = self._identity
+        self._leads_until_s = sent_s + self._settings.renew_deadline_s
+        self._decides_from_s = self._monotonic_s() + settle_s
+        log.info("leading", extra={"lease": self._settings.name, "first_decision_in_s": settle_s})
+        self._change(Standing.LEADING)
+
+    # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep(self) -> None:
+        while True:
+            left_s = self._leads_until_s - self._monotonic_s()
+            if left_s <= 0:
+                break
+            await asyncio.sleep(min(self._settings.retry_s, left_s))
+            try:
+                async with asyncio.timeout(max(0.0, self._leads_until_s - self._monotonic_s())):
+                    if not await self._renew():
+                        break
+            except ApiProblem as error:
+                log.warning("the Lease could not be renewed", extra={"why": str(error)})
+            except TimeoutError:
+                break
+        self._leads_until_s = float("-inf")
+        log.error("the Lease is lost", extra={"lease": self._settings.name, "holder": self.holder})
+        self._change(Standing.LOST)
+
+    async def _renew(self) -> bool:
+        """False where another holds it now, or it was deleted: then anybody may create it anew at any time."""
+        try:
+            lease = await self._get()
+        except NotFound:
+            return False
+        spec = lease["spec"]
+        self.holder = str(spec.get("holderIdentity") or "")
+        if self.holder != self._identity:
+            return False
+        lease["spec"] = self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))
+        sent_s = self._monotonic_s()
+        try:
+            await self._replace(lease)
+        except Conflict:
+            # Somebody changed it between, perhaps an earlier try of ours: the next look tells whose it is.
+            return True
+        self._leads_until_s = sent_s + self._settings.renew_deadline_s
+        return True
+
+    # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _get(self) -> Json:
+        lease = await self._api.get(
+            f"{self._path}/{self._settings.name}", timeout_s=self._settings.request_timeout_s
+        )
+        if not isinstance(lease.get("metadata"), dict) or not isinstance(lease.get("spec"), dict | None):
+            raise Garbled("the answer is not a Lease")
+        lease["spec"] = lease.get("spec") or {}
+        return lease
+
+    async def _replace(self, lease: Json) -> None:
+        """With the version that was read: of two that try at once, one gets a Conflict."""
+        await self._api.replace(
+            f"{self._path}/{self._settings.name}", lease, timeout_s=self._settings.request_timeout_s
+        )
+
+    def _spec(self, before: Json, *, transitions: int) -> Json:
+        now = self._now_text()
+        ours = before.get("holderIdentity") == self._identity
+        return {
+            **before,
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(self._settings.duration_s),
+            "acquireTime": before["acquireTime"] if ours and before.get("acquireTime") else now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+
+    def _now_text(self) -> str:
+        return micro_time(self._now_ns())
+
+    def _change(self, standing: Standing) -> None:
+        self.standing = standing
+        if self._on_change is not None:
+            self._on_change(standing)
+
+
+def micro_time(now_ns: int) -> str:
+    """`metav1.MicroTime`: six digits of a second, in UTC."""
+    return datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

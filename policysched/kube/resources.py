@@ -1,0 +1,118 @@
+"""What is mirrored of the API server: for each resource its path, its key, and the events that it becomes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from policysched.cluster.objects import NodeName, PodUid
+from policysched.kube import wire
+from policysched.kube.malformed import Malformed
+from policysched.schedule.events import (
+    NamespaceGone,
+    NamespaceSeen,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+)
+
+Json = Mapping[str, Any]
+Emitted = TypeVar("Emitted")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[Emitted]):
+    """`key` identifies an object from its creation to its end. `seen` may raise Malformed. `holds` says whether an
+    object holds something (room) that must not be forgotten because a later version of it cannot be read."""
+
+    kind: str
+    path: str
+    key: Callable[[Json], str]
+    seen: Callable[[Json], Emitted]
+    gone: Callable[[str], Emitted]
+    holds: Callable[[Emitted], bool]
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+def _uid(meta: Json) -> str:
+    return str(meta["uid"])
+
+
+def _name(meta: Json) -> str:
+    return str(meta["name"])
+
+
+def _holds_nothing(_event: object) -> bool:
+    return False
+
+
+PODS: Resource[PodSeen | PodGone] = Resource(
+    kind="Pod",
+    path="/api/v1/pods",
+    key=_uid,
+    seen=lambda obj: PodSeen(wire.pod(obj)),
+    gone=lambda key: PodGone(PodUid(key)),
+    holds=lambda event: isinstance(event, PodSeen) and event.pod.node is not None,
+)
+
+NODES: Resource[NodeSeen | NodeGone] = Resource(
+    kind="Node",
+    path="/api/v1/nodes",
+    key=_name,
+    seen=lambda obj: NodeSeen(wire.node(obj)),
+    gone=lambda key: NodeGone(NodeName(key)),
+    holds=_holds_nothing,
+)
+
+NAMESPACES: Resource[NamespaceSeen | NamespaceGone] = Resource(
+    kind="Namespace",
+    path="/api/v1/namespaces",
+    key=_name,
+    seen=lambda obj: NamespaceSeen(wire.namespace(obj)),
+    gone=NamespaceGone,
+    holds=_holds_nothing,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMapSeen:
+    """`data` without what is not text."""
+
+    data: Mapping[str, str]
+    resource_version: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMapGone:
+    pass
+
+
+def _config_map_gone(_key: str) -> ConfigMapGone:
+    return ConfigMapGone()
+
+
+def _holds_policies(_event: object) -> bool:
+    """The policies of a ConfigMap that cannot be read any more run on: broken is not deleted."""
+    return True
+
+
+def config_map(namespace: str, name: str) -> Resource[ConfigMapSeen | ConfigMapGone]:
+    """One ConfigMap: the field selector is also what lets RBAC allow the watch of this name alone."""
+    return Resource(
+        kind="ConfigMap",
+        path=f"/api/v1/namespaces/{namespace}/configmaps",
+        key=_name,
+        seen=read_config_map,
+        gone=_config_map_gone,
+        holds=_holds_policies,
+        params={"fieldSelector": f"metadata.name={name}"},
+    )
+
+
+def read_config_map(obj: Json) -> ConfigMapSeen:
+    """Raises Malformed."""
+    meta, data = obj.get("metadata") or {}, obj.get("data") or {}
+    if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
+        raise Malformed("ConfigMap", wire.object_name(obj), "data", "is not a map of strings")
+    return ConfigMapSeen(data, str(meta.get("resourceVersion", "")), str(meta.get("uid", "")))
