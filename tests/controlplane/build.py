@@ -16,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,7 +62,9 @@ def make_binary(environ: Mapping[str, str] = os.environ) -> Path:
     with (cache / f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / BINARY_NAME).is_file():
-            unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
+            unfinished = cache / f"unfinished-{target.name}"
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was killed: we hold the lock
+            unfinished.mkdir()
             try:
                 _run_go_build(go, unfinished / BINARY_NAME, environ)
                 unfinished.rename(target)

@@ -40,7 +40,8 @@ NO_HEARTBEATS_EXPECTED = "--node-monitor-grace-period=24h"
 class ControlPlane(AbstractContextManager["ControlPlane"]):
     """etcd and kube-apiserver from `__init__` on; the others when asked for.
 
-    `api` speaks as a cluster admin, and `kubeconfig_path` is that admin's.
+    `api` speaks as a cluster admin; `kubeconfig_path` and the certificate `admin` are that admin's. Clients verify the
+    server against `authority_path`.
     """
 
     def __init__(self, programs: Programs) -> None:
@@ -55,13 +56,13 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             self._authority = Authority(self.folder)
             self._serving = self._authority.serving()
             self._token_key = self._authority.signing_key("service-accounts")
-            self._admin = self._authority.client("admin", "system:masters")
+            self.admin = self._authority.client("admin", "system:masters")
             self._port, self._etcd_port, etcd_peer_port = free_ports(3)
             self._etcd_url = f"http://{HOST}:{self._etcd_port}"
             self._etcd = self._start_etcd(f"http://{HOST}:{etcd_peer_port}")
             self.url = f"https://{HOST}:{self._port}"
-            self.kubeconfig_path = self._kubeconfig("admin", with_certificate(self._admin))
-            self.api = self.api_as(self._admin)
+            self.kubeconfig_path = self._kubeconfig("admin", with_certificate(self.admin))
+            self.api = self.api_as(self.admin)
             self._apiserver = self._start_apiserver()
             self.create_default_service_account("default")
             self._from_the_start = object_paths(self.api)
@@ -172,6 +173,10 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         )
 
     # Users
+
+    @property
+    def authority_path(self) -> Path:
+        return self._authority.certificate
 
     def api_as(self, client: KeyPair | None, *, timeout_s: float = TIMEOUT_S) -> Api:
         """A client with a certificate of its own, or an anonymous one."""

@@ -17,6 +17,7 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import Programs, find_programs
 
 REQUIREMENT = "control-plane"
+USED = pytest.StashKey[ControlPlane]()
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +37,11 @@ def control_plane_of_the_session(control_plane_programs: Programs) -> Iterator[C
 
 
 @pytest.fixture
-def control_plane(control_plane_of_the_session: ControlPlane) -> Iterator[ControlPlane]:
+def control_plane(
+    request: pytest.FixtureRequest, control_plane_of_the_session: ControlPlane
+) -> Iterator[ControlPlane]:
     """A running API server with nothing in it."""
+    request.node.stash[USED] = control_plane_of_the_session
     yield control_plane_of_the_session
     control_plane_of_the_session.reset()
 
@@ -71,7 +75,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test shows the end of each program's log."""
     report = yield
-    control_plane = getattr(item, "funcargs", {}).get("control_plane_of_the_session")
+    control_plane = item.stash.get(USED, None)
     if report.failed and control_plane is not None:
         report.sections.append(("the control plane's logs", control_plane.logs()))
     return report
