@@ -96,7 +96,8 @@ class Pod:
 
     `requests` is the effective request as kube-scheduler counts it (init and sidecar containers, overhead, pod-level
     resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
-    that kube-scheduler assumes for containers that name none. `images` are normalised names, one a container (init
+    that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_held` is the same
+    as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
     containers included, as ImageLocality counts them). `uncovered` names what the pod uses that no built-in covers.
     """
 
@@ -116,6 +117,7 @@ class Pod:
     requests: Resources
     limits: Resources
     scoring_requests: tuple[int, int]
+    scoring_held: tuple[int, int]
     qos: int
     node_selector: Mapping[str, str]
     affinity: NodeAffinity | None

@@ -10,7 +10,7 @@ class Usage:
     """Totals over the pods assumed, prepared or bound on a node.
 
     `requested` sums `Pod.requests` by resource (zero entries may stand); `scoring_cpu_milli` and
-    `scoring_memory_bytes` sum `Pod.scoring_requests`. `ports` counts holders of each host port.
+    `scoring_memory_bytes` sum `Pod.scoring_held`. `ports` counts holders of each host port.
     """
 
     requested: dict[str, int] = field(default_factory=dict)
@@ -35,8 +35,8 @@ class Usage:
     def _shift(self, pod: Pod, sign: int) -> None:
         for resource, amount in pod.requests.items():
             self.requested[resource] = self.requested.get(resource, 0) + sign * amount
-        self.scoring_cpu_milli += sign * pod.scoring_requests[0]
-        self.scoring_memory_bytes += sign * pod.scoring_requests[1]
+        self.scoring_cpu_milli += sign * pod.scoring_held[0]
+        self.scoring_memory_bytes += sign * pod.scoring_held[1]
         for port in pod.host_ports:
             left = self.ports.get(port, 0) + sign
             if left:

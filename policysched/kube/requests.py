@@ -31,11 +31,12 @@ class BadQuantity(ValueError):
 @dataclass(frozen=True, slots=True)
 class Demand:
     """`requests` and `limits` by resource; `scoring` is (cpu milli, memory bytes) with what is assumed for containers
-    that name no request; `qos` 0 BestEffort, 1 Burstable, 2 Guaranteed."""
+    that name no request, `scoring_held` the same as it counts once the pod is on a node; `qos` 0 BestEffort, 1 Burstable, 2 Guaranteed."""
 
     requests: Amounts
     limits: Amounts
     scoring: tuple[int, int]
+    scoring_held: tuple[int, int]
     qos: int
 
 
@@ -70,16 +71,21 @@ def demand(spec: Json, status: Json) -> Demand:
 
     requests = {**_effective(containers, inits, "requests"), **pod_requests}
     limits = {**_effective(containers, inits, "limits"), **pod_limits}
-    scoring = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
+    # While it is being scored, pod-level requests are not looked at; on a node they count. That is what
+    # kube-scheduler 1.36 does: the scorer of NodeResourcesFit is made without the feature, the node's totals with it.
+    scoring = _scoring(containers, inits, None)
+    held = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
     for resource, amount in overhead.items():
         requests[resource] = requests.get(resource, 0) + amount
         scoring[resource] = scoring.get(resource, 0) + amount
+        held[resource] = held.get(resource, 0) + amount
         if resource in limits:
             limits[resource] += amount
     return Demand(
         requests=requests,
         limits=limits,
         scoring=(scoring.get("cpu", 0), scoring.get("memory", 0)),
+        scoring_held=(held.get("cpu", 0), held.get("memory", 0)),
         qos=_qos(status, containers + inits, pod_requests, pod_limits),
     )
 

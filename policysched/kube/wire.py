@@ -91,6 +91,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         requests=needs.requests,
         limits=needs.limits,
         scoring_requests=needs.scoring,
+        scoring_held=needs.scoring_held,
         qos=needs.qos,
         node_selector=_strings(spec.get("nodeSelector"), "spec.nodeSelector"),
         affinity=node_affinity(affinity.get("nodeAffinity")),

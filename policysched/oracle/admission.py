@@ -31,10 +31,10 @@ def pod_refusal(context: Context, cache: Cache) -> str | None:
 
 def _may_refuse(term: AntiAffinityTerm, pod: Pod) -> bool:
     in_scope = term.namespaces is None or pod.namespace in term.namespaces
-    return in_scope and _selects(term.selector, pod.labels)
+    return in_scope and selects(term.selector, pod.labels)
 
 
-def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     for requirement in selector.requirements:
         found = labels.get(requirement.key)
         match requirement.operator:

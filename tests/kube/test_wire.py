@@ -62,6 +62,15 @@ def test_containers_that_ask_for_nothing_are_scored_as_if_they_did() -> None:
     assert one.scoring_requests == (600, 400 * MIB)
 
 
+def test_pod_level_requests_count_in_scores_only_once_the_pod_is_on_a_node() -> None:
+    one = read(
+        containers=[container("a"), container("b")], resources={"requests": {"cpu": "3", "memory": "1Gi"}}
+    )
+
+    assert one.scoring_requests == (200, 400 * MIB)
+    assert one.scoring_held == (3000, 1024 * MIB)
+
+
 def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
     status = {
         "phase": "Running",

@@ -1,0 +1,83 @@
+"""Recorded decisions of kube-scheduler, and the world in which each was made.
+
+A case is a cluster and pending pods, each decided before the next; `replay` yields every decision with the cluster as
+it stood, and puts the pod where it was recorded to go before it goes on. What the recordings hold is described in
+`cases/README.md`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import NodeName, Pod
+from policysched.kube import wire
+from tests.words import placed
+
+Json = dict[str, Any]
+
+CASES = Path(__file__).parent / "cases"
+
+_DEFAULT_TOLERATIONS = tuple(
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for key in ("not-ready", "unreachable")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One recorded decision. `placed_manifests` are the pods that were on nodes at the time, `objects` the further
+    ones of the case; `cache` is the same as scheduling sees it."""
+
+    case: str
+    manifest: Json
+    pod: Pod
+    expected: Json
+    cache: Cache
+    placed_manifests: Sequence[Json]
+    objects: Sequence[Json]
+
+    @property
+    def name(self) -> str:
+        return f"{self.case}/{self.expected['pod']}"
+
+
+def load(path: Path) -> list[Json]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def replay(case: Json) -> Iterator[Decision]:
+    cache = Cache()
+    objects = case.get("objects", [])
+    for one in objects:
+        if one["kind"] == "Namespace":
+            cache.put_namespace(wire.namespace(one))
+    for one in case["nodes"]:
+        cache.put_node(wire.node(one))
+    on_nodes = [as_stored(manifest) for manifest in case["bound"]]
+    for manifest in on_nodes:
+        cache.put_pod(wire.pod(manifest))
+
+    for manifest, expected in zip(map(as_stored, case["pending"]), case["expected"], strict=True):
+        assert manifest["metadata"]["name"] == expected["pod"]
+        pod = wire.pod(manifest).pod
+        yield Decision(case["name"], manifest, pod, expected, cache, tuple(on_nodes), objects)
+        if expected["nodeName"] is not None:
+            cache.put_pod(placed(pod, NodeName(expected["nodeName"])))
+            on_nodes.append(manifest)
+
+
+def as_stored(manifest: Mapping[str, Any]) -> Json:
+    """With what the API server fills in and scheduling reads: the priority, and the tolerations of every pod."""
+    spec = {**manifest["spec"]}
+    spec.setdefault("priority", 0)
+    spec["tolerations"] = [*spec.get("tolerations", ()), *_DEFAULT_TOLERATIONS]
+    return {**manifest, "spec": spec}

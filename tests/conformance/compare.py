@@ -1,0 +1,266 @@
+"""Compare what the built-ins say with what a kube-scheduler was recorded to have said.
+
+    python tests/conformance/compare.py FILE.jsonl... [--verbose]
+
+Of every decision it is asked: does each covered filter pass all nodes that were recorded as feasible; does each
+covered score agree on them to the last point; and where the pod stayed pending, do the covered filters give their part
+of the message with the same counts. Where nothing that is not covered has a say in the decision, the feasible nodes,
+the totals, the node chosen and the whole message must agree too; other decisions are left out of that question only,
+and counted by what has a say in them. Exits 1 where anything differs.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from policysched.cluster.objects import NodeName, PodFacts
+from policysched.kube.affinity import label_selector
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.message import unavailable_message
+from policysched.lang.program import BuiltinFilter, BuiltinScore, Program
+from policysched.lang.verdict import Explanation
+from policysched.oracle import evaluate
+from policysched.oracle.admission import selects
+from policysched.oracle.builtin import Seen
+from policysched.oracle.builtins import FILTERS
+from policysched.oracle.context import Context, pod_context
+from policysched.oracle.evaluate import cluster_facts
+from policysched.oracle.filters import refusals
+from policysched.oracle.scores import cells
+from tests.conformance.cluster_case import Decision, load, replay
+from tests.conformance.kube_default import kube_default
+
+FACTS = PodFacts(queued_ns=0, attempts=0)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """`differences` are sentences; `left_out` counts decisions by what is not covered in them (one may have several)."""
+
+    decisions: int = 0
+    scored: int = 0
+    whole: int = 0
+    messages: int = 0
+    whole_messages: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+
+def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Comparison:
+    found = Comparison()
+    for case in cases:
+        for decision in replay(dict(case)):
+            found.decisions += 1
+            found.differences += unsound_filters(decision, program)
+            found.scored += "weightedScores" in decision.expected
+            found.differences += score_differences(decision, program)
+            found.messages += "message" in decision.expected
+            found.differences += reason_differences(decision, program)
+            why_not = not_covered(decision)
+            if why_not:
+                found.left_out.update(why_not)
+                continue
+            found.whole += 1
+            found.whole_messages += "message" in decision.expected
+            explanation = evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS)
+            found.differences += whole_differences(decision, explanation)
+    return found
+
+
+# ── what has a say that no built-in covers ─────────────────────────────────────────────────────────────────────────
+
+
+def not_covered(decision: Decision) -> list[str]:
+    """By name, what other plugins than the covered ones look at in this decision."""
+    found = [f"the pod's {feature}" for feature in decision.pod.uncovered]
+    found += [
+        f"a placed pod's spec.affinity.{kind} that may mean it"
+        for kind in ("podAffinity", "podAntiAffinity")
+        if any(
+            _may_mean(term, one, decision) for one in decision.placed_manifests for term in _terms(one, kind)
+        )
+    ]
+    if any(_selects(one, decision) for one in decision.objects if one["kind"] == "Service"):
+        found += ["system default spreading over a Service's pods"]
+    return found
+
+
+def _terms(manifest: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    affinity = manifest["spec"].get("affinity", {}).get(kind) or {}
+    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+    return [*required, *(one["podAffinityTerm"] for one in preferred)]
+
+
+def _may_mean(term: Mapping[str, Any], owner: Mapping[str, Any], decision: Decision) -> bool:
+    """Whether a placed pod's term could be about the pending pod; what is not looked into could."""
+    if any(term.get(key) for key in ("matchLabelKeys", "mismatchLabelKeys")):
+        return True
+    anywhere = term.get("namespaceSelector") is not None
+    spaces = term.get("namespaces") or [owner["metadata"].get("namespace", "default")]
+    selector = label_selector(term.get("labelSelector"))
+    if selector is None or not (anywhere or decision.pod.namespace in spaces):
+        return False
+    return selects(selector, decision.pod.labels)
+
+
+def _selects(service: Mapping[str, Any], decision: Decision) -> bool:
+    selector = service["spec"].get("selector") or {}
+    if service["metadata"].get("namespace", "default") != decision.pod.namespace or not selector:
+        return False
+    return all(decision.pod.labels.get(key) == value for key, value in selector.items())
+
+
+# ── each plugin by itself ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unsound_filters(decision: Decision, program: Program) -> list[str]:
+    """A node that was recorded as feasible passes every covered filter."""
+    found = []
+    for rule in program.rules.filters:
+        assert isinstance(rule, BuiltinFilter)
+        for name in decision.expected.get("feasible") or ():
+            reasons = FILTERS[rule.builtin](decision.pod, _seen(decision, name), dict(rule.params))
+            if reasons is not None:
+                found.append(f"{decision.name}: {rule.name} refuses {name}: {', '.join(reasons.texts)}")
+    return found
+
+
+def score_differences(decision: Decision, program: Program) -> list[str]:
+    """On the recorded feasible nodes each covered plugin's weighted scores are the recorded ones, or absent like them."""
+    recorded = decision.expected.get("weightedScores")
+    if recorded is None:
+        return []
+    context = pod_context(program, decision.pod, None, now_ns=0, facts=FACTS)
+    candidates = {NodeName(name): _at(context, decision, name) for name in decision.expected["feasible"]}
+    found = []
+    for rule in program.rules.scores:
+        assert isinstance(rule, BuiltinScore)
+        column = cells(rule, candidates, cluster_facts(decision.cache))
+        ours = None if column is None else {name: cell.weighted for name, cell in column.items()}
+        theirs = recorded.get(BUILTINS[rule.builtin].plugin)
+        if ours != theirs:
+            found.append(f"{decision.name}: {rule.name} scores {ours}, recorded {theirs}")
+    return found
+
+
+# These filters come behind all covered ones, so they never take a node's reason away from them.
+_REASONS_OF_OTHERS = (
+    "node(s) didn't match pod topology spread constraints",
+    "node(s) didn't match pod topology spread constraints (missing required label)",
+    "node(s) didn't match pod affinity rules",
+    "node(s) didn't match pod anti-affinity rules",
+    "node(s) didn't satisfy existing pods anti-affinity rules",
+)
+
+
+def reason_differences(decision: Decision, program: Program) -> list[str]:
+    """The covered filters' part of the recorded message: which reason for how many nodes."""
+    if "message" not in decision.expected:
+        return []
+    context = pod_context(program, decision.pod, None, now_ns=0, facts=FACTS)
+    refused = [refusals(program.rules.filters, _at(context, decision, name)) for name in decision.cache.nodes]
+    ours = Counter(group for rules in refused if rules for group in rules[0].groups)
+    theirs = reason_counts(decision.expected["message"])
+    for reason in _REASONS_OF_OTHERS:
+        theirs.pop(reason, None)
+    return [] if ours == theirs else [f"{decision.name}: refuses {dict(ours)}, recorded {dict(theirs)}"]
+
+
+def reason_counts(message: str) -> Counter[str]:
+    """`0/5 nodes are available: 2 Insufficient cpu, 3 Too many pods. ...` taken apart."""
+    listed = before_preemption(message).partition(": ")[2].removesuffix(".")
+    pairs = [one.partition(" ") for one in listed.split(", ")]
+    return Counter({reason: int(count) for count, _, reason in pairs})
+
+
+def _at(context: Context, decision: Decision, name: str) -> Context:
+    seen = _seen(decision, name)
+    return replace(context, node=seen.node, usage=seen.usage)
+
+
+def _seen(decision: Decision, name: str) -> Seen:
+    node = decision.cache.nodes[NodeName(name)]
+    return Seen(node, decision.cache.ledger.usage(node.name))
+
+
+# ── the whole decision ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def whole_differences(decision: Decision, ours: Explanation) -> list[str]:
+    expected, name = decision.expected, decision.name
+    found = []
+    if ours.pod_refusal is not None:
+        return [f"{name}: refused before any node: {ours.pod_refusal}"]
+    if sorted(ours.feasible) != sorted(expected["feasible"]):
+        found.append(f"{name}: feasible {sorted(ours.feasible)}, recorded {sorted(expected['feasible'])}")
+    if "finalScores" in expected and dict(ours.totals) != expected["finalScores"]:
+        found.append(f"{name}: totals {dict(ours.totals)}, recorded {expected['finalScores']}")
+    if expected["nodeName"] is None:
+        if ours.selected is not None:
+            found.append(f"{name}: chose {ours.selected}, recorded to stay pending")
+    elif ours.selected is None:
+        found.append(f"{name}: chose nothing, recorded {expected['nodeName']}")
+    elif ours.totals[ours.selected] != ours.totals.get(expected["nodeName"]):
+        found.append(f"{name}: chose {ours.selected}, which does not tie with {expected['nodeName']}")
+    if "message" in expected:
+        message = message_of(ours, len(decision.cache.nodes))
+        if message != before_preemption(expected["message"]):
+            found.append(f"{name}: says `{message}`, recorded `{expected['message']}`")
+    return found
+
+
+def message_of(explanation: Explanation, node_count: int) -> str:
+    """Each node counts by the rule that decided."""
+    counts = Counter(group for rules in explanation.rejected.values() for group in rules[0].groups)
+    return unavailable_message(node_count, counts)
+
+
+def before_preemption(message: str) -> str:
+    """What the filters said; behind it stands what claims and preemption had to say."""
+    return message.partition(" no new claims to deallocate, ")[0].partition(" preemption: ")[0]
+
+
+# ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Compare the built-ins with recorded decisions of kube-scheduler."
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print every difference, not only the first ten"
+    )
+    options = parser.parse_args(arguments)
+    program = kube_default()
+    differing = 0
+    for path in options.files:
+        found = compare(load(path), program)
+        differing += len(found.differences)
+        print(report(path.name, found, verbose=options.verbose))
+    return 1 if differing else 0
+
+
+def report(title: str, found: Comparison, *, verbose: bool) -> str:
+    left_out = found.decisions - found.whole
+    lines = [
+        f"{title}: {found.decisions} decisions",
+        f"  each covered plugin compared in all: {found.scored} were scored, {found.messages} stayed pending",
+        f"  compared whole: {found.whole}, of these {found.whole_messages} pending; left out: {left_out}",
+        *(f"    {count:4} for {feature}" for feature, count in found.left_out.most_common()),
+        f"  differences: {len(found.differences)}",
+    ]
+    shown = found.differences if verbose else found.differences[:10]
+    return "\n".join([*lines, *(f"    {difference}" for difference in shown)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The built-ins decide as a kube-scheduler 1.36 was recorded to decide."""
+
+import pytest
+
+from policysched.lang.message import truncated, unavailable_message
+from policysched.oracle import builtins
+from policysched.oracle.builtin import NodeScore, Reasons
+from tests.conformance.cluster_case import CASES, load
+from tests.conformance.compare import Comparison, compare, main, report
+from tests.conformance.kube_default import kube_default
+
+
+def compared(name: str) -> Comparison:
+    return compare(load(CASES / f"{name}.jsonl"), kube_default())
+
+
+@pytest.mark.parametrize(
+    ("name", "decisions", "scored", "messages", "whole"),
+    [("default", 660, 364, 150, 61), ("wide", 300, 160, 61, 0)],
+)
+def test_every_covered_plugin_agrees_with_the_recordings(
+    name: str, decisions: int, scored: int, messages: int, whole: int
+) -> None:
+    found = compared(name)
+
+    assert found.differences == [], report(name, found, verbose=False)
+    assert (found.decisions, found.scored, found.messages) == (decisions, scored, messages)
+    assert found.whole >= whole
+
+
+def test_what_is_left_out_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main([str(CASES / "default.jsonl")])
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "218 for the pod's spec.topologySpreadConstraints" in printed
+    assert "differences: 0" in printed
+
+
+def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_everywhere(*_: object) -> Reasons:
+        return Reasons(("node(s) were unschedulable",), resolvable=False)
+
+    monkeypatch.setitem(builtins.FILTERS, "node_unschedulable", refuse_everywhere)
+
+    assert compared("default").differences
+
+
+@pytest.mark.parametrize("name", sorted(builtins.FILTERS.keys() - {"node_name"}))
+def test_a_filter_that_refuses_nothing_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for node_name: no pod that waits names a node."""
+    monkeypatch.setitem(builtins.FILTERS, name, lambda *_: None)
+
+    assert compared("default").differences
+
+
+@pytest.mark.parametrize("name", sorted(builtins.SCORES))
+def test_a_score_that_is_one_point_off_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = builtins.SCORES[name]
+
+    def one_off(pod, candidates, params, facts):
+        scores = right(pod, candidates, params, facts)
+        if scores is None:
+            return None
+        return {node: NodeScore(one.raw, one.score - 1 if one.score else 1) for node, one in scores.items()}
+
+    monkeypatch.setitem(builtins.SCORES, name, one_off)
+
+    assert compared("default").differences
+
+
+def test_reasons_are_sorted_as_texts_and_end_with_a_period() -> None:
+    counts = {"node(s) were unschedulable": 2, "Insufficient cpu": 10, "Too many pods": 1}
+
+    message = unavailable_message(12, counts)
+
+    expected = "0/12 nodes are available: 1 Too many pods, 10 Insufficient cpu, 2 node(s) were unschedulable."
+    assert message == expected
+
+
+def test_a_cluster_without_nodes_has_its_own_words() -> None:
+    assert unavailable_message(0, {}) == "no nodes available to schedule pods"
+
+
+def test_what_was_tried_afterwards_stands_behind_the_reasons() -> None:
+    message = unavailable_message(1, {"Too many pods": 1}, "preemption: not helpful.")
+
+    assert message == "0/1 nodes are available: 1 Too many pods. preemption: not helpful."
+
+
+def test_a_note_is_cut_at_1024_bytes_and_never_inside_a_character() -> None:
+    short, long, wide = "a" * 1024, "a" * 1025, "…" * 1000
+
+    assert truncated(short) == short
+    assert truncated(long) == "a" * 1020 + " ..."
+    assert truncated(wide) == "…" * 340 + " ..."
