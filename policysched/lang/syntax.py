@@ -415,13 +415,16 @@ class Drop:
     span: Span
 
 
+LayerStatement = Filter | Score | Amend | Replace | Reweight | Drop
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """`layer NAME when E { statements }`."""
 
     name: Name
     condition: Expression
-    body: tuple["Filter | Score | Amend | Replace | Reweight | Drop", ...]
+    body: tuple[LayerStatement, ...]
     span: Span
 
 
@@ -457,8 +460,12 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A policy file that was read: the statements that parsed, and every comment, in the order of the text."""
+    """A policy file that was read: the statements that parsed, and every comment, in the order of the text.
+
+    `broken` are the names that statements which did not parse would have declared: not to be reported as unknown.
+    """
 
     statements: tuple[Statement, ...]
     comments: tuple[Comment, ...]
     span: Span
+    broken: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ class Source:
     """A text and what its user calls it: a path, `-`, or `ConfigMap ns/name key k`."""
 
     name: str
-    text: str
+    text: str = field(repr=False)
     origin: Origin = Origin()
     _line_starts: tuple[int, ...] = field(init=False, repr=False)
 

@@ -1,0 +1,339 @@
+"""From what the grammar recognised to the syntax tree, while it is being recognised.
+
+One method a rule of `policy.lark`, called by the parser as soon as the rule is complete, so that no tree of Lark's own
+is built and nothing recurses however deep an expression is. Which source is being read stands in `reading`: the parser
+is made once a process and shared.
+"""
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from lark import Token, Transformer
+
+from policysched.lang import syntax as s
+from policysched.text import Source, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The piece of a source that is being read: one statement, without the comments behind it."""
+
+    source: Source
+    start: int
+    end: int
+    rule: bool  # a filter or score, where `else "text"` can end it
+
+    @property
+    def span(self) -> Span:
+        return Span(self.source, self.start, self.end)
+
+
+reading: ContextVar[Reading] = ContextVar("reading")
+
+T = TypeVar("T")
+Children = list[Any]
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
+_NUMBER = re.compile(r"([0-9.]+)(.*)")
+
+
+def _of(children: Children, kind: type[T]) -> T | None:
+    return next((child for child in children if isinstance(child, kind)), None)
+
+
+def _start(child: Any) -> int:
+    start = child.start_pos if isinstance(child, Token) else child.span.start
+    assert isinstance(start, int)
+    return start
+
+
+def _end(child: Any) -> int:
+    end = child.end_pos if isinstance(child, Token) else child.span.end
+    assert isinstance(end, int)
+    return end
+
+
+def _span(children: Children) -> Span:
+    """From the first child to the last; each is a token or a part of the tree."""
+    return Span(reading.get().source, _start(children[0]), _end(children[-1]))
+
+
+def _name(token: Token) -> s.Name:
+    return s.Name(str(token), _span([token]))
+
+
+def _names(children: Children) -> list[s.Name]:
+    return [
+        _name(child)
+        for child in children
+        if isinstance(child, Token) and child.type in ("NAME", "POLICY_NAME")
+    ]
+
+
+def _number(token: Token) -> s.NumberLit:
+    match = _NUMBER.match(token)
+    assert match is not None, f"the grammar's NUMBER reads {token!r}"
+    return s.NumberLit(match.group(1), match.group(2), _span([token]))
+
+
+def _string(token: Token) -> s.StringLit:
+    return s.StringLit(
+        _ESCAPE.sub(lambda m: _ESCAPED.get(m.group(1), m.group()), token[1:-1]), _span([token])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    text: s.StringLit
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    params: tuple[s.Param | s.ParamBlock, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class LayerHead:
+    name: s.Name
+    condition: s.Expression
+
+
+class Build(Transformer[Token, Any]):
+    """Children are tokens (only those with a name in the grammar) and what the methods below returned."""
+
+    # ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def statement(self, children: Children) -> s.Statement:
+        return children[0]  # type: ignore[no-any-return]
+
+    rule_statement = statement
+
+    def header(self, children: Children) -> s.Header:
+        kind, name, version = children
+        return s.Header(
+            "policy" if kind.type == "POLICY" else "library", _name(name), _number(version), self._whole()
+        )
+
+    def include(self, children: Children) -> s.Include:
+        return s.Include(
+            _name(children[0]), _string(children[1]) if len(children) > 1 else None, self._whole()
+        )
+
+    def include_file(self, children: Children) -> s.Include:
+        return s.Include(_string(children[0]), None, self._whole())
+
+    def let(self, children: Children) -> s.Let:
+        name, kind, _equal, value = children
+        return s.Let(_name(name), kind, value, self._whole())
+
+    def input(self, children: Children) -> s.Input:
+        name, kind, _equal, source, *clauses = children
+        unit = _of(clauses, _Unit)
+        return s.Input(
+            _name(name),
+            kind,
+            source,
+            None if unit is None else unit.text,
+            _of(clauses, s.Absent),
+            _of(clauses, s.Invalid),
+            self._whole(),
+        )
+
+    def input_unit(self, children: Children) -> _Unit:
+        return _Unit(_string(children[1]), _span(children))
+
+    def input_default(self, children: Children) -> s.Absent:
+        return s.Absent("default", children[1], _span(children))
+
+    def input_optional(self, children: Children) -> s.Absent:
+        return s.Absent("optional", None, _span(children))
+
+    def input_required(self, children: Children) -> s.Absent:
+        return s.Absent("required", _string(children[1]), _span(children))
+
+    def input_invalid_reject(self, children: Children) -> s.Invalid:
+        return s.Invalid("reject", _string(children[2]), _span(children))
+
+    def input_invalid_default(self, children: Children) -> s.Invalid:
+        return s.Invalid("default", None, _span(children))
+
+    def metric(self, children: Children) -> s.Metric:
+        name, kind, block = children
+        return s.Metric(_name(name), kind, block.params, self._whole())
+
+    def resource(self, children: Children) -> s.Resource:
+        return s.Resource(_name(children[0]), children[1].params, self._whole())
+
+    def type_ref(self, children: Children) -> s.TypeRef:
+        return s.TypeRef(_name(children[0]), None, _span(children))
+
+    def type_of(self, children: Children) -> s.TypeRef:
+        return s.TypeRef(_name(children[0]), children[2], _span(children))
+
+    def queue(self, children: Children) -> s.Queue:
+        return s.Queue(tuple(children), self._whole())
+
+    def order_key(self, children: Children) -> s.OrderKey:
+        descending = len(children) > 1 and children[1].type == "DESC"
+        return s.OrderKey(children[0], descending, _span(children))
+
+    def gang(self, children: Children) -> s.Gang:
+        return s.Gang(children[0], children[1].params if len(children) > 1 else (), self._whole())
+
+    def outage(self, children: Children) -> s.Outage:
+        return s.Outage(children[0].params, self._whole())
+
+    def preemption(self, children: Children) -> s.Preemption:
+        return s.Preemption(children[0].params, self._whole())
+
+    def preemption_never(self, _children: Children) -> s.Preemption:
+        return s.Preemption(None, self._whole())
+
+    # ── rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def filter(self, children: Children) -> s.Filter:
+        return s.Filter(*self._rule(children))
+
+    def score(self, children: Children) -> s.Score:
+        return s.Score(*self._rule(children))
+
+    def amend(self, children: Children) -> s.Amend:
+        name, clauses, params, _locked, _ = self._rule(children)
+        return s.Amend(name, clauses, params, self._whole())
+
+    def replace(self, children: Children) -> s.Replace:
+        return s.Replace(children[0], self._whole())
+
+    def reweight(self, children: Children) -> s.Reweight:
+        return s.Reweight(_name(children[0]), _number(children[1]), self._whole())
+
+    def drop(self, children: Children) -> s.Drop:
+        return s.Drop(_name(children[0]), self._whole())
+
+    def layer_head(self, children: Children) -> LayerHead:
+        return LayerHead(_name(children[0]), children[1])
+
+    def when(self, children: Children) -> s.WhenClause:
+        return s.WhenClause(children[1], _span(children))
+
+    def require(self, children: Children) -> s.RequireClause:
+        return s.RequireClause(False, children[1], _span(children))
+
+    def reject(self, children: Children) -> s.RequireClause:
+        return s.RequireClause(True, children[1], _span(children))
+
+    def missing(self, children: Children) -> s.MissingClause:
+        choice = children[1]
+        return s.MissingClause(_number(choice) if choice.type == "NUMBER" else _name(choice), _span(children))
+
+    def scaleup(self, children: Children) -> s.ScaleupClause:
+        return s.ScaleupClause(_name(children[1]), _span(children))
+
+    def text(self, children: Children) -> s.TextClause:
+        return s.TextClause(_string(children[1]), _span(children))
+
+    def weight(self, children: Children) -> s.WeightClause:
+        return s.WeightClause(_number(children[1]), _span(children))
+
+    def value(self, children: Children) -> s.ValueClause:
+        return s.ValueClause(children[0].value, children[1], _span(children))
+
+    def normalize(self, children: Children) -> s.NormalizeClause:
+        _keyword, method, *args = children
+        values = tuple(arg for arg in args if not isinstance(arg, Token))
+        return s.NormalizeClause(_name(method), values, _span(children))
+
+    # ── parameters ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def block(self, children: Children) -> Block:
+        return Block(tuple(children[1:-1]), _span(children))
+
+    def param(self, children: Children) -> s.Param:
+        return s.Param(_name(children[0]), children[2], _span(children))
+
+    def param_block(self, children: Children) -> s.ParamBlock:
+        return s.ParamBlock(_name(children[0]), children[1].params, _span(children))
+
+    def mapping(self, children: Children) -> s.MapLit:
+        return s.MapLit(tuple(children[1:-1]), _span(children))
+
+    def entry(self, children: Children) -> tuple[s.StringLit, s.Expression]:
+        return _string(children[0]), children[2]
+
+    # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def binary(self, children: Children) -> s.Binary:
+        left, op, right = children
+        return s.Binary(op.value, left, right, _span([op]), _span(children))
+
+    def not_in(self, children: Children) -> s.Binary:
+        left, first, second, right = children
+        return s.Binary("not in", left, right, _span([first, second]), _span(children))
+
+    def unary(self, children: Children) -> s.Unary:
+        return s.Unary(children[0].value, children[1], _span(children))
+
+    def otherwise(self, children: Children) -> s.ElseExpr:
+        value, _else, fallback = children
+        return s.ElseExpr(value, fallback, _span(children))
+
+    def has(self, children: Children) -> s.HasExpr:
+        return s.HasExpr(children[1], _span(children))
+
+    def parenthesis(self, children: Children) -> s.Expression:
+        """No node of its own: the printer puts parentheses where they are needed. The span holds them."""
+        inner: s.Expression = replace(children[1], span=_span(children))
+        return inner
+
+    def number(self, children: Children) -> s.NumberLit:
+        return _number(children[0])
+
+    def string(self, children: Children) -> s.StringLit:
+        return _string(children[0])
+
+    def truth(self, children: Children) -> s.BoolLit:
+        return s.BoolLit(children[0].type == "TRUE", _span(children))
+
+    def bare(self, children: Children) -> s.Bare:
+        return s.Bare(str(children[0]), _span(children))
+
+    def attribute(self, children: Children) -> s.Attribute:
+        owner, *path = children
+        return s.Attribute(str(owner), tuple(path), _span(children))
+
+    def path_name(self, children: Children) -> s.PathPart:
+        return s.PathPart(str(children[0]), False, _span(children))
+
+    def path_key(self, children: Children) -> s.PathPart:
+        return s.PathPart(_string(children[1]).value, True, _span(children))
+
+    def call(self, children: Children) -> s.CallExpr:
+        function, _open, *args, _close = children
+        return s.CallExpr(_name(function), tuple(args), _span(children))
+
+    def count(self, children: Children) -> s.CountExpr:
+        return s.CountExpr(children[2] if len(children) > 3 else None, _span(children))
+
+    def listing(self, children: Children) -> s.ListLit:
+        return s.ListLit(tuple(children[1:-1]), _span(children))
+
+    # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _whole() -> Span:
+        return reading.get().span
+
+    def _rule(
+        self, children: Children
+    ) -> tuple[s.Name, tuple[s.Clause, ...], tuple[s.Param | s.ParamBlock, ...] | None, bool, Span]:
+        first = children[0]
+        locked = isinstance(first, Token) and first.type == "LOCKED"
+        block = _of(children, Block)
+        clauses = tuple(c for c in children if not isinstance(c, Token | Block))
+        start = _start(first) if isinstance(first, Token) else self._whole().start
+        span = Span(reading.get().source, start, self._whole().end)
+        return _names(children)[0], clauses, None if block is None else block.params, locked, span

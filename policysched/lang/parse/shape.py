@@ -1,0 +1,262 @@
+"""What is said about a statement that the grammar accepted: its size, its clauses, the names it takes.
+
+The grammar lets any clause stand in any rule in any order, because "`missing` comes after `require`" helps and
+"unexpected token" does not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from policysched.lang import syntax as s
+from policysched.lang.parse.build import LayerHead
+from policysched.lang.parse.words import FILTER_CLAUSES, NOT_NAMES, SCORE_CLAUSES
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic, Label, Span
+
+NESTING_MAX = 64
+EXPRESSION_NODES_MAX = 500
+SUPPORTED_VERSION = "1"
+
+_EXPRESSIONS = s.Expression.__args__
+_HOLDERS = (
+    LayerHead,
+    *s.Statement.__args__,
+    s.Param,
+    s.ParamBlock,
+    s.MapLit,
+    s.OrderKey,
+    s.Absent,
+    *s.Clause.__args__,
+)
+
+
+def too_large(statement: object) -> Diagnostic | None:
+    """The first expression over a limit. To be asked first: nothing else may walk such a tree."""
+    for expression in _outermost(statement):
+        nodes = 0
+        pending: list[tuple[s.Expression, int]] = [(expression, 1)]
+        while pending:
+            node, depth = pending.pop()
+            nodes += 1
+            if depth > NESTING_MAX:
+                return diagnostic(
+                    "PS125",
+                    f"nested more than {NESTING_MAX} deep",
+                    node.span,
+                    label=f"level {depth}",
+                    help="give the inner part a name of its own with `let` or an input, or split the rule",
+                )
+            chain = isinstance(node, s.Binary)
+            for child in operands(node):
+                deeper = not (
+                    chain
+                    and isinstance(node, s.Binary)
+                    and child is node.left
+                    and isinstance(child, s.Binary)
+                )
+                pending.append((child, depth + deeper))
+        if nodes > EXPRESSION_NODES_MAX:
+            return diagnostic(
+                "PS126",
+                f"an expression of {nodes} parts; {EXPRESSION_NODES_MAX} are allowed",
+                expression.span,
+                label="too large",
+                help='split the rule in two, or use `x in ["a", "b", ...]` for many comparisons of one value',
+            )
+    return None
+
+
+def remarks(statement: object) -> Iterator[Diagnostic]:
+    """Everything else, each once."""
+    match statement:
+        case s.Header():
+            yield from _header(statement)
+        case s.Let() | s.Input() | s.Metric() | s.Resource():
+            yield from _declared(statement.name)
+        case s.Filter():
+            yield from _clauses(statement.clauses, FILTER_CLAUSES, "filter")
+        case s.Score():
+            yield from _clauses(statement.clauses, SCORE_CLAUSES, "score")
+        case s.Replace():
+            yield from remarks(statement.rule)
+            return
+        case s.Amend():
+            score = any(
+                isinstance(c, s.WeightClause | s.ValueClause | s.NormalizeClause) for c in statement.clauses
+            )
+            yield from _clauses(
+                statement.clauses, SCORE_CLAUSES if score else FILTER_CLAUSES, "score" if score else "filter"
+            )
+        case s.Reweight():
+            yield from _weight(statement.weight)
+    for expression in _outermost(statement):
+        yield from _words_as_values(expression)
+
+
+def operands(node: s.Expression) -> tuple[s.Expression, ...]:
+    match node:
+        case s.ListLit(items=items) | s.CallExpr(args=items):
+            return items
+        case s.Unary(operand=one) | s.HasExpr(target=one):
+            return (one,)
+        case s.Binary(left=left, right=right):
+            return (left, right)
+        case s.ElseExpr(value=value, fallback=fallback):
+            return (value, fallback)
+        case s.CountExpr(where=where):
+            return () if where is None else (where,)
+        case _:
+            return ()
+
+
+def _outermost(holder: object) -> Iterator[s.Expression]:
+    """The expressions directly in a statement, its clauses and its parameters."""
+    if isinstance(holder, _EXPRESSIONS):
+        yield holder
+    elif isinstance(holder, tuple):
+        for item in holder:
+            yield from _outermost(item)
+    elif isinstance(holder, _HOLDERS):
+        for field in fields(holder):
+            if field.name != "span":
+                yield from _outermost(getattr(holder, field.name))
+
+
+def _header(header: s.Header) -> Iterator[Diagnostic]:
+    name = header.name.text
+    if not (
+        name.replace("-", "a").isalnum() and name.isascii() and name == name.lower() and len(name) <= 63
+    ) or (name[0] == "-" or name[-1] == "-"):
+        yield diagnostic(
+            "PS129",
+            f"`{name}` cannot be the name of a {header.kind}",
+            header.name.span,
+            label="not a DNS label",
+            help="use lower-case letters, digits and dashes, at most 63, with a letter or digit at both ends: "
+            "pods name it in `schedulerName`",
+        )
+    if header.version.digits != SUPPORTED_VERSION or header.version.suffix:
+        yield diagnostic(
+            "PS003",
+            f"version {header.version.span.text} of the language is not known here",
+            header.version.span,
+            label="unknown version",
+            help=f"write `version {SUPPORTED_VERSION}`, or use a newer policysched",
+        )
+
+
+def _declared(name: s.Name) -> Iterator[Diagnostic]:
+    if name.text in NOT_NAMES:
+        yield diagnostic(
+            "PS122",
+            f"`{name.text}` is a word of the language and cannot be a name",
+            name.span,
+            label="reserved",
+            help=f"call it something else, such as `my_{name.text}`",
+        )
+
+
+def clause_word(clause: s.Clause) -> str:
+    """The keyword that a clause begins with."""
+    match clause:
+        case s.WhenClause():
+            return "when"
+        case s.RequireClause():
+            return "reject" if clause.rejects else "require"
+        case s.MissingClause():
+            return "missing"
+        case s.ScaleupClause():
+            return "scaleup"
+        case s.TextClause():
+            return "else"
+        case s.WeightClause():
+            return "weight"
+        case s.ValueClause():
+            return clause.direction
+        case s.NormalizeClause():
+            return "normalize"
+
+
+_SHARED_PLACES = {"reject": "require", "higher": "lower", "prefer": "lower"}
+
+
+def _clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -> Iterator[Diagnostic]:
+    """At most one remark about which clauses stand where, and one about a weight."""
+    seen: dict[str, s.Clause] = {}
+    behind: s.Clause | None = None
+    said = False
+    for clause in clauses:
+        word = clause_word(clause)
+        place = _SHARED_PLACES.get(word, word)
+        keyword = _keyword(clause, word)
+        if isinstance(clause, s.WeightClause):
+            yield from _weight(clause.weight)
+        if said:
+            continue
+        if word not in order:
+            said = True
+            other = "score" if kind == "filter" else "filter"
+            yield diagnostic(
+                "PS121",
+                f"`{word}` does not belong in a {kind}",
+                keyword,
+                label=f"a clause of a {other}",
+                help=f"the clauses of a {kind} are: {', '.join(order)}",
+            )
+        elif place in seen:
+            said = True
+            first = seen[place]
+            yield diagnostic(
+                "PS120",
+                f"`{word}` stands twice"
+                if clause_word(first) == word
+                else f"`{clause_word(first)}` and `{word}` in one rule",
+                keyword,
+                label="once is enough" if clause_word(first) == word else "only one of them can stand",
+                help="join the two with `and`, or write two rules",
+                related=(Label(_keyword(first, clause_word(first)), "the first"),),
+            )
+        elif behind is not None and order.index(word) < order.index(clause_word(behind)):
+            said = True
+            before = clause_word(behind)
+            yield diagnostic(
+                "PS119",
+                f"`{before}` stands before `{word}`",
+                _keyword(behind, before),
+                label=f"belongs behind `{word}`",
+                help=f"the order is: {', '.join(order)}",
+            )
+        seen[place] = clause
+        behind = clause
+
+
+def _keyword(clause: s.Clause, word: str) -> Span:
+    return Span(clause.span.source, clause.span.start, clause.span.start + len(word))
+
+
+def _weight(weight: s.NumberLit) -> Iterator[Diagnostic]:
+    if weight.suffix or "." in weight.digits:
+        whole = weight.digits.partition(".")[0]
+        yield diagnostic(
+            "PS114",
+            f"a weight is a whole number, not `{weight.span.text}`",
+            weight.span,
+            label="not a whole number",
+            help=f"write `weight {whole}`; weights count relative to each other",
+        )
+
+
+def _words_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
+    """`require missing pass` reads `missing` as a name; the value before it was forgotten."""
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, s.Bare) and node.name in NOT_NAMES and node.name not in ("now",):
+            yield diagnostic(
+                "PS109",
+                f"a value is missing before `{node.name}`",
+                node.span,
+                label="a value was expected here",
+                help=f"`{node.name}` is a word of the language and cannot be a value",
+            )
+        pending.extend(reversed(operands(node)))

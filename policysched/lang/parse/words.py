@@ -1,0 +1,70 @@
+"""The words of the language, in the groups in which the reader of a text has to know them.
+
+The grammar knows where each may stand; these tables are for what happens outside of it: cutting a text into
+statements, saying which word was meant, and refusing words as names that would make a text hard to read.
+"""
+
+LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "locked")
+"""What can begin a statement in a layer, and outside of one as well."""
+
+TOP_STATEMENTS = (
+    "policy", "library", "include", "let", "input", "metric", "queue", "gang", "preemption", "outage", "resource", "layer",
+)  # fmt: skip
+
+STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
+
+RESERVED_STATEMENTS = ("shadow", "canary", "test", "param", "record", "state", "extender", "quota")
+"""Kept for later versions: they begin no statement yet, and nothing can be called so."""
+
+OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else")
+
+FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "else")
+"""In the order in which they are written. `require` and `reject` share a place."""
+
+SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "missing")
+
+CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
+
+CONTINUATIONS = frozenset(
+    (*CLAUSES, *OPERATOR_WORDS, "by", "asc", "desc", "unit", "default", "optional", "required", "invalid", "version", "on", "where")
+)  # fmt: skip
+"""Words that go on with a statement, so that a line beginning with one does not begin another."""
+
+OWNERS = ("pod", "node", "namespace", "victim", "other")
+
+NOT_NAMES = frozenset(
+    (*STATEMENTS, *RESERVED_STATEMENTS, *OPERATOR_WORDS, *CLAUSES, *OWNERS, "true", "false", "now", "asc", "desc", "where")
+)  # fmt: skip
+"""What a `let`, an input, a metric or a resource cannot be called, since expressions could no longer be read."""
+
+UNIT_WORDS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    "ms": "ms",
+    "percent": "%",
+    **{unit: unit for unit in ("Ki", "Mi", "Gi", "Ti", "Pi", "k", "K", "M", "G", "T", "P", "B")},
+    **{
+        f"{scale}{unit}": f"{scale}{unit}"
+        for scale in ("", "k", "K", "M", "G", "T")
+        for unit in ("bps", "Bps")
+    },
+}
+"""What people write after a number with a space between, and what they mean."""
+
+WORD_OF_TERMINAL = {
+    word.upper(): word for word in (*STATEMENTS, *CONTINUATIONS, "never", "true", "false", "pods", "node")
+} | {"ELSE_TEXT": "else"}
+"""The keyword that a terminal of the grammar stands for."""
+
+SIGN_OF_TERMINAL = {
+    "EQ": "==", "NE": "!=", "LE": "<=", "GE": ">=", "LESS": "<", "GREATER": ">", "EQUAL": "=", "PLUS": "+", "MINUS": "-",
+    "TIMES": "*", "DIVIDED": "/", "LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]", "LBRACE": "{", "RBRACE": "}",
+    "COMMA": ",", "COLON": ":", "DOT": ".",
+}  # fmt: skip
+
+VALUE_STARTS = frozenset({"NUMBER", "LPAR", "MINUS"})
+"""Where the grammar accepts one of these two first, a value is expected."""
+
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})

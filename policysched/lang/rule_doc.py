@@ -1,0 +1,24 @@
+"""What is written down about each diagnostic. Its own module, so that the tables of rules can use it freely."""
+
+from dataclasses import dataclass
+
+from policysched.text import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDoc:
+    """One diagnostic: what it is called, how bad it is, and how it looks and is mended.
+
+    `summary` is one line without a full stop. `explanation` says in prose why it matters and what to do. `bad` is a
+    whole policy text that draws the code when it is linted, `good` the same policy mended, which does not (a house
+    test runs both). Where two files are needed, `others` holds the rest of the ConfigMap's keys.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    summary: str
+    explanation: str
+    bad: str
+    good: str
+    others: tuple[tuple[str, str], ...] = ()
