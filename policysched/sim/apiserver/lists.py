@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import orjson
 
-from policysched.sim.apiserver.errors import bad_request, gone, too_large_version
+from policysched.sim.apiserver.errors import (
+    Refusal,
+    bad_request,
+    gone,
+    invalid,
+    may_not,
+    too_large_version,
+)
 from policysched.sim.apiserver.selectors import Filter
 from policysched.sim.apiserver.store import Collection, Entry, Key, Store
 
@@ -65,7 +72,9 @@ def list_page(store: Store, resource: str, wanted: Filter, params: Mapping[str, 
     if match not in ("", "Exact", "NotOlderThan"):
         raise bad_request(f"unknown resourceVersionMatch {match!r}")
     if match and version is None:
-        raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        raise _forbidden_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match == "Exact" and version == 0:
+        raise _forbidden_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     exact = version and (match == "Exact" or (limit and not match))
     if version and version > store.version:
         raise too_large_version(version, store.version)
@@ -80,6 +89,10 @@ def list_page(store: Store, resource: str, wanted: Filter, params: Mapping[str, 
         limit = 0
     entries = _matching(list(collection.in_namespace(wanted.namespace)), wanted)
     return _cut(entries, store.version, limit, wanted)
+
+
+def _forbidden_match(why: str) -> Refusal:
+    return invalid("meta.k8s.io", "ListOptions", "", [may_not("resourceVersionMatch", why)])
 
 
 def _matching(entries: list[Entry], wanted: Filter) -> list[Entry]:

@@ -301,7 +301,8 @@ class ApiServer:
             entries = [
                 entry for entry in collection.in_namespace(wanted.namespace) if wanted.matches(entry.obj)
             ]
-            subscription.begin(entries, marks_the_end=sends_initial == "true" and bookmarks)
+            # The end is marked for whoever takes bookmarks, asked for by `sendInitialEvents` or not.
+            subscription.begin(entries, marks_the_end=bookmarks)
         elif version and version < collection.compacted:
             subscription.refuse(gone(f"too old resource version: {version} ({collection.compacted + 1})"))
             return subscription
