@@ -1,0 +1,125 @@
+"""Events in two versions, workloads' rules, discovery, and what is not there."""
+
+from tests.contract.carriers import Api
+from tests.contract.manifests import deployment, event, pod
+
+
+def test_an_event_is_the_same_object_in_both_versions(api: Api) -> None:
+    namespace = api.namespace()
+    api.post(f"/api/v1/namespaces/{namespace}/events", event("e1", namespace, "web")).ok()
+
+    new = api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/e1").ok().json
+
+    assert (new["apiVersion"], new["note"], new["deprecatedCount"]) == (
+        "events.k8s.io/v1",
+        "0/1 nodes are available",
+        1,
+    )
+    assert new["regarding"]["name"] == "web"
+
+
+def test_events_are_chosen_by_what_they_are_about(api: Api) -> None:
+    namespace = api.namespace()
+    events = f"/api/v1/namespaces/{namespace}/events"
+    api.post(events, event("e1", namespace, "web")).ok()
+    api.post(events, event("e2", namespace, "db")).ok()
+
+    listed = api.get(
+        events, fieldSelector=f"involvedObject.name=db,involvedObject.namespace={namespace},type=Warning"
+    )
+
+    assert listed.names == ["e2"]
+    assert api.get(events, fieldSelector="reason=Scheduled").names == []
+
+
+def test_an_events_count_is_raised_by_a_patch(api: Api) -> None:
+    namespace = api.namespace()
+    events = f"/api/v1/namespaces/{namespace}/events"
+    api.post(events, event("e1", namespace, "web")).ok()
+
+    patched = api.patch(f"{events}/e1", {"count": 2, "lastTimestamp": "2026-01-01T00:05:00Z"}).ok().json
+
+    assert (patched["count"], patched["message"]) == (2, "0/1 nodes are available")
+
+
+def test_a_deployment_gets_its_defaults(api: Api) -> None:
+    created = api.post(f"/apis/apps/v1/namespaces/{api.namespace()}/deployments", deployment("web")).ok().json
+
+    spec = created["spec"]
+    assert (spec["replicas"], spec["revisionHistoryLimit"], spec["progressDeadlineSeconds"]) == (1, 10, 600)
+    assert spec["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
+    }
+    assert spec["template"]["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_a_deployment_must_choose_its_own_pods_and_goes_on_choosing_them(api: Api) -> None:
+    deployments = f"/apis/apps/v1/namespaces/{api.namespace()}/deployments"
+    wrong = deployment("wrong")
+    wrong["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    api.post(deployments, deployment("web")).ok()
+
+    refused = api.post(deployments, wrong)
+    changed = api.patch(f"{deployments}/web", {"spec": {"selector": {"matchLabels": {"more": "yes"}}}})
+
+    assert (refused.status, changed.status) == (422, 422)
+    assert "field is immutable" in changed.json["message"]
+
+
+def test_a_job_labels_its_pods_with_its_uid(api: Api) -> None:
+    jobs = f"/apis/batch/v1/namespaces/{api.namespace()}/jobs"
+    template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
+
+    created = api.post(jobs, {"metadata": {"name": "train"}, "spec": {"template": template}}).ok().json
+
+    uid = created["metadata"]["uid"]
+    assert created["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert created["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "train"
+    assert (
+        created["spec"]["completions"],
+        created["spec"]["parallelism"],
+        created["spec"]["backoffLimit"],
+    ) == (1, 1, 6)
+
+
+def test_a_job_whose_pods_would_restart_for_ever_is_refused(api: Api) -> None:
+    jobs = f"/apis/batch/v1/namespaces/{api.namespace()}/jobs"
+
+    answer = api.post(jobs, {"metadata": {"name": "train"}, "spec": {"template": {"spec": pod("x")["spec"]}}})
+
+    assert answer.status == 422
+    assert "spec.template.spec.restartPolicy" in answer.json["message"]
+
+
+def test_an_immutable_config_map_keeps_its_data(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    api.post(maps, {"metadata": {"name": "a"}, "data": {"k": "1"}, "immutable": True}).ok()
+
+    answer = api.patch(f"{maps}/a", {"data": {"k": "2"}})
+
+    assert answer.status == 422
+
+
+def test_discovery_names_the_resources_and_their_subresources(api: Api) -> None:
+    core = api.get("/api/v1").json
+    groups = {group["name"] for group in api.get("/apis").json["groups"]}
+
+    named = {resource["name"] for resource in core["resources"]}
+    assert {"pods", "pods/binding", "pods/status", "pods/eviction", "nodes", "configmaps", "events"} <= named
+    assert {"apps", "batch", "coordination.k8s.io", "events.k8s.io", "scheduling.k8s.io"} <= groups
+
+
+def test_a_resource_that_is_not_there_answers_404(api: Api) -> None:
+    answer = api.get("/apis/example.com/v1/things")
+
+    assert answer.status == 404
+
+
+def test_a_namespace_carries_its_name_as_a_label(api: Api) -> None:
+    name = api.namespace()
+
+    found = api.get(f"/api/v1/namespaces/{name}").json
+
+    assert found["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
+    assert (found["status"]["phase"], found["spec"]["finalizers"]) == ("Active", ["kubernetes"])

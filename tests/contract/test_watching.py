@@ -1,0 +1,174 @@
+"""What a watch shows, from when on, and how it ends."""
+
+from tests.contract.carriers import Api
+from tests.contract.manifests import binding, config_map, pod
+
+
+def test_a_watch_from_a_lists_version_sees_the_next_change_and_none_before(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    api.post(maps, config_map("before")).ok()
+    version = api.get(maps).version
+
+    with api.watch(maps, resourceVersion=version) as watch:
+        api.post(maps, config_map("after")).ok()
+        event = watch.next()
+
+    assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "after")
+    assert event["object"]["kind"] == "ConfigMap"
+
+
+def test_a_watch_from_a_version_sees_what_happened_between_it_and_now(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    version = api.get(maps).version
+    api.post(maps, config_map("a", key="1")).ok()
+    api.patch(f"{maps}/a", {"data": {"key": "2"}}).ok()
+    api.delete(f"{maps}/a").ok()
+
+    with api.watch(maps, resourceVersion=version) as watch:
+        events = [watch.next() for _ in range(3)]
+
+    assert [(event["type"], event["object"]["data"]["key"]) for event in events] == [
+        ("ADDED", "1"),
+        ("MODIFIED", "2"),
+        ("DELETED", "2"),
+    ]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert versions == sorted(set(versions))
+
+
+def test_a_watch_from_a_version_that_is_too_old_ends_with_410(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    for at in range(3):
+        api.post(maps, config_map(f"map-{at}")).ok()
+    api.make_history_old()
+
+    with api.watch(maps, resourceVersion="1") as watch:
+        event = watch.next()
+        ended = watch.ends()
+
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+    assert ended
+
+
+def test_a_bookmark_has_a_version_to_go_on_from(api: Api) -> None:
+    namespace = api.namespace()
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    version = api.post(maps, config_map("a")).ok().version
+
+    with api.watch(maps, resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="4") as watch:
+        bookmark = watch.next_of("BOOKMARK")
+    reached = bookmark["object"]["metadata"]["resourceVersion"]
+    with api.watch(maps, resourceVersion=reached) as watch:
+        api.post(maps, config_map("b")).ok()
+        event = watch.next()
+
+    assert bookmark["object"]["kind"] == "ConfigMap"
+    assert int(reached) >= int(version)
+    assert event["object"]["metadata"]["name"] == "b"
+
+
+def test_a_watch_that_asks_for_no_bookmarks_gets_none(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    version = api.post(maps, config_map("a")).ok().version
+
+    with api.watch(maps, resourceVersion=version, timeoutSeconds="2") as watch:
+        ended = watch.ends()
+
+    assert ended
+
+
+def test_a_watch_without_a_version_begins_with_what_is_there(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    api.post(maps, config_map("a")).ok()
+    api.post(maps, config_map("b")).ok()
+
+    with api.watch(maps, fieldSelector="metadata.name!=kube-root-ca.crt") as watch:
+        events = [watch.next(), watch.next()]
+
+    assert {(event["type"], event["object"]["metadata"]["name"]) for event in events} == {
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+    }
+
+
+def test_initial_events_end_with_a_bookmark_that_says_so(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    api.post(maps, config_map("a")).ok()
+
+    with api.watch(
+        maps,
+        sendInitialEvents="true",
+        resourceVersionMatch="NotOlderThan",
+        allowWatchBookmarks="true",
+        labelSelector="!none",
+        fieldSelector="metadata.name=a",
+    ) as watch:
+        first, second = watch.next(), watch.next()
+
+    assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "a")
+    assert second["type"] == "BOOKMARK"
+    assert second["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_initial_events_without_a_version_match_are_refused(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+
+    answer = api.get(maps, watch="true", sendInitialEvents="true")
+
+    assert (answer.status, answer.json["reason"]) == (422, "Invalid")
+
+
+def test_a_watch_with_a_selector_sees_objects_come_and_go(api: Api) -> None:
+    namespace = api.namespace()
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    version = api.get(pods).version
+
+    with api.watch(pods, resourceVersion=version, fieldSelector="spec.nodeName=") as watch:
+        api.post(pods, pod("web")).ok()
+        came = watch.next()
+        api.post(f"{pods}/web/binding", binding("web", "anywhere")).ok()
+        went = watch.next()
+
+    assert (came["type"], went["type"]) == ("ADDED", "DELETED")
+    assert "nodeName" not in went["object"]["spec"]
+    assert int(went["object"]["metadata"]["resourceVersion"]) > int(
+        came["object"]["metadata"]["resourceVersion"]
+    )
+
+
+def test_a_watch_with_a_label_selector_sees_an_object_that_begins_to_match_as_added(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    version = api.post(maps, config_map("a")).ok().version
+
+    with api.watch(maps, resourceVersion=version, labelSelector="team in (red, blue)") as watch:
+        api.patch(f"{maps}/a", {"metadata": {"labels": {"team": "red"}}}).ok()
+        began = watch.next()
+        api.patch(f"{maps}/a", {"metadata": {"labels": {"team": "green"}}}).ok()
+        ceased = watch.next()
+
+    assert (began["type"], ceased["type"]) == ("ADDED", "DELETED")
+
+
+def test_a_write_that_changes_nothing_is_no_event_and_no_version(api: Api) -> None:
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    version = api.post(maps, config_map("a", key="1")).ok().version
+
+    with api.watch(maps, resourceVersion=version) as watch:
+        same = api.patch(f"{maps}/a", {"data": {"key": "1"}}).ok()
+        api.patch(f"{maps}/a", {"data": {"key": "2"}}).ok()
+        event = watch.next()
+
+    assert same.version == version
+    assert event["object"]["data"] == {"key": "2"}
+
+
+def test_a_watch_of_one_namespace_sees_nothing_of_another(api: Api) -> None:
+    here, there = api.namespace(), api.namespace()
+    version = api.get(f"/api/v1/namespaces/{here}/configmaps").version
+
+    with api.watch(f"/api/v1/namespaces/{here}/configmaps", resourceVersion=version) as watch:
+        api.post(f"/api/v1/namespaces/{there}/configmaps", config_map("elsewhere")).ok()
+        api.post(f"/api/v1/namespaces/{here}/configmaps", config_map("here")).ok()
+        event = watch.next()
+
+    assert event["object"]["metadata"]["name"] == "here"
