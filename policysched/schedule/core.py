@@ -1,0 +1,61 @@
+"""The parts of the state machine, in one place: what admission, trials, binding and reloading work on."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, PodUid
+from policysched.plan import Evaluator, Plan
+from policysched.schedule.commands import Command
+from policysched.schedule.coverage import PlacedTerms
+from policysched.schedule.gangs import Gangs
+from policysched.schedule.limits import Limits
+from policysched.schedule.policies import Policies
+from policysched.schedule.queue import Queue
+from policysched.schedule.records import Counters, Decision
+from policysched.schedule.reports import PendingReason, Reports
+from policysched.schedule.units import PendingPod
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A bind that is not answered yet, and the policy text that decided it."""
+
+    pod: PendingPod
+    node: NodeName
+    sha256: str
+
+
+class Core:
+    """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
+    an answer, which outlive a pod that is deleted meanwhile; `by_scheduler` every known pod by the schedulerName that
+    it gives. `out` collects the commands of one call."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.cache = Cache()
+        self.evaluator = Evaluator(self.cache)
+        self.policies = Policies()
+        self.queue = Queue(limits)
+        self.gangs = Gangs()
+        self.reports = Reports(limits)
+        self.placed_terms = PlacedTerms()
+        self.samples: dict[str, dict[str, MetricSamples]] = {}
+        self.counters = Counters()
+        self.decisions: deque[Decision] = deque(maxlen=limits.decisions_kept)
+        self.decision_count = 0
+        self.pods: dict[PodUid, PendingPod] = {}
+        self.in_flight: dict[PodUid, Flight] = {}
+        self.by_scheduler: dict[str, dict[PodUid, None]] = {}
+        self.out: list[Command] = []
+
+    def plan(self, policy: str) -> Plan:
+        return self.policies.running[policy].plan
+
+    def namespace_of(self, pod: Pod) -> Namespace | None:
+        return self.cache.namespaces.get(pod.namespace)
+
+    def report(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
+        """The pod stays pending; said aloud when the words are new."""
+        pod.explanation = message
+        self.out += self.reports.offer(pod.pod, reason, message, now_ns)

@@ -1,0 +1,85 @@
+"""A priority queue whose items can move and leave.
+
+`heapq` can do neither; here an entry that was moved or removed stays in the heap as a ghost, is skipped when it comes
+to the top, and all ghosts are swept out once they outnumber the living.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+Key = Any
+"""Comparable with `<` to every other key of the same heap."""
+
+_GHOSTS_TOLERATED = 64
+
+
+class MovableHeap(Generic[Item]):
+    """Items by key, least first; equal keys in the order of their `put`. O(log n) a change, amortised."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Key, int, Item]] = []
+        self._living: dict[Item, tuple[Key, int]] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._living)
+
+    def __contains__(self, item: Item) -> bool:
+        return item in self._living
+
+    def __iter__(self) -> Iterator[Item]:
+        """In the order in which the items were put, not by key."""
+        return iter(self._living)
+
+    def put(self, item: Item, key: Key) -> None:
+        """Add the item, or move it to another key."""
+        self._serial += 1
+        self._living[item] = (key, self._serial)
+        heappush(self._heap, (key, self._serial, item))
+        if len(self._heap) > 2 * len(self._living) + _GHOSTS_TOLERATED:
+            self._rebuild()
+
+    def fill(self, entries: Iterable[tuple[Item, Key]]) -> None:
+        """Add many at once, in O(n)."""
+        for item, key in entries:
+            self._serial += 1
+            self._living[item] = (key, self._serial)
+        self._rebuild()
+
+    def discard(self, item: Item) -> None:
+        self._living.pop(item, None)
+
+    def key(self, item: Item) -> Key:
+        return self._living[item][0]
+
+    def first(self) -> Item | None:
+        """The least item, which stays."""
+        heap = self._heap
+        while heap:
+            _, serial, item = heap[0]
+            living = self._living.get(item)
+            if living is not None and living[1] == serial:
+                return item
+            heappop(heap)
+        return None
+
+    def first_key(self) -> Key | None:
+        item = self.first()
+        return None if item is None else self._heap[0][0]
+
+    def pop(self) -> Item | None:
+        item = self.first()
+        if item is not None:
+            heappop(self._heap)
+            del self._living[item]
+        return item
+
+    def clear(self) -> None:
+        self._heap.clear()
+        self._living.clear()
+
+    def _rebuild(self) -> None:
+        self._heap = [(key, serial, item) for item, (key, serial) in self._living.items()]
+        heapify(self._heap)

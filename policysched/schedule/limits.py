@@ -1,0 +1,26 @@
+"""The numbers that bound the core: how long, how many. The shell's settings file fills them."""
+
+from dataclasses import dataclass
+
+SECOND_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`backoff_*`: kube-scheduler's, 1 s doubled with each attempt up to 10 s; the same steps bound how often the
+    words about one pod may change. `binds_in_flight_max`: no decision while more binds than this wait for an answer.
+    `gang_report_delay_s`: a gang that is still gathering says so only after this long. `rekey_pods`: how many pods a
+    call of `decide` re-keys while a policy is being replaced. `decisions_kept`: how many records `/decisions` has.
+    """
+
+    backoff_initial_s: float = 1.0
+    backoff_max_s: float = 10.0
+    binds_in_flight_max: int = 500
+    gang_report_delay_s: float = 1.0
+    rekey_pods: int = 200
+    decisions_kept: int = 1000
+
+    def backoff_ns(self, attempts: int) -> int:
+        """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""
+        doublings = min(max(attempts, 1) - 1, 32)
+        return round(min(self.backoff_initial_s * 2**doublings, self.backoff_max_s) * SECOND_NS)

@@ -1,0 +1,246 @@
+"""The state machine: `handle` applies what happened, `decide` takes one pod, or one gang whole.
+
+Neither waits and neither knows a clock; what is to be done comes back as commands, and what became of it as events. The
+caller applies what arrived, then calls `decide` while `ready` says so, in slices of a few milliseconds:
+
+    commands = scheduler.handle(event, now_ns)
+    while scheduler.ready(now_ns) and the slice lasts:
+        commands += scheduler.decide(now_ns)
+
+Nothing is decided before the first whole lists are in (`Synced`), while no policy is active, or while more binds wait
+for their answer than `Limits` allows. Preemption is not part of this version: a policy's `preemption` clause is
+checked and kept, and nothing is evicted.
+"""
+
+from typing import assert_never
+
+from policysched.cluster.objects import ObservedPod, PodFacts, PodUid
+from policysched.lang.events import ClusterEvent
+from policysched.lang.verdict import Explanation
+from policysched.schedule import events as e
+from policysched.schedule.admission import Admission
+from policysched.schedule.audit import check
+from policysched.schedule.binding import Binding
+from policysched.schedule.commands import Command, WakeAt
+from policysched.schedule.core import Core
+from policysched.schedule.gangs import Gang
+from policysched.schedule.limits import Limits
+from policysched.schedule.membership import Membership
+from policysched.schedule.outages import Outages
+from policysched.schedule.policies import PolicyStatus
+from policysched.schedule.records import Counters, Decision
+from policysched.schedule.reload import Reload
+from policysched.schedule.trials import Trials
+from policysched.schedule.units import PendingPod, Place, Unit
+from policysched.schedule.why import Why, why
+
+__all__ = ["Limits", "Scheduler"]
+
+
+class Scheduler:
+    """Pods, nodes and policies in; binds and reports out. See `units` and `policies` for the states of each."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._core = core = Core(limits or Limits())
+        self._admission = Admission(core)
+        self._binding = Binding(core, self._admission)
+        self._membership = Membership(core, self._admission)
+        self._trials = Trials(core, self._admission)
+        self._outages = Outages(core)
+        self._reload = Reload(core, self._membership)
+        self._synced = False
+        self._decided = False
+        self._wake_at_ns: int | None = None
+
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, event: e.Event, now_ns: int) -> list[Command]:
+        """Apply one event. Decides nothing."""
+        match event:
+            case e.PodSeen(pod):
+                self._pod_seen(pod, now_ns)
+            case e.PodGone(uid):
+                self._pod_gone(uid, now_ns)
+            case e.NodeSeen(node):
+                self._core.queue.wake(self._core.cache.put_node(node), now_ns)
+            case e.NodeGone(name):
+                self._core.queue.wake(self._core.cache.drop_node(name), now_ns)
+            case e.NamespaceSeen(namespace):
+                self._namespace_changed(namespace.name, self._core.cache.put_namespace(namespace), now_ns)
+            case e.NamespaceGone(name):
+                self._namespace_changed(name, self._core.cache.drop_namespace(name), now_ns)
+            case e.Synced():
+                self._sync(now_ns)
+            case e.PoliciesOffered():
+                self._reload.offer(event, now_ns, synced=self._synced, decided=self._decided)
+            case e.SamplesArrived(policy, metric, samples):
+                self._core.samples.setdefault(policy, {})[metric] = samples
+                self._outages.look(policy, now_ns)
+                self._core.queue.wake({ClusterEvent.SAMPLES}, now_ns, policy=policy)
+            case e.BindConfirmed(uid, node_name):
+                self._binding.confirmed(uid, node_name, now_ns)
+            case e.BindRefused(uid, reason):
+                self._binding.refused(uid, reason, now_ns)
+            case e.BindLost(uid, reason):
+                self._binding.lost(uid, reason, now_ns)
+            case _:
+                assert_never(event)
+        return self._commands()
+
+    def _sync(self, now_ns: int) -> None:
+        if self._synced:
+            return
+        self._synced = True
+        for name in list(self._core.policies.running):
+            self._membership.gather(name, now_ns)
+
+    def _pod_seen(self, seen: ObservedPod, now_ns: int) -> None:
+        core, uid = self._core, seen.pod.uid
+        nominated = core.cache.nominated.get(uid)
+        events = set(core.cache.put_pod(seen))
+        current = core.cache.pods.get(uid)
+        core.placed_terms.put(seen if current is None else current)
+        if current is None:
+            self._membership.forget(seen.pod)
+        else:
+            self._membership.know(seen.pod)
+        if nominated is not None and (current is None or current.nominated_node != nominated.nominated_node):
+            events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
+        if self._synced:
+            self._membership.follow(seen.pod, current, now_ns)
+        core.queue.wake(events, now_ns)
+
+    def _pod_gone(self, uid: PodUid, now_ns: int) -> None:
+        core = self._core
+        known = core.cache.pods.get(uid)
+        events = set(core.cache.drop_pod(uid))
+        core.placed_terms.drop(uid)
+        if known is not None:
+            self._membership.forget(known.pod)
+            if known.nominated_node is not None and known.node is None:
+                events.add(ClusterEvent.ASSIGNED_POD_DELETE)
+            if self._synced:
+                self._membership.follow(known.pod, None, now_ns)
+        core.reports.forget(uid)
+        core.queue.wake(events, now_ns)
+
+    def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
+        if events and self._synced:
+            self._membership.namespace_changed(name, now_ns)
+
+    # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ready(self, now_ns: int) -> bool:
+        """Whether `decide` has something to do."""
+        core = self._core
+        if not self._synced or not core.policies.running:
+            return self._synced and self._reload.busy
+        if len(core.in_flight) > core.limits.binds_in_flight_max:
+            return False
+        next_ns = self._next_time_ns()
+        return core.queue.busy or self._reload.busy or (next_ns is not None and next_ns <= now_ns)
+
+    def decide(self, now_ns: int) -> list[Command]:
+        """Do what time has made due, prepare one slice of a policy that is to replace another, and take the first
+        of the queue. Does nothing when not `ready`."""
+        if not self.ready(now_ns):
+            return self._commands()
+        self._advance(now_ns)
+        self._reload.step(now_ns)
+        unit = self._core.queue.pop()
+        self._decided = self._decided or unit is not None
+        match unit:
+            case PendingPod():
+                self._trials.try_pod(unit, now_ns)
+            case Gang():
+                self._trials.try_gang(unit, now_ns)
+            case None:
+                pass
+            case Unit():
+                raise AssertionError(f"{unit} is neither a pod nor a gang")
+        return self._commands()
+
+    def _advance(self, now_ns: int) -> None:
+        self._core.queue.advance(now_ns)
+        self._admission.advance(now_ns)
+        self._outages.advance(now_ns)
+        self._core.out += self._core.reports.due(now_ns)
+
+    def _next_time_ns(self) -> int | None:
+        parts = (self._core.queue, self._admission, self._outages, self._core.reports)
+        return min((time for part in parts if (time := part.next_time_ns()) is not None), default=None)
+
+    def _commands(self) -> list[Command]:
+        core = self._core
+        out, core.out = core.out, []
+        next_ns = self._next_time_ns()
+        if next_ns != self._wake_at_ns:
+            self._wake_at_ns = next_ns
+            if next_ns is not None:
+                out.append(WakeAt(next_ns))
+        return out
+
+    # ── looking in ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def fatal_at_start(self) -> str | None:
+        """Why this process has nothing to run at all; it is to end with an exit code that is not zero."""
+        return self._core.policies.fatal_at_start
+
+    @property
+    def binds_in_flight(self) -> int:
+        return len(self._core.in_flight)
+
+    @property
+    def synced(self) -> bool:
+        return self._synced
+
+    @property
+    def counters(self) -> Counters:
+        return self._core.counters
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The latest decisions, oldest first."""
+        return list(self._core.decisions)
+
+    def policies(self) -> list[PolicyStatus]:
+        return self._core.policies.status()
+
+    def reloads(self) -> dict[str, int]:
+        """Offers of the ConfigMap by what became of them."""
+        return dict(self._core.policies.reloads)
+
+    @property
+    def policies_resource_version(self) -> str | None:
+        return self._core.policies.resource_version
+
+    def queue_incoming(self) -> dict[tuple[str, str], int]:
+        """`scheduler_queue_incoming_pods_total` by (queue, event)."""
+        return dict(self._core.queue.incoming)
+
+    def pending_counts(self) -> dict[str, int]:
+        """`scheduler_pending_pods` by queue."""
+        return self._core.queue.counts()
+
+    def why(self, uid: PodUid) -> Why | None:
+        """What is known of a pending pod of ours and what it waits for; None where it is not one."""
+        return why(self._core, uid)
+
+    def explain(self, uid: PodUid, now_ns: int) -> Explanation | None:
+        """Every node's verdict for a pending pod of ours, as of now; None where it is not one."""
+        core = self._core
+        pod = core.pods.get(uid)
+        if pod is None or pod.place is Place.BINDING:
+            return None
+        return core.evaluator.explain(
+            core.plan(pod.policy),
+            pod.pod,
+            now_ns=now_ns,
+            facts=PodFacts(pod.queued_ns, pod.attempts),
+            samples=core.samples.get(pod.policy, {}),
+        )
+
+    def check(self) -> list[str]:
+        """One sentence for each thing inside that does not agree with another; none when all is well."""
+        return check(self._core) if self._synced else self._core.cache.ledger.check()

@@ -1,0 +1,314 @@
+"""One attempt: ask the plan, and either assume and bind or park with the words why not.
+
+A pod is asked for on the cluster as it stands. A gang is asked for member by member on an overlay in which those
+before it are placed already, so all that fit are found on one state of the cluster; only when they are enough is
+anything assumed, and then all of them in the same step. Members that agree on what the policy reads fail together:
+once one of them finds no node the others are not asked, and once too few remain the trial ends.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from policysched.cluster.objects import NodeName, ObservedPod, Pod
+from policysched.lang.events import ClusterEvent
+from policysched.lang.message import unavailable_message
+from policysched.plan import Overlay
+from policysched.schedule.admission import Admission
+from policysched.schedule.commands import Bind
+from policysched.schedule.core import Core, Flight
+from policysched.schedule.gangs import Gang
+from policysched.schedule.records import Decision
+from policysched.schedule.reports import PendingReason
+from policysched.schedule.units import PendingPod, Place
+
+_PLACED_PODS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
+_ALWAYS = frozenset({ClusterEvent.NODE_ADD})  # a node that was not there is one that refused nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a pod found no node, what could change that, and until when the answer holds (ns; None: until then)."""
+
+    reason: PendingReason
+    message: str
+    nodes: int
+    counts: Mapping[str, int]
+    wakes: frozenset[ClusterEvent]
+    valid_until_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    node: NodeName
+    score: int
+    nodes: int
+    feasible: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """How far a gang's trial has come: members with a node, and one failure for each kind that has none."""
+
+    fits: list[tuple[PendingPod, Success]] = field(default_factory=list)
+    failures: dict[Hashable, Failure] = field(default_factory=dict)
+    surplus: bool = False  # the maximum kept some from being asked
+
+
+class Trials:
+    def __init__(self, core: Core, admission: Admission) -> None:
+        self._core = core
+        self._admission = admission
+
+    # ── a pod ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def try_pod(self, pod: PendingPod, now_ns: int) -> None:
+        """The pod was just popped from the queue."""
+        core = self._core
+        gang = core.gangs.of(pod.uid)
+        refused = self._refused_beforehand(pod, gang)
+        kin = self._kin(pod) if refused is None else ("refused beforehand", pod.policy, refused)
+        room = core.queue.blocked(kin)
+        if room is not None:
+            core.queue.join(pod, room, now_ns)
+            core.report(pod, room.reason, room.message, now_ns)
+            return
+        pod.attempts += 1
+        if refused is None:
+            result = self._ask(pod, self._nominated_overlay(pod.pod), now_ns)
+        else:
+            result = _refused(refused)
+        if isinstance(result, Success):
+            self._assume(pod, result, now_ns)
+            if gang is not None:
+                self._admission.refresh(gang, now_ns, "GangScheduled")
+            return
+        self._record_failure(pod, result, now_ns)
+        core.queue.punish(pod, now_ns)
+        self._admission.rekey(pod, now_ns)
+        core.queue.park(
+            pod,
+            kin,
+            now_ns=now_ns,
+            wakes=result.wakes,
+            valid_until_ns=result.valid_until_ns,
+            reason=result.reason,
+            message=result.message,
+        )
+        core.report(pod, result.reason, result.message, now_ns)
+
+    def _refused_beforehand(self, pod: PendingPod, gang: Gang | None) -> str | None:
+        if gang is not None and gang.vacancies == 0:
+            return _full(gang)
+        return self._core.placed_terms.refusing(pod.pod)
+
+    def _kin(self, pod: PendingPod) -> Hashable:
+        """Nominated pods are counted against those of lower or equal priority, so then kin agree on that as well."""
+        return (pod.kin, pod.priority) if self._core.cache.nominated else pod.kin
+
+    def _ask(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> Success | Failure:
+        core = self._core
+        verdict = core.evaluator.evaluate(
+            core.plan(pod.policy),
+            pod.pod,
+            now_ns=now_ns,
+            facts=pod.facts,
+            samples=core.samples.get(pod.policy, {}),
+            overlay=overlay,
+        )
+        if verdict.selected is not None:
+            return Success(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+        if verdict.pod_refusal is not None:
+            return _refused(verdict.pod_refusal)
+        counts = verdict.counts()
+        return Failure(
+            "PolicyPending" if verdict.node_count and verdict.only_scaleup_no() else "Unschedulable",
+            unavailable_message(verdict.node_count, counts),
+            verdict.node_count,
+            counts,
+            verdict.wakes() | _ALWAYS,
+            verdict.valid_until_ns,
+        )
+
+    def _nominated_overlay(self, pod: Pod) -> Overlay | None:
+        """The cluster with the pods on it that are nominated to a node (their victims are leaving) and outrank this
+        one or are its equals. None where there are none."""
+        core = self._core
+        overlay = None
+        for seen in core.cache.nominated.values():
+            if seen.pod.uid == pod.uid or seen.pod.priority < pod.priority or not self._still_nominated(seen):
+                continue
+            overlay = overlay or core.evaluator.overlay()
+            assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
+            overlay.place(seen.pod, seen.nominated_node)
+        return overlay
+
+    def _still_nominated(self, seen: ObservedPod) -> bool:
+        cache = self._core.cache
+        return (
+            seen.nominated_node in cache.nodes
+            and not seen.deleting
+            and cache.ledger.placement(seen.pod.uid) is None
+        )
+
+    # ── a gang ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def try_gang(self, gang: Gang, now_ns: int) -> None:
+        """The gang was just popped from the queue. Afterwards it, or what of it is left, stands somewhere again."""
+        gang.attempts += 1
+        gang.last_in_line = False
+        for pod in gang.due.values():
+            pod.attempts += 1
+        needed = gang.needed
+        found = self._search(gang, now_ns)
+        placed = found.fits if len(found.fits) >= needed else []
+        for pod, success in placed:
+            self._assume(pod, success, now_ns)
+        if placed:
+            gang.attempts, gang.overdue = 0, False
+        if not gang.due:
+            self._admission.refresh(gang, now_ns, "GangScheduled")
+            return
+        if gang.overdue:
+            self._admission.time_up(gang, now_ns)
+            return
+        self._park_gang(gang, found, placed, needed, now_ns)
+
+    def _search(self, gang: Gang, now_ns: int) -> _Found:
+        core, found = self._core, _Found()
+        members, vacancies, needed = gang.in_order(), gang.vacancies, gang.needed
+        alike = Counter(pod.kin for pod in members)
+        possible = len(members)
+        overlay = self._nominated_overlay(members[0].pod) or core.evaluator.overlay()
+        for pod in members:
+            if vacancies is not None and len(found.fits) >= vacancies:
+                found.surplus = True
+                break
+            if possible < needed:
+                break
+            if pod.kin in found.failures:
+                continue
+            refused_by_placed = core.placed_terms.refusing(pod.pod)
+            if refused_by_placed is not None:
+                possible -= 1
+                found.failures["anti-affinity", refused_by_placed] = _refused(refused_by_placed)
+                continue
+            result = self._ask(pod, overlay, now_ns)
+            if isinstance(result, Success):
+                overlay.place(pod.pod, result.node)
+                found.fits.append((pod, result))
+                alike[pod.kin] -= 1
+            else:
+                found.failures[pod.kin] = result
+                possible -= alike[pod.kin]
+        return found
+
+    def _park_gang(
+        self, gang: Gang, found: _Found, placed: list[tuple[PendingPod, Success]], needed: int, now_ns: int
+    ) -> None:
+        """What is left of a gang waits as one for whatever could help any of its members."""
+        core = self._core
+        failures = list(found.failures.values())
+        expiries = [one.valid_until_ns for one in failures if one.valid_until_ns is not None]
+        reason, message = _gang_words(gang, failures, len(found.fits), needed, bool(placed))
+        for pod in gang.due.values():
+            self._admission.rekey(pod, now_ns)
+            gang.reorder(pod)
+        gang.stand()
+        core.queue.punish(gang, now_ns)
+        core.queue.park(
+            gang,
+            gang.id,
+            now_ns=now_ns,
+            wakes=frozenset().union(*(one.wakes for one in failures)),
+            valid_until_ns=min(expiries, default=None),
+            reason=reason,
+            message=message,
+        )
+        told = Failure(reason, message, 0, {}, frozenset(), None)
+        if failures:
+            told = Failure(reason, message, failures[0].nodes, failures[0].counts, frozenset(), None)
+        for pod in gang.due.values():
+            self._record_failure(pod, told, now_ns)
+            core.report(pod, reason, message, now_ns)
+
+    # ── the outcome ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _assume(self, pod: PendingPod, success: Success, now_ns: int) -> None:
+        core, value = self._core, pod.pod
+        program = core.policies.running[pod.policy].program
+        gang = core.gangs.of(pod.uid)
+        if gang is not None:
+            core.gangs.add_placed(pod.uid, pod.policy, gang.terms[pod.uid])
+        events = core.cache.assume(value, success.node)
+        pod.place, pod.node, pod.explanation = Place.BINDING, success.node, ""
+        core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256)
+        self._admission.stop_clock(pod)
+        core.queue.succeeded(pod, now_ns)
+        core.queue.wake(events, now_ns)
+        core.out.append(
+            Bind(pod.uid, value.namespace, value.name, success.node, program.name, program.sha256)
+        )
+        self._record(pod, success.node, success.score, success.nodes, success.feasible, "", {}, now_ns)
+
+    def _record_failure(self, pod: PendingPod, failure: Failure, now_ns: int) -> None:
+        self._core.counters.count("unschedulable", pod.policy)
+        self._record(pod, None, None, failure.nodes, 0, failure.message, failure.counts, now_ns)
+
+    def _record(
+        self,
+        pod: PendingPod,
+        node: NodeName | None,
+        score: int | None,
+        nodes: int,
+        feasible: int,
+        message: str,
+        counts: Mapping[str, int],
+        now_ns: int,
+    ) -> None:
+        core = self._core
+        core.decision_count += 1
+        program = core.policies.running[pod.policy].program
+        gang = core.gangs.of(pod.uid)
+        core.decisions.append(
+            Decision(
+                id=core.decision_count,
+                at_ns=now_ns,
+                pod=pod.pod.full_name,
+                uid=pod.uid,
+                policy=program.name,
+                sha256=program.sha256,
+                version=program.version,
+                node=node,
+                score=score,
+                nodes=nodes,
+                feasible=feasible,
+                message=message,
+                counts=counts,
+                gang=None if gang is None else gang.name,
+                attempt=pod.attempts,
+                queued_ns=pod.queued_ns,
+            )
+        )
+
+
+def _refused(why: str) -> Failure:
+    """The pod itself is refused: no new node would help, what is placed now may go."""
+    return Failure("PolicyPending", why, 0, {}, _PLACED_PODS, None)
+
+
+def _gang_words(
+    gang: Gang, failures: list[Failure], fits: int, needed: int, some_placed: bool
+) -> tuple[PendingReason, str]:
+    """Why those wait who are left. The first kind of member that found no node speaks for all."""
+    if not failures:
+        return "PolicyPending", _full(gang)
+    first = failures[0]
+    if some_placed or needed == 0:
+        return first.reason, f"gang {gang.name}: {first.message}"
+    count = fits + len(gang.placed)
+    return first.reason, f"gang {gang.name}: {count} of {gang.minimum} members fit now: {first.message}"
+
+
+def _full(gang: Gang) -> str:
+    return f"gang {gang.name} has as many members as it may have, {gang.maximum}"

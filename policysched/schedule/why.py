@@ -1,0 +1,49 @@
+"""What a pending pod waits for, as plain values for `/decisions` and for people."""
+
+from dataclasses import dataclass
+
+from policysched.cluster.objects import NodeName, PodUid
+from policysched.schedule.core import Core
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """`place` is a word of `units.Place`; `wakes` are the cluster events that would have it tried again, sorted.
+    `gang` is `namespace/key`. Times in ns since 1970."""
+
+    pod: str
+    uid: PodUid
+    policy: str
+    sha256: str
+    place: str
+    message: str
+    attempts: int
+    queued_ns: int
+    backoff_until_ns: int | None
+    wakes: tuple[str, ...]
+    gang: str | None
+    node: NodeName | None
+
+
+def why(core: Core, uid: PodUid) -> Why | None:
+    """What is known of a pending pod of ours; None where it is not one."""
+    pod = core.pods.get(uid)
+    if pod is None:
+        return None
+    gang = core.gangs.of(uid)
+    unit = gang if gang is not None and uid in gang.idle else pod
+    room = core.queue.room_of(unit)
+    return Why(
+        pod=pod.pod.full_name,
+        uid=uid,
+        policy=pod.policy,
+        sha256=core.policies.running[pod.policy].program.sha256,
+        place=unit.place.value,
+        message=pod.explanation,
+        attempts=pod.attempts,
+        queued_ns=pod.queued_ns,
+        backoff_until_ns=unit.backoff_until_ns or None,
+        wakes=() if room is None else tuple(sorted(event.value for event in room.wakes)),
+        gang=None if gang is None else gang.name,
+        node=pod.node,
+    )
