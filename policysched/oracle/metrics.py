@@ -9,17 +9,19 @@ from policysched.cluster.objects import MetricSamples, Node
 from policysched.lang.expr import Expr, MetricRef, walk
 from policysched.lang.program import Metric
 from policysched.oracle.context import Context
-from policysched.oracle.values import MISSING, Value
+from policysched.oracle.values import MISSING, Value, saturated
 
 
 def metric_value(metric: Metric, context: Context) -> Value:
-    """The sample of the context's node in the metric's held unit, or MISSING."""
+    """The sample of the context's node, held as the metric's type is (a fraction is cut off), or MISSING."""
     assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
     found = context.samples.get(metric.name)
     if found is None or _age_ns(found, context.node, context.now_ns) > metric.stale_ns:
         return MISSING
     sample = found.values.get(context.node.name)
-    return MISSING if sample is None else sample.value
+    if sample is None:
+        return MISSING
+    return sample.value if metric.type.held_as_float else saturated(int(sample.value))
 
 
 def metric_is_missing(name: str, context: Context) -> bool:

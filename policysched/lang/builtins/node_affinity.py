@@ -14,7 +14,10 @@ DECLARATION = Declaration(
     pod_reads=("node_selector", "affinity"),
     node_reads=("labels", "name"),
     filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.UNSCHEDULED_POD_UPDATE}),
-    reasons=("node(s) didn't match Pod's node affinity/selector",),
+    reasons=(
+        "node(s) didn't match Pod's node affinity/selector",
+        "node(s) didn't satisfy plugin(s) [NodeAffinity]",  # where the pod names nodes, and not this one
+    ),
     default_weight=2,
     scaleup=True,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go",

@@ -1,8 +1,7 @@
 """Filter: every NoSchedule and NoExecute taint of the node must be tolerated.
 
-Score: the number of PreferNoSchedule taints that no toleration of the pod for that effect (or for any) tolerates,
-counted a node; `100 - 100 * count / max(count)` over the candidates, rounded as `100 - floor(...)`; 100 for all where
-nobody has one.
+Score: counts on each node the PreferNoSchedule taints that no toleration of the pod for that effect (or for any)
+tolerates; `100 - floor(100 * count / max(count))` over the candidates, 100 for all where nobody has one.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,102 @@
+"""`docs/builtins.md` from the declarations and the plain modules, so that it cannot fall behind them.
+
+    python -m tests.house.builtins_doc [--update]
+
+Without `--update` it prints the page.
+"""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION
+from policysched.lang.declaration import Declaration, Parameter
+from policysched.lang.program import ParamValue
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "builtins.md"
+
+_INTRODUCTION = f"""# Built-in filters and scores
+
+What kube-scheduler's default plugins do, in its own integer arithmetic (release {KUBE_DEFAULT_VERSION}). `include kube_default`
+brings all of them in this order and with these weights; each can also be written alone, as below. The tests compare
+them with recorded decisions of a kube-scheduler.
+
+This page is made from the declarations in `policysched/lang/builtins` and the plain meanings in
+`policysched/oracle/builtins`: `python -m tests.house.builtins_doc --update`.
+"""
+
+
+def page() -> str:
+    return "\n".join([_INTRODUCTION, *(_section(one) for one in BUILTINS.values())])
+
+
+def _section(one: Declaration) -> str:
+    parts = [f"## {one.name}\n", f"kube-scheduler's `{one.plugin}`: {one.summary}.\n", "```"]
+    if one.filters:
+        parts.append(f"filter {one.name}")
+    if one.scores:
+        parts.append(f"score {one.name} weight {one.default_weight}{_parameters(one.parameters)}")
+    parts += ["```\n", _meaning(one.name), ""]
+    parts += [_parameter(parameter) for parameter in one.parameters]
+    if one.parameters:
+        parts.append("")
+    parts += [f"- reads of the pod: {_listed(one.pod_reads)}; of the node: {_listed(one.node_reads)}"]
+    if one.filters:
+        parts += [
+            f"- says: {'; '.join(f'`{reason}`' for reason in one.reasons) or 'nothing, it refuses no node'}",
+            f"- may change its mind after: {_listed(sorted(event.value for event in one.filter_wakes))}",
+        ]
+    parts += [f"- source: {one.source}", ""]
+    return "\n".join(parts)
+
+
+def _meaning(name: str) -> str:
+    documented = inspect.getdoc(import_module(f"policysched.oracle.builtins.{name}"))
+    assert documented, f"oracle.builtins.{name} says nothing of what it means"
+    return documented
+
+
+def _parameters(parameters: Sequence[Parameter]) -> str:
+    if not parameters:
+        return ""
+    return f" {{ {', '.join(f'{one.name} = {_value(one.default)}' for one in parameters)} }}"
+
+
+def _parameter(one: Parameter) -> str:
+    match one.kind:
+        case "choice":
+            allowed = f"one of {_listed(one.choices)}"
+        case "int":
+            allowed = f"{one.low} to {one.high}"
+        case "weights":
+            allowed = f"resources and their weights, {one.low} to {one.high}"
+        case "shape":
+            allowed = f"percent to score, {one.low} to {one.high}"
+    return f"- `{one.name}` ({allowed}): {one.doc}; `{_value(one.default)}` unless said otherwise"
+
+
+def _value(value: ParamValue) -> str:
+    if isinstance(value, tuple):
+        return "{" + ", ".join(f'"{key}" = {amount}' for key, amount in value) + "}"
+    return str(value)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words) or "nothing"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="The page of the built-ins.")
+    parser.add_argument("--update", action="store_true", help=f"write {PAGE.name} instead of printing it")
+    if parser.parse_args(arguments).update:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

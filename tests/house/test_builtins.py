@@ -1,0 +1,42 @@
+"""A built-in is three modules of one name, and its page says what they say."""
+
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+
+from policysched import lang, oracle, plan
+from policysched.lang.builtins import BUILTINS
+from policysched.oracle.builtins import FILTERS, SCORES
+from tests.house.builtins_doc import PAGE, page
+
+
+def modules_in(package: str, *path: str) -> set[str]:
+    return {module.name for module in iter_modules([str(Path(package).parent.joinpath(*path))])}
+
+
+def test_every_built_in_is_declared_has_a_kernel_and_a_plain_meaning() -> None:
+    declared = modules_in(lang.__file__, "builtins")
+    kernels = modules_in(plan.__file__, "kernels")
+    plain = modules_in(oracle.__file__, "builtins")
+
+    assert declared == kernels == plain == set(BUILTINS)
+
+
+def test_what_filters_and_scores_is_what_is_declared_so() -> None:
+    assert set(FILTERS) == {name for name, one in BUILTINS.items() if one.filters}
+    assert set(SCORES) == {name for name, one in BUILTINS.items() if one.scores}
+
+
+def test_the_page_of_the_built_ins_is_up_to_date() -> None:
+    written = PAGE.read_text(encoding="utf-8")
+
+    assert written == page(), "run: python -m tests.house.builtins_doc --update"
+
+
+@pytest.mark.parametrize("name", list(BUILTINS))
+def test_the_page_names_every_built_in_and_its_parameters(name: str) -> None:
+    section = page().partition(f"## {name}\n")[2].partition("\n## ")[0]
+
+    assert BUILTINS[name].source in section
+    assert all(f"`{parameter.name}`" in section for parameter in BUILTINS[name].parameters)

@@ -1,0 +1,89 @@
+"""Each built-in's kernel and its plain meaning agree on every node of random clusters."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policysched import oracle
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.program import BuiltinFilter, BuiltinScore, ParamValue, Program, Rules
+from policysched.lang.verdict import Explanation
+from policysched.plan import Evaluator, Plan
+from tests.conformance.kube_default import kube_default
+from tests.plan.clusters import QUANTITIES, Scene, scenes
+
+FILTERS = [name for name, one in BUILTINS.items() if one.filters]
+SCORES = [name for name, one in BUILTINS.items() if one.scores]
+
+weights = st.dictionaries(st.sampled_from(tuple(QUANTITIES)), st.integers(1, 5), min_size=1).map(
+    lambda drawn: tuple(drawn.items())
+)
+shapes = st.dictionaries(
+    st.sampled_from((0, 20, 33, 50, 90, 100)), st.integers(0, 10), min_size=1, max_size=4
+).map(lambda drawn: tuple(sorted(drawn.items())))
+
+
+def draw_params(data: st.DataObject, name: str) -> tuple[tuple[str, ParamValue], ...]:
+    drawn: list[tuple[str, ParamValue]] = []
+    for parameter in BUILTINS[name].parameters:
+        match parameter.kind:
+            case "choice":
+                drawn.append((parameter.name, data.draw(st.sampled_from(parameter.choices))))
+            case "int":
+                drawn.append((parameter.name, data.draw(st.integers(parameter.low, parameter.high))))
+            case "weights":
+                limited = [(resource, min(weight, parameter.high)) for resource, weight in data.draw(weights)]
+                drawn.append((parameter.name, tuple(limited)))
+            case "shape":
+                drawn.append((parameter.name, data.draw(shapes)))
+    return tuple(drawn)
+
+
+def only(filters: tuple[BuiltinFilter, ...], scores: tuple[BuiltinScore, ...]) -> Program:
+    return replace(kube_default(), rules=Rules(filters, scores))
+
+
+def both(program: Program, scene: Scene) -> list[tuple[Explanation, Explanation]]:
+    """What the plan and the oracle say of each pod of the scene."""
+    evaluator, plan = Evaluator(scene.cache), Plan.compile(program)
+    evaluator.prepare(plan)
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    return [
+        (
+            evaluator.explain(plan, pod, **given_),
+            oracle.evaluate(program, pod, scene.cache, **given_),
+        )
+        for pod in scene.pods
+    ]
+
+
+def agree(program: Program, scene: Scene) -> None:
+    for planned, plain in both(program, scene):
+        assert planned == plain
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), scene=scenes())
+def test_a_filter_and_its_kernel_agree_on_every_node(name: str, data: st.DataObject, scene: Scene) -> None:
+    rule = BuiltinFilter(name, name, draw_params(data, name), None, False, kube_default().queue[0].value.span)
+
+    agree(only((rule,), ()), scene)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), scene=scenes())
+def test_a_score_and_its_kernel_agree_on_every_node(name: str, data: st.DataObject, scene: Scene) -> None:
+    params, weight = draw_params(data, name), data.draw(st.integers(0, 10))
+    rule = BuiltinScore(name, name, weight, params, None, False, kube_default().queue[0].value.span)
+
+    agree(only((), (rule,)), scene)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scene=scenes(pods=3))
+def test_the_default_profile_decides_alike_in_plan_and_oracle(scene: Scene) -> None:
+    agree(kube_default(), scene)
