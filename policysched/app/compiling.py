@@ -1,0 +1,131 @@
+"""From a ConfigMap's texts to a checked bundle, off the decision thread.
+
+Checking a long policy takes tenths of seconds, so it happens in a process of its own, with a limit on time and memory
+that no text can cross: one that does costs its worker, not the scheduler. A spare worker has everything imported and
+waits, so that an edit takes effect at once; each does one job. In a simulation the same is done in line.
+"""
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+
+from policysched.lang.bundle import Bundle, Checked, check_bundle
+from policysched.text import Diagnostic, Severity, Source, Span
+
+log = logging.getLogger(__name__)
+
+POLICY_SUFFIX = ".policy"
+Texts = Mapping[str, str]
+Compile = Callable[[Texts, str], Awaitable[Bundle]]
+"""Texts by key and what they stand in (`ConfigMap kube-system/policies`), to a bundle. Never raises for its input."""
+
+
+def policy_texts(data: Texts) -> dict[str, str]:
+    """The keys of a ConfigMap that are policies and libraries; whatever else stands in it is not ours."""
+    return {key: data[key] for key in sorted(data) if key.endswith(POLICY_SUFFIX)}
+
+
+def compile_here(texts: Texts, place: str) -> Bundle:
+    return check_bundle(_sources(texts, place))
+
+
+async def compile_in_line(texts: Texts, place: str) -> Bundle:
+    """For simulations, whose clock stands still meanwhile."""
+    return compile_here(texts, place)
+
+
+def _sources(texts: Texts, place: str) -> dict[str, Source]:
+    return {key: Source(f"{place} key {key}", text) for key, text in texts.items()}
+
+
+class WorkerFailed(Exception):
+    """The worker did not answer: killed for its time or memory, or broken otherwise."""
+
+
+class WorkerCompiler:
+    """A `Compile` with a spare worker process. `close` ends it."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._spare: asyncio.subprocess.Process | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, texts: Texts, place: str) -> Bundle:
+        async with self._one_at_a_time:
+            try:
+                return await self._ask(texts, place)
+            except WorkerFailed as error:
+                log.warning("policies could not be checked", extra={"place": place, "why": str(error)})
+                return _not_checked(texts, place, str(error))
+            finally:
+                self._spare = await self._start()
+
+    async def warm_up(self) -> None:
+        """Start the spare ahead of the first job."""
+        async with self._one_at_a_time:
+            self._spare = self._spare or await self._start()
+
+    async def close(self) -> None:
+        async with self._one_at_a_time:
+            if self._spare is not None:
+                await _end(self._spare)
+                self._spare = None
+
+    async def _ask(self, texts: Texts, place: str) -> Bundle:
+        worker, self._spare = self._spare, None
+        if worker is None or worker.returncode is not None:
+            worker = await self._start()
+        job = pickle.dumps((dict(texts), place))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer, complaint = await worker.communicate(job)
+        except TimeoutError:
+            raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s") from None
+        finally:
+            await _end(worker)
+        if worker.returncode != 0 or not answer:
+            last = complaint.decode(errors="replace").strip().splitlines()[-1:]
+            raise WorkerFailed(f"the checking process ended with {worker.returncode}: {''.join(last)}")
+        # A pickle from our own child, over a pipe that nobody else has.
+        bundle = pickle.loads(answer)
+        assert isinstance(bundle, Bundle), f"the worker answered with {type(bundle)}"
+        return bundle
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "policysched.app.compile_worker", str(self._timeout_s)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=2**24,
+        )
+
+
+async def _end(worker: asyncio.subprocess.Process) -> None:
+    if worker.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            worker.kill()
+        await worker.wait()
+
+
+def _not_checked(texts: Texts, place: str, why: str) -> Bundle:
+    """Nobody knows which text is to blame, so none of them is accepted: what runs, runs on."""
+    sources = _sources(texts, place)
+    return Bundle(
+        {key: Checked(key, False, None, (_unchecked(source, why),)) for key, source in sources.items()}
+    )
+
+
+def _unchecked(source: Source, why: str) -> Diagnostic:
+    return Diagnostic(
+        "PS901",
+        "check-did-not-finish",
+        Severity.ERROR,
+        f"the texts of this ConfigMap could not be checked: {why}",
+        Span(source, 0, 0),
+        help="the key that was edited last is the likely cause; make it smaller or take it out",
+    )

@@ -1,0 +1,169 @@
+"""From the policies' ConfigMap to `PoliciesOffered`, and from `KeepPolicies` back into a ConfigMap of ours.
+
+    ConfigMap seen or gone ──► newest one wins ──► compile ──► PoliciesOffered
+                                                     ▲
+    last known good, read once before the first ─────┘
+
+An edit that comes while another is being compiled replaces it: only the newest state is worth compiling.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+
+from policysched.app.compiling import POLICY_SUFFIX, Compile, policy_texts
+from policysched.app.settings import Place
+from policysched.kube.api import JSON_PATCH, Api, ApiProblem, Forbidden, NotFound
+from policysched.kube.backoff import Backoff
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.malformed import Malformed
+from policysched.kube.resources import ConfigMapGone, ConfigMapSeen, read_config_map
+from policysched.lang.bundle import Bundle
+from policysched.schedule.events import PoliciesOffered
+
+log = logging.getLogger(__name__)
+
+
+class PolicyFeed:
+    """`seen` and `gone` come from the reflector, `absent` when the first list showed no such ConfigMap; `run` compiles
+    and delivers. `uid` is the ConfigMap's, for events about it."""
+
+    def __init__(
+        self,
+        place: Place,
+        compile_texts: Compile,
+        deliver: Callable[[PoliciesOffered], None],
+        *,
+        read_last_good: Callable[[], Awaitable[Mapping[str, str]]],
+    ) -> None:
+        self._place = place
+        self._compile = compile_texts
+        self._deliver = deliver
+        self._read_last_good = read_last_good
+        self._newest: ConfigMapSeen | ConfigMapGone | None = None
+        self._changed = asyncio.Event()
+        self.uid = ""
+
+    def take(self, event: ConfigMapSeen | ConfigMapGone) -> None:
+        if isinstance(event, ConfigMapSeen):
+            self.uid = event.uid
+        self._newest = event
+        self._changed.set()
+
+    def listed(self) -> None:
+        """The first list is through: what it did not show is not there."""
+        if self._newest is None:
+            self.take(ConfigMapGone())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        last_good = await self._last_good()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            newest = self._newest
+            assert newest is not None, "woken with nothing to compile"
+            offered = await self._offer(newest, last_good)
+            if offered is not None:
+                self._deliver(offered)
+                last_good = None
+
+    async def _last_good(self) -> Bundle | None:
+        texts: Mapping[str, str] = await self._read_last_good()
+        return await self._compile(texts, "last known good") if texts else None
+
+    async def _offer(
+        self, newest: ConfigMapSeen | ConfigMapGone, last_good: Bundle | None
+    ) -> PoliciesOffered | None:
+        if isinstance(newest, ConfigMapGone):
+            return PoliciesOffered(None, "", last_good)
+        texts = policy_texts(newest.data)
+        log.debug("compiling", extra={"place": str(self._place), "keys": len(texts)})
+        bundle = await self._compile(texts, f"ConfigMap {self._place}")
+        if self._changed.is_set() and last_good is None:
+            return None  # a newer state is there already
+        return PoliciesOffered(bundle, newest.resource_version, last_good)
+
+
+class LastGood:
+    """Our own ConfigMap with the texts that last checked: a key a policy, `NAME.policy`."""
+
+    def __init__(self, api: Api, place: Place, *, random: Random, connectivity: Connectivity) -> None:
+        self._api = api
+        self._place = place
+        self._random = random
+        self._connectivity = connectivity
+        self._path = f"/api/v1/namespaces/{place.namespace}/configmaps"
+        self._wanted: Mapping[str, str] | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def unwritten(self) -> bool:
+        return self._wanted is not None
+
+    async def read(self) -> Mapping[str, str]:
+        """Empty where there is none. Tries until the server answers."""
+        backoff = Backoff(self._random)
+        activity = "reading the last known good policies"
+        while True:
+            try:
+                found = read_config_map(await self._api.get(f"{self._path}/{self._place.name}"))
+            except NotFound:
+                self._connectivity.worked(activity)
+                return {}
+            except (Forbidden, Malformed) as error:
+                log.warning("the last known good policies cannot be read", extra={"why": str(error)})
+                return {}
+            except ApiProblem as error:
+                self._connectivity.failed(activity, error)
+                await asyncio.sleep(backoff.failed(error))
+            else:
+                self._connectivity.worked(activity)
+                return policy_texts(found.data)
+
+    def keep(self, texts: Mapping[str, str]) -> None:
+        """Write them, in place of what waits to be written."""
+        self._wanted = texts
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = Backoff(self._random, first_s=0.5)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            wanted = self._wanted
+            if wanted is None:
+                continue
+            try:
+                await self._write({f"{name}{POLICY_SUFFIX}": text for name, text in wanted.items()})
+            except Forbidden as error:
+                log.warning(
+                    "the last known good policies are not kept: a restart with a broken policy would find none",
+                    extra={"configmap": str(self._place), "why": error.message},
+                )
+                backoff.worked()
+            except ApiProblem as error:
+                await asyncio.sleep(backoff.failed(error))
+                self._changed.set()
+                continue
+            else:
+                backoff.worked()
+            if self._wanted is wanted:
+                self._wanted = None
+
+    async def _write(self, data: Mapping[str, str]) -> None:
+        """Replaces all of the data. Created only where the manifests did not make it: RBAC cannot limit a create by
+        name, so the shipped role does without."""
+        change = [{"op": "add", "path": "/data", "value": dict(data)}]
+        try:
+            await self._api.patch(f"{self._path}/{self._place.name}", change, JSON_PATCH)
+        except NotFound:
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": self._place.name, "namespace": self._place.namespace},
+                "data": dict(data),
+            }
+            await self._api.create(self._path, body)

@@ -1,0 +1,126 @@
+"""Samples from a file: `{metric: {node: value}}` in YAML or JSON, read again when it changes.
+
+For trying a policy, for tests, and for whoever has numbers from elsewhere. What the file says counts as measured each
+time it is looked at, so samples from it do not go stale while it is there and can be read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policysched.lang.program import Metric
+from policysched.samples.source import RawSamples, Wanted, samples_of
+from policysched.schedule.events import SamplesArrived
+from policysched.schemas import findings
+
+log = logging.getLogger(__name__)
+
+Table = Mapping[str, Mapping[str, float | str]]
+
+LOOK_EVERY_S = 1.0
+
+
+class BadSamples(Exception):
+    """A samples file that cannot be read or does not fit its schema: one line that says what and where."""
+
+
+def read_samples(path: Path) -> Table:
+    """The file's metrics. Raises BadSamples."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSamples(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        value: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadSamples(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    value = {} if value is None else value
+    if found := findings("samples", value, text):
+        raise BadSamples(f"{path}: {found[0]}")
+    table: Table = value
+    return {metric: {str(node): one for node, one in values.items()} for metric, values in table.items()}
+
+
+@dataclass(slots=True)
+class _Look:
+    """What the file said last, and how it looked on the disk then."""
+
+    stamp: tuple[int, int] | None
+    table: Table
+
+
+class FileSamples:
+    """A `SampleSource`. Raises BadSamples at once where the file cannot be used; later the last good contents stay in
+    memory but are not delivered any more, so that what the policy says of stale samples applies."""
+
+    def __init__(self, path: Path, *, now_ns: Callable[[], int]) -> None:
+        self._path = path
+        self._now_ns = now_ns
+        self._last = _Look(_stamp(path), read_samples(path))
+        self._broken = False
+
+    def has(self, metric: Metric) -> bool:
+        return metric.name in self._last.table
+
+    async def run(self, wanted: Callable[[], Wanted], deliver: Callable[[SamplesArrived], None]) -> None:
+        """Look each second; deliver what changed or is due (a metric's `every`)."""
+        delivered: dict[tuple[str, str], tuple[Metric, int]] = {}
+        while True:
+            changed = self._look()
+            now_ns = self._now_ns()
+            for policy, metrics in wanted().items():
+                for name, metric in metrics.items():
+                    if self._broken or name not in self._last.table:
+                        continue
+                    before, at_ns = delivered.get((policy, name), (None, -(2**62)))
+                    # A second's grace: the looks come once a second, and `every = 1s` means each of them.
+                    due = now_ns - at_ns >= metric.every_ns - int(LOOK_EVERY_S * 5e8)
+                    if changed or due or before != metric:
+                        delivered[policy, name] = metric, now_ns
+                        raw = RawSamples(self._last.table[name], now_ns)
+                        deliver(SamplesArrived(policy, name, samples_of(metric, raw)))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _look(self) -> bool:
+        """Read the file again if it changed on the disk. True: there is something new."""
+        stamp = _stamp(self._path)
+        if stamp == self._last.stamp and not (stamp is None and not self._broken):
+            return False
+        try:
+            self._last = _Look(stamp, read_samples(self._path))
+        except BadSamples as error:
+            if not self._broken or stamp != self._last.stamp:
+                log.warning(
+                    "the samples file cannot be used; its samples will go stale", extra={"why": str(error)}
+                )
+            self._broken = True
+            self._last.stamp = stamp
+            return False
+        if self._broken:
+            log.info("the samples file can be used again", extra={"path": str(self._path)})
+        self._broken = False
+        return True
+
+
+def without_source(wanted: Wanted, source_has: Callable[[Metric], bool]) -> list[str]:
+    """`policy.metric` for each metric whose samples nobody will bring, sorted."""
+    return sorted(
+        f"{policy}.{metric.name}"
+        for policy, metrics in wanted.items()
+        for metric in metrics.values()
+        if not source_has(metric)
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Changes whenever the contents do, as far as the file system tells; None where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,152 @@
+"""Counters, gauges and histograms, and the text in which Prometheus reads them.
+
+Names are kube-scheduler's (`scheduler_*`) where it has the same thing, so that dashboards survive; ours are
+`policysched_*`. Format: text/plain; version=0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Labels = tuple[tuple[str, str], ...]
+
+
+def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
+    """Bucket bounds as Prometheus' ExponentialBuckets makes them."""
+    return tuple(first * factor**i for i in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric as it is rendered: `samples` are (suffix, labels, value)."""
+
+    name: str
+    type: Literal["counter", "gauge", "histogram"]
+    help: str
+    samples: Sequence[tuple[str, Labels, float]]
+
+
+class Counter:
+    """Ever growing, by label values."""
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        self.name = name
+        self._help = help_text
+        self._labels = tuple(labels)
+        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+
+    def add(self, amount: float, *values: str) -> None:
+        assert amount >= 0, f"{self.name} cannot fall by {amount}"
+        assert len(values) == len(self._labels), f"{self.name} has labels {self._labels}, not {values}"
+        self._values[values] = self._values.get(values, 0.0) + amount
+
+    def family(self) -> Family:
+        samples = [
+            ("", tuple(zip(self._labels, values, strict=True)), n) for values, n in self._values.items()
+        ]
+        return Family(self.name, "counter", self._help, samples)
+
+
+@dataclass(slots=True)
+class _Buckets:
+    counts: list[int]
+    total: float = 0.0
+    count: int = 0
+
+
+class Histogram:
+    """How often a value fell below each of `bounds` (ascending, without infinity), by label values."""
+
+    def __init__(
+        self, name: str, help_text: str, bounds: Sequence[float], labels: Sequence[str] = ()
+    ) -> None:
+        assert list(bounds) == sorted(set(bounds)), f"bounds of {name} out of order: {bounds}"
+        self.name = name
+        self._help = help_text
+        self._bounds = tuple(bounds)
+        self._labels = tuple(labels)
+        self._values: dict[tuple[str, ...], _Buckets] = {}
+
+    def observe(self, value: float, *values: str) -> None:
+        assert len(values) == len(self._labels), f"{self.name} has labels {self._labels}, not {values}"
+        buckets = self._values.get(values)
+        if buckets is None:
+            buckets = self._values[values] = _Buckets([0] * (len(self._bounds) + 1))
+        buckets.counts[bisect_left(self._bounds, value)] += 1
+        buckets.total += value
+        buckets.count += 1
+
+    def family(self) -> Family:
+        samples: list[tuple[str, Labels, float]] = []
+        for values, buckets in self._values.items():
+            labels = tuple(zip(self._labels, values, strict=True))
+            below = 0
+            for bound, count in zip((*self._bounds, math.inf), buckets.counts, strict=True):
+                below += count
+                samples.append(("_bucket", (*labels, ("le", _number(bound))), below))
+            samples += [("_sum", labels, buckets.total), ("_count", labels, buckets.count)]
+        return Family(self.name, "histogram", self._help, samples)
+
+
+def gauge(name: str, help_text: str, values: Mapping[Labels, float]) -> Family:
+    """A gauge as it stands now."""
+    return Family(name, "gauge", help_text, [("", labels, value) for labels, value in values.items()])
+
+
+def counter(name: str, help_text: str, values: Mapping[Labels, float]) -> Family:
+    """A running total that is kept elsewhere."""
+    return Family(name, "counter", help_text, [("", labels, value) for labels, value in values.items()])
+
+
+@dataclass(slots=True)
+class Registry:
+    """What `/metrics` shows: instruments that are fed as things happen, and collectors that look when asked."""
+
+    instruments: list[Counter | Histogram] = field(default_factory=list)
+    collectors: list[Callable[[], Iterable[Family]]] = field(default_factory=list)
+
+    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
+        made = Counter(name, help_text, labels)
+        self.instruments.append(made)
+        return made
+
+    def histogram(
+        self, name: str, help_text: str, bounds: Sequence[float], labels: Sequence[str] = ()
+    ) -> Histogram:
+        made = Histogram(name, help_text, bounds, labels)
+        self.instruments.append(made)
+        return made
+
+    def render(self) -> str:
+        families = [one.family() for one in self.instruments]
+        families += [family for collect in self.collectors for family in collect()]
+        names = [family.name for family in families]
+        assert len(set(names)) == len(names), f"a metric is there twice: {sorted(names)}"
+        return "".join(map(render_family, families))
+
+
+def render_family(family: Family) -> str:
+    lines = [f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {family.type}"]
+    for suffix, labels, value in family.samples:
+        inner = ",".join(f'{name}="{_escape(text)}"' for name, text in labels)
+        lines.append(f"{family.name}{suffix}{f'{{{inner}}}' if inner else ''} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))

@@ -1,0 +1,160 @@
+"""The HTTP server in its thread.
+
+`/livez` and `/readyz` are answered here from attributes alone. Everything else is asked of the main loop, which
+answers between two decisions; if it does not within a while, the answer is 503 and not a wait without end.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+import orjson
+from aiohttp import web
+
+from policysched.serve.health import Health, report
+from policysched.serve.metrics import CONTENT_TYPE
+
+ANSWER_WITHIN_S = 5.0
+DECISIONS_SHOWN = 100
+
+Json = Mapping[str, object]
+Answer = TypeVar("Answer")
+
+
+class CannotListen(Exception):
+    """The address is taken, or is none of this machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What the main loop is asked for. `decisions` gets how many are wanted at most, and a `namespace/name` or ''."""
+
+    metrics: Callable[[], str]
+    policy: Callable[[], Json]
+    decisions: Callable[[int, str], Json]
+    configz: Callable[[], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`:10259`, `127.0.0.1:10259`, `[::1]:10259`. Raises ValueError with words for the user."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"`{text}` is no address: write HOST:PORT or :PORT")
+        return cls(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
+
+
+class HttpThread:
+    """Serves from `start` to `stop`. `ask` runs a function in the main loop and gives its result."""
+
+    def __init__(
+        self, address: Address, health: Health, pages: Pages, main_loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._address = address
+        self._health = health
+        self._pages = pages
+        self._main_loop = main_loop
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self._up: Future[int] = Future()
+        self._stop = asyncio.Event()
+
+    def start(self) -> int:
+        """The port that it listens on. Raises CannotListen."""
+        self._thread.start()
+        try:
+            return self._up.result()
+        except OSError as error:
+            self._thread.join()
+            place = f"{self._address.host}:{self._address.port}"
+            raise CannotListen(f"--http {place}: {error.strerror or error}") from error
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(timeout=5)
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._main())
+
+    async def _main(self) -> None:
+        runner = web.AppRunner(self._application(), access_log=None)
+        await runner.setup()
+        try:
+            try:
+                site = web.TCPSite(runner, self._address.host, self._address.port)
+                await site.start()
+            except OSError as error:
+                self._up.set_exception(error)
+                return
+            self._up.set_result(runner.addresses[0][1])
+            await self._stop.wait()
+        finally:
+            await runner.cleanup()
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/livez", self._checked("livez")),
+                web.get("/healthz", self._checked("livez")),
+                web.get("/readyz", self._checked("readyz")),
+                web.get("/metrics", self._metrics),
+                web.get("/policy", self._json(self._pages.policy)),
+                web.get("/decisions", self._decisions),
+                web.get("/configz", self._json(self._pages.configz)),
+            ]
+        )
+        return application
+
+    def _checked(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        checks = self._health.live if what == "livez" else self._health.ready
+
+        async def answer(request: web.Request) -> web.Response:
+            status, text = report(checks, what, verbose="verbose" in request.query)
+            return web.Response(status=status, text=text)
+
+        return answer
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        text = await self._ask(self._pages.metrics)
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        limit = request.query.get("limit", str(DECISIONS_SHOWN))
+        if not limit.isdigit():
+            raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
+        found = await self._ask(lambda: self._pages.decisions(int(limit), request.query.get("pod", "")))
+        return _json(found)
+
+    def _json(self, look: Callable[[], Json]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(_request: web.Request) -> web.Response:
+            return _json(await self._ask(look))
+
+        return answer
+
+    async def _ask(self, look: Callable[[], Answer]) -> Answer:
+        """Run in the main loop's thread, where what is looked at does not change meanwhile."""
+
+        async def there() -> Answer:
+            return look()
+
+        try:
+            under_way = asyncio.run_coroutine_threadsafe(there(), self._main_loop)
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await asyncio.wrap_future(under_way)
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(text="the main loop is busy\n") from None
+
+
+def _json(value: Json) -> web.Response:
+    return web.Response(body=orjson.dumps(value) + b"\n", content_type="application/json")
