@@ -19,6 +19,7 @@ from policysched.sim.apiserver.errors import (
     not_supported,
     required,
 )
+from policysched.sim.apiserver.eventrules import event_causes
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.apiserver.quantities import parse_quantity
 from policysched.sim.apiserver.selectors import from_label_selector, labels_match
@@ -119,8 +120,12 @@ def _containers(kind: Kind, spec: Json) -> Iterator[tuple[str, Json]]:
 def check_new(kind: Kind, obj: Json) -> None:
     """Refuse with a 422 what may not be created."""
     causes = [*_metadata(kind, obj), *_RULES.get(kind.plural, _no_rules)(obj)]
+    group = kind.group
+    if kind.plural == "events":
+        causes += event_causes(obj, through_events_v1=group == "events.k8s.io")
+        group = ""  # whichever version brought it, the refusal speaks of core's
     if causes:
-        raise invalid(kind.group, kind.name, obj["metadata"].get("name", ""), causes)
+        raise invalid(group, kind.name, obj["metadata"].get("name", ""), causes)
 
 
 def check_changed(kind: Kind, old: Json, new: Json) -> None:
