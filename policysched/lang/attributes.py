@@ -105,7 +105,9 @@ _POD_ROWS: tuple[Attribute, ...] = (
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
-    _of_pod("limits", _AMOUNTS, "limits", "Its limit.", wakes=_POD_EDIT, keys="resources", unit=_RESOURCE_UNIT),
+    _of_pod(
+        "limits", _AMOUNTS, "limits", "Its limit.", wakes=_POD_EDIT, keys="resources", unit=_RESOURCE_UNIT
+    ),
     _of_pod("priority", INT, "priority", "The number that its priority class stands for, 0 without one."),
     _of_pod("qos", QOS, "qos", "BestEffort < Burstable < Guaranteed, from its requests and limits."),
     _of_pod("created", TIMESTAMP, "created_ns", "When it was created.", unit="ns"),
@@ -128,17 +130,26 @@ _POD_ROWS: tuple[Attribute, ...] = (
         wakes=_POD_EDIT,
         unit="ns",
     ),
-    _of_pod("owner.kind", STRING, "owner_kind", "The kind of its controller, such as ReplicaSet; empty without one."),
+    _of_pod(
+        "owner.kind",
+        STRING,
+        "owner_kind",
+        "The kind of its controller, such as ReplicaSet; empty without one.",
+    ),
     _of_pod("owner.name", STRING, "owner_name", "The name of its controller; empty without one."),
     _of_pod("scheduler", STRING, "scheduler", "Its schedulerName."),
     _of_pod("service_account", STRING, "service_account", "The name of its ServiceAccount."),
     _of_pod("images", _WORDS, "images", "The image of each container, in its full name."),
-    _of_pod("tolerations", _WORDS, "tolerations", "The keys of the taints that it tolerates.", wakes=_POD_EDIT),
+    _of_pod(
+        "tolerations", _WORDS, "tolerations", "The keys of the taints that it tolerates.", wakes=_POD_EDIT
+    ),
 )
 
 _NODE_ROWS: tuple[Attribute, ...] = (
     _of_node("name", STRING, "name", _NEVER, "The node's name."),
-    _of_node("labels", _TEXTS, "labels", frozenset({_E.NODE_LABEL}), "A label by its quoted key.", keys="texts"),
+    _of_node(
+        "labels", _TEXTS, "labels", frozenset({_E.NODE_LABEL}), "A label by its quoted key.", keys="texts"
+    ),
     _of_node(
         "annotations",
         _TEXTS,
@@ -184,18 +195,36 @@ _NODE_ROWS: tuple[Attribute, ...] = (
         "The status of a condition: `True`, `False` or `Unknown`.",
         keys="texts",
     ),
-    _of_node("images", _WORDS, "images", frozenset({_E.NODE_IMAGE}), "The images that it has, by their full names."),
+    _of_node(
+        "images", _WORDS, "images", frozenset({_E.NODE_IMAGE}), "The images that it has, by their full names."
+    ),
     _of_node("created", TIMESTAMP, "created_ns", _NEVER, "When it joined.", unit="ns"),
-    _of_node("ready", BOOL, "ready", frozenset({_E.NODE_CONDITION}), "Whether its Ready condition is `True`."),
+    _of_node(
+        "ready", BOOL, "ready", frozenset({_E.NODE_CONDITION}), "Whether its Ready condition is `True`."
+    ),
 )
 
 _NAMESPACE_ROWS: tuple[Attribute, ...] = (
     Attribute("namespace", ("name",), STRING, Stage.POD, "name", _NEVER, "The same as `pod.namespace`."),
     Attribute(
-        "namespace", ("labels",), _TEXTS, Stage.POD, "labels", _NAMESPACE, "A label by its quoted key.", "texts"
+        "namespace",
+        ("labels",),
+        _TEXTS,
+        Stage.POD,
+        "labels",
+        _NAMESPACE,
+        "A label by its quoted key.",
+        "texts",
     ),
     Attribute(
-        "namespace", ("annotations",), _TEXTS, Stage.POD, "annotations", _NAMESPACE, "An annotation by its key.", "texts"
+        "namespace",
+        ("annotations",),
+        _TEXTS,
+        Stage.POD,
+        "annotations",
+        _NAMESPACE,
+        "An annotation by its key.",
+        "texts",
     ),
 )
 

@@ -18,7 +18,14 @@ Held = bool | int | float | str
 _DECIMAL = {suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)}
 _BINARY = {f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)}
 _BITS = {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9, "Tbps": 10**12}
-_OCTETS = {"Bps": 8, "kBps": 8 * 10**3, "KBps": 8 * 10**3, "MBps": 8 * 10**6, "GBps": 8 * 10**9, "TBps": 8 * 10**12}
+_OCTETS = {
+    "Bps": 8,
+    "kBps": 8 * 10**3,
+    "KBps": 8 * 10**3,
+    "MBps": 8 * 10**6,
+    "GBps": 8 * 10**9,
+    "TBps": 8 * 10**12,
+}
 _SECOND = 10**9
 
 SUFFIXES: dict[Kind, dict[str, Fraction]] = {
@@ -57,14 +64,31 @@ _BINARY_SIZES = {f"{p}iB": 1024**i for i, p in enumerate(("K", "M", "G", "T", "P
 UNITS: dict[Kind, dict[str, Fraction]] = {
     Kind.INT: {"1": Fraction(1)},
     Kind.FLOAT: {"1": Fraction(1)},
-    Kind.CPU: {"cores": Fraction(1000), "core": Fraction(1000), "1": Fraction(1000), "millicores": Fraction(1)},
+    Kind.CPU: {
+        "cores": Fraction(1000),
+        "core": Fraction(1000),
+        "1": Fraction(1000),
+        "millicores": Fraction(1),
+    },
     Kind.BYTES: {
         unit: Fraction(size)
-        for unit, size in {**_SIZES, "KB": 1000, **_BINARY_SIZES, **{k: int(v) for k, v in _BINARY.items()}}.items()
+        for unit, size in {
+            **_SIZES,
+            "KB": 1000,
+            **_BINARY_SIZES,
+            **{k: int(v) for k, v in _BINARY.items()},
+        }.items()
     },
     Kind.BANDWIDTH: {
         unit: Fraction(bits)
-        for unit, bits in {**_BIT_RATE, **_BYTE_RATE, "KB/s": 8000, **_BINARY_RATE, **_BITS, **_OCTETS}.items()
+        for unit, bits in {
+            **_BIT_RATE,
+            **_BYTE_RATE,
+            "KB/s": 8000,
+            **_BINARY_RATE,
+            **_BITS,
+            **_OCTETS,
+        }.items()
     },
     Kind.RATIO: {"1": Fraction(1), "%": Fraction(1, 100)},
     Kind.DURATION: {
@@ -158,7 +182,9 @@ def parse_value(text: str, type_: Type, unit: str | None) -> Held | None:
     if match is None:
         return None
     digits, suffix = match.groups()
-    factor = UNITS[type_.kind].get(unit) if unit is not None and not suffix else _suffix_factor(type_.kind, suffix)
+    factor = (
+        UNITS[type_.kind].get(unit) if unit is not None and not suffix else _suffix_factor(type_.kind, suffix)
+    )
     if factor is None:
         return None
     value = _held(Fraction(digits) * factor, type_, round_up=type_.kind in (Kind.CPU, Kind.BYTES))
@@ -170,7 +196,9 @@ def _suffix_factor(kind: Kind, suffix: str) -> Fraction | None:
 
 
 def _parse_time(text: str) -> int | None:
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", text, re.ASCII):
+    if not re.fullmatch(
+        r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", text, re.ASCII
+    ):
         return None
     seconds, fraction = text[:19], re.search(r"\.(\d+)", text)
     zone = "+00:00" if text[-1] in "Zz" else text[-6:]
@@ -238,7 +266,13 @@ def _format_bytes(value: float) -> str:
     return _decimals(value)
 
 
-_DURATIONS = {"d": 86400 * _SECOND, "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND, "ms": _SECOND // 1000}
+_DURATIONS = {
+    "d": 86400 * _SECOND,
+    "h": 3600 * _SECOND,
+    "m": 60 * _SECOND,
+    "s": _SECOND,
+    "ms": _SECOND // 1000,
+}
 
 
 def _format_duration(value: float) -> str:

@@ -24,7 +24,10 @@ _ORDER = (
 
 
 def _discover() -> dict[str, Declaration]:
-    found = {module.name: import_module(f"{__name__}.{module.name}").DECLARATION for module in iter_modules(__path__)}
+    found = {
+        module.name: import_module(f"{__name__}.{module.name}").DECLARATION
+        for module in iter_modules(__path__)
+    }
     assert set(found) == set(_ORDER), f"modules {sorted(found)} and order {_ORDER} differ"
     assert all(name == declaration.name for name, declaration in found.items())
     return {name: found[name] for name in _ORDER}

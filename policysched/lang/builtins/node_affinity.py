@@ -13,7 +13,9 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("node_selector", "affinity"),
     node_reads=("labels", "name"),
-    filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.UNSCHEDULED_POD_UPDATE}),
+    filter_wakes=frozenset(
+        {ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.UNSCHEDULED_POD_UPDATE}
+    ),
     reasons=(
         "node(s) didn't match Pod's node affinity/selector",
         "node(s) didn't satisfy plugin(s) [NodeAffinity]",  # where the pod names nodes, and not this one

@@ -12,7 +12,9 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("tolerations",),
     node_reads=("unschedulable",),
-    filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}),
+    filter_wakes=frozenset(
+        {ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}
+    ),
     reasons=("node(s) were unschedulable",),
     default_weight=None,
     scaleup=True,

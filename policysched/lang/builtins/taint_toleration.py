@@ -13,7 +13,9 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("tolerations",),
     node_reads=("taints",),
-    filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}),
+    filter_wakes=frozenset(
+        {ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}
+    ),
     reasons=("node(s) had untolerated taint(s)",),
     default_weight=3,
     scaleup=True,

@@ -1,0 +1,99 @@
+"""Built-in attributes as a policy writes them, looked up in the table."""
+
+from typing import cast
+
+from policysched.lang import expr as e
+from policysched.lang import syntax as s
+from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, value_type
+from policysched.lang.check.scope import Place, Scope, did_you_mean
+
+
+def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
+    """The attribute, or None after a finding: an unknown owner or path, a map without a key, or one that cannot be
+    read in this place."""
+    if node.owner not in OWNERS:
+        _unknown_owner(scope, node)
+        return None
+    owner = cast(e.Owner, node.owner)
+    if not _readable(owner, place):
+        scope.report("PS220", f"{place.word} cannot read `{node.span.text}`", node.span, label=_why(owner))
+        return None
+    words = tuple(part.text for part in node.path)
+    plain = tuple(part.text for part in node.path if not part.keyed)
+    if (owner, plain) in UNAVAILABLE:
+        scope.report(
+            "PS224", f"`{node.span.text}` cannot be read yet: {UNAVAILABLE[owner, plain]}", node.span
+        )
+        return None
+    row = ATTRIBUTES.get((owner, words))
+    if row is not None and row.keys is None and not any(part.keyed for part in node.path):
+        return e.Attr(owner, words, row.type, node.span)
+    container = ATTRIBUTES.get((owner, words[:-1]))
+    if container is not None and container.keys is not None:
+        last = node.path[-1]
+        if container.keys == "texts" and not last.keyed:
+            scope.report(
+                "PS216",
+                f"the key `{last.text}` must be quoted",
+                last.span,
+                label="not quoted",
+                help=f'write `{node.owner}.{words[0]}["{last.text}"]`',
+            )
+            return None
+        return e.Attr(owner, words, value_type(container, last.text), node.span)
+    _unknown_path(scope, node, owner, words)
+    return None
+
+
+def _readable(owner: e.Owner, place: Place) -> bool:
+    match owner:
+        case "node":
+            return place.node
+        case "victim":
+            return place.victim
+        case "other":
+            return place.other
+        case _:
+            return place.pod
+
+
+def _why(owner: e.Owner) -> str:
+    match owner:
+        case "victim":
+            return "`victim` is only known in `preemption`"
+        case "other":
+            return "`other` is only known in `count(pods on node where ...)`"
+        case _:
+            return "not known here"
+
+
+def _unknown_owner(scope: Scope, node: s.Attribute) -> None:
+    if node.owner in scope.declared:
+        scope.declared[node.owner].used = True
+        message, hint = f"`{node.owner}` has no parts", f"write `{node.owner}` alone"
+    else:
+        message = f"unknown name `{node.owner}`"
+        hint = did_you_mean(node.owner, OWNERS) or "attributes are of `pod`, `node` or `namespace`"
+    scope.report("PS210", message, node.span, label="no such owner", help=hint)
+
+
+def _unknown_path(scope: Scope, node: s.Attribute, owner: e.Owner, words: tuple[str, ...]) -> None:
+    row = ATTRIBUTES.get((owner, words))
+    if row is not None and row.keys is not None:
+        example = '["app"]' if row.keys == "texts" else ".cpu"
+        scope.report(
+            "PS211",
+            f"`{row.name}` is a map: say which of its entries",
+            node.span,
+            label="without a key",
+            help=f"such as `{row.name}{example}`",
+        )
+        return
+    known = [".".join(path) for of, path in ATTRIBUTES if of == owner]
+    scope.report(
+        "PS211",
+        f"unknown attribute `{node.span.text}`",
+        node.path[0].span.to(node.path[-1].span) if node.path else node.span,
+        label=f"no such attribute of {owner}",
+        help=did_you_mean(".".join(words), known) or f"attributes of {owner} are {', '.join(known)}",
+    )

@@ -1,0 +1,99 @@
+"""A built-in in a policy: its parameters, checked against its declaration."""
+
+from typing import cast
+
+from policysched.lang import syntax as s
+from policysched.lang.check.params import Params, Value, params_of
+from policysched.lang.check.scope import Scope
+from policysched.lang.declaration import Declaration, Parameter
+from policysched.lang.program import ParamValue
+from policysched.text import Span
+
+
+def parameters(
+    scope: Scope,
+    declaration: Declaration,
+    nodes: tuple[s.Param | s.ParamBlock, ...] | None,
+    span: Span,
+    *,
+    scoring: bool,
+) -> tuple[tuple[str, ParamValue], ...] | None:
+    """Every parameter with its value, defaults included; None after a finding. Only scores have parameters."""
+    errors = scope.error_count()
+    known = declaration.parameters if scoring else ()
+    owner = f"the {'score' if scoring else 'filter'} `{declaration.name}`"
+    params = params_of(scope, owner, span, nodes or (), [one.name for one in known])
+    values = tuple((one.name, _value(scope, params, one)) for one in known)
+    return None if scope.error_count() > errors else values
+
+
+def _value(scope: Scope, params: Params, parameter: Parameter) -> ParamValue:
+    written = params.get(parameter.name)
+    if written is None:
+        return parameter.default
+    match parameter.kind:
+        case "choice":
+            return (
+                params.word(parameter.name, parameter.choices, cast(str, parameter.default))
+                or parameter.default
+            )
+        case "int":
+            return _whole(scope, written, parameter.name, parameter.low, parameter.high)
+        case "weights":
+            return _weights(scope, written, parameter)
+        case "shape":
+            return _shape(scope, written, parameter)
+
+
+def _whole(scope: Scope, node: Value, name: str, low: int, high: int) -> int:
+    """A whole number in a range; `low` after a finding."""
+    if (
+        isinstance(node, s.NumberLit)
+        and not node.suffix
+        and node.digits.isdecimal()
+        and len(node.digits) < 10
+    ):
+        value = int(node.digits)
+        if low <= value <= high:
+            return value
+    wanted = str(low) if low == high else f"a whole number from {low} to {high}"
+    scope.report("PS208", f"`{name}` is {wanted}", node.span, label="outside its range")
+    return low
+
+
+def _weights(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[str, int], ...]:
+    if not isinstance(node, s.MapLit) or not node.entries:
+        scope.report(
+            "PS202",
+            f"`{parameter.name}` gives weights by name",
+            node.span,
+            help='such as `{"cpu" = 1, "memory" = 1}`',
+        )
+        return ()
+    found: dict[str, int] = {}
+    for key, value in node.entries:
+        if key.value in found:
+            scope.report("PS213", f"`{key.value}` is given twice", key.span, label="given again")
+        found[key.value] = _whole(scope, value, key.value, parameter.low, parameter.high)
+    return tuple(found.items())
+
+
+def _shape(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[int, int], ...]:
+    example = 'such as `{"0" = 0, "100" = 10}`'
+    if not isinstance(node, s.MapLit) or not node.entries:
+        scope.report("PS202", f"`{parameter.name}` gives points", node.span, help=example)
+        return ()
+    points: list[tuple[int, int]] = []
+    for key, value in node.entries:
+        if not (
+            key.value.isascii() and key.value.isdecimal() and len(key.value) <= 3 and int(key.value) <= 100
+        ):
+            scope.report("PS208", f"`{key.value}` is no percentage from 0 to 100", key.span, help=example)
+            continue
+        at = int(key.value)
+        if points and at <= points[-1][0]:
+            scope.report(
+                "PS208", "the points must go up in percent", key.span, label="not above the one before"
+            )
+        points.append((at, _whole(scope, value, f'"{key.value}"', parameter.low, parameter.high)))
+    return tuple(points)

@@ -1,0 +1,28 @@
+"""The value of a constant expression that `lang.fold` left alone, because its type holds whole units."""
+
+from policysched.lang.arithmetic import Number, arithmetic, call, negate
+from policysched.lang.expr import Arith, Call, Const, Else, Expr, Negate
+
+
+def evaluated(expr: Expr) -> Number | None:
+    """The number, not rounded; None where it depends on something."""
+    match expr:
+        case Const(value=int() | float() as value) if not isinstance(value, bool):
+            return value
+        case Arith(op=op, left=left, right=right, floating=floating):
+            first, second = evaluated(left), evaluated(right)
+            return (
+                None if first is None or second is None else arithmetic(op, first, second, floating=floating)
+            )
+        case Negate(operand=operand):
+            value = evaluated(operand)
+            return None if value is None else negate(value)
+        case Call(function=function, args=args, floating=floating):
+            values = [evaluated(arg) for arg in args]
+            known = [value for value in values if value is not None]
+            return call(function, known, floating=floating) if len(known) == len(values) else None
+        case Else(value=one, fallback=fallback):
+            value = evaluated(one)
+            return evaluated(fallback) if value is None else value
+        case _:
+            return None

@@ -1,0 +1,254 @@
+"""`let`, `input` and `metric`: the names that the rest of a policy may use, in the order of the file."""
+
+from typing import Literal, cast
+
+from policysched.lang import program as p
+from policysched.lang import syntax as s
+from policysched.lang.attributes import ATTRIBUTES
+from policysched.lang.check.attributes import attribute
+from policysched.lang.check.expressions import conform, describe, read, read_as
+from policysched.lang.check.flow import no_holes
+from policysched.lang.check.metrics import metric
+from policysched.lang.check.scope import (
+    CONDITION,
+    CONSTANT,
+    Declared,
+    Scope,
+    declared_at,
+    did_you_mean,
+    one_of,
+)
+from policysched.lang.expr import Const, type_of
+from policysched.lang.fold import fold
+from policysched.lang.types import BOOL, STRING, Kind, Type
+from policysched.lang.units import UNITS
+from policysched.text import Span
+
+_TYPES = {kind.value: Type(kind) for kind in Kind if kind not in (Kind.LIST, Kind.MAP)}
+_INPUT_TYPES = tuple(_TYPES)
+
+
+def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES, "list")) -> Type | None:
+    name = node.name.text
+    if name == "list" and "list" in known:
+        element = None if node.argument is None else type_named(scope, node.argument, tuple(_TYPES))
+        if node.argument is None:
+            scope.report("PS237", "a list of what?", node.span, help="such as `list<string>`")
+        return None if element is None else Type(Kind.LIST, element=element)
+    if name in known and name in _TYPES and node.argument is None:
+        return _TYPES[name]
+    scope.report(
+        "PS237",
+        f"`{node.span.text}` is no type that can stand here",
+        node.span,
+        label="unknown type",
+        help=did_you_mean(name, known) or f"types are {', '.join(known)}",
+    )
+    return None
+
+
+def declare(scope: Scope, kind: Literal["let", "input", "metric"], name: s.Name) -> Declared | None:
+    """Take the name, or report that something else has it."""
+    taken = scope.declared.get(name.text)
+    if taken is not None:
+        scope.report(
+            "PS213",
+            f"`{name.text}` is declared already",
+            name.span,
+            label="declared again",
+            related=(declared_at(taken.span),),
+        )
+        return None
+    declared = Declared(kind, name.text, name.span, None)
+    scope.declared[name.text] = declared
+    return declared
+
+
+def declare_let(scope: Scope, node: s.Let) -> None:
+    type_ = type_named(scope, node.type)
+    value = None if type_ is None else constant(scope, node.value, type_)
+    declared = declare(scope, "let", node.name)
+    if declared is not None:
+        declared.value = value
+
+
+def constant(scope: Scope, node: s.Expression, type_: Type) -> Const | None:
+    """A value that depends on nothing, held as the type says: a fraction of a whole unit is rounded down."""
+    found = read(scope, node, CONSTANT, type_)
+    if found is None or not no_holes(scope, found):
+        return None
+    conformed = conform(scope, fold(found), type_)
+    if conformed is None:
+        return None
+    if isinstance(conformed, Const):
+        return _held(conformed, type_)
+    from policysched.lang.check.constants import evaluated
+
+    value = evaluated(conformed)
+    if value is None:
+        scope.report("PS221", "this is not a constant", conformed.span, label="depends on something")
+        return None
+    return _held(Const(value, type_of(conformed), conformed.span), type_)
+
+
+def _held(found: Const, type_: Type) -> Const:
+    value = found.value
+    if type_.numeric and isinstance(value, int | float):
+        value = float(value) if type_.held_as_float else int(value // 1)
+    return Const(value, type_.present(), found.span)
+
+
+def declare_metric(scope: Scope, node: s.Metric) -> None:
+    type_ = type_named(scope, node.type, ("int", "float", "cpu", "bytes", "bandwidth", "ratio", "duration"))
+    value = metric(scope, node, type_)
+    declared = declare(scope, "metric", node.name)
+    if declared is not None:
+        declared.value = value
+
+
+# ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def declare_input(scope: Scope, node: s.Input) -> None:
+    errors = scope.error_count()
+    type_ = type_named(scope, node.type, _INPUT_TYPES)
+    source = _source(scope, node.source)
+    value = None
+    if type_ is not None and source is not None:
+        value = _input(scope, node, type_, source)
+    declared = declare(scope, "input", node.name)
+    if declared is not None and scope.error_count() == errors:
+        declared.value = value
+
+
+_Source = tuple[Literal["pod", "node", "namespace"], str, str | None]
+"""Owner, map or attribute, key."""
+
+
+def _source(scope: Scope, node: s.Expression) -> _Source | None:
+    if not isinstance(node, s.Attribute):
+        scope.report(
+            "PS202",
+            "an input is read from a label, an annotation or another string of a pod, a node or a namespace",
+            node.span,
+            help='such as `pod.labels["app"]`',
+        )
+        return None
+    found = attribute(scope, node, CONDITION)
+    if found is None:
+        return None
+    if found.owner in ("victim", "other") or found.type.kind is not Kind.STRING:
+        scope.report(
+            "PS202",
+            f"`{node.span.text}` is {describe(found.type)}, and an input is read from a string",
+            node.span,
+            label="has a type already",
+            help="read it where it is needed, without an input",
+        )
+        return None
+    owner = cast(Literal["pod", "node", "namespace"], found.owner)
+    if (owner, found.path) in ATTRIBUTES:
+        return owner, ".".join(found.path), None
+    return owner, found.path[0], found.path[-1]
+
+
+def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input:
+    owner, source_map, key = source
+    _check_absent(scope, node, can_be_absent=key is not None)
+    _check_invalid(scope, node, type_)
+    default = None
+    if node.absent is not None and node.absent.kind == "default" and node.absent.value is not None:
+        default = constant(scope, node.absent.value, type_)
+    required = None
+    if (
+        node.absent is not None
+        and node.absent.kind == "required"
+        and isinstance(node.absent.value, s.StringLit)
+    ):
+        required = node.absent.value.value
+    optional = node.absent is not None and node.absent.kind == "optional"
+    return p.Input(
+        name=node.name.text,
+        type=type_.absent_allowed() if optional else type_,
+        owner=owner,
+        source_map=source_map,
+        source_key=key,
+        unit=_unit(scope, node.unit, type_),
+        default=default,
+        required_text=required,
+        invalid_text=node.invalid.text.value
+        if node.invalid is not None and node.invalid.text is not None
+        else None,
+        invalid_default=node.invalid is not None and node.invalid.kind == "default",
+        span=node.name.span,
+    )
+
+
+def _check_absent(scope: Scope, node: s.Input, *, can_be_absent: bool) -> None:
+    if node.absent is None and can_be_absent:
+        scope.report(
+            "PS214",
+            f"nothing says what `{node.name.text}` is where `{node.source.span.text}` is absent",
+            node.span,
+            label="can be absent",
+            help='add `default VALUE`, `optional` or `required "text for people"`',
+        )
+    if node.absent is not None and not can_be_absent:
+        _without_effect(scope, node.absent.span, f"`{node.source.span.text}` is always there")
+
+
+def _check_invalid(scope: Scope, node: s.Input, type_: Type) -> None:
+    if type_ == STRING:
+        if node.invalid is not None:
+            _without_effect(scope, node.invalid.span, "every text is a string")
+        return
+    if node.invalid is None:
+        scope.report(
+            "PS214",
+            f"nothing says what happens where the text is not {describe(type_)}",
+            node.span,
+            label=f"is read as {type_}",
+            help='add `invalid reject "text for people"`, or `invalid default` to count it as absent',
+        )
+    elif node.invalid.kind == "default" and node.absent is None:
+        scope.report(
+            "PS214",
+            "`invalid default` counts the value as absent, and nothing says what it is then",
+            node.invalid.span,
+            help="add `default VALUE` or `optional`",
+        )
+
+
+def _without_effect(scope: Scope, span: Span, why: str) -> None:
+    scope.report("PS310", f"this clause has no effect: {why}", span, help="leave it out")
+
+
+def _unit(scope: Scope, node: s.StringLit | None, type_: Type) -> str | None:
+    if node is None:
+        return None
+    if check_unit(scope, node.value, node.span, type_):
+        return node.value
+    return None
+
+
+def check_unit(scope: Scope, unit: str, span: Span, type_: Type) -> bool:
+    units = UNITS.get(type_.kind)
+    if units is not None and unit in units:
+        return True
+    if units is None or type_ == BOOL:
+        message, hint = f"{describe(type_)} has no unit", "leave it out"
+    else:
+        message = f"`{unit}` is no unit of {type_}"
+        hint = did_you_mean(unit, units) or f"units of {type_} are {one_of(units)}"
+    scope.report("PS207", message, span, label="unknown unit", help=hint)
+    return False
+
+
+def text_of(scope: Scope, node: s.Expression | s.MapLit, what: str) -> str | None:
+    if isinstance(node, s.StringLit):
+        return node.value
+    scope.report("PS202", f"{what} is a quoted text", node.span)
+    return None
+
+
+__all__ = ["check_unit", "constant", "declare_input", "declare_let", "declare_metric", "read_as", "text_of"]

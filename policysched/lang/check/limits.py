@@ -1,0 +1,63 @@
+"""How large one expression may be, measured without recursion, since a hostile one is deeper than Python's stack."""
+
+from policysched.lang import syntax as s
+from policysched.lang.check.scope import Scope
+
+NODES_MAX = 500
+DEPTH_MAX = 64
+RULES_MAX = 500
+
+
+def within_limits(scope: Scope, node: s.Expression) -> bool:
+    """Whether the expression is small enough to check; a finding where it is not."""
+    count, depth = measure(node)
+    if count > NODES_MAX:
+        scope.report(
+            "PS126",
+            f"the expression has {count} parts, and {NODES_MAX} is the most",
+            node.span,
+            help="split it into several rules, or into `let` declarations",
+        )
+        return False
+    if depth > DEPTH_MAX:
+        scope.report(
+            "PS125", f"the expression is nested {depth} deep, and {DEPTH_MAX} is the most", node.span
+        )
+        return False
+    return True
+
+
+def measure(node: s.Expression) -> tuple[int, int]:
+    """Parts and depth. A chain of `and` (or `or`) counts as one level; the items of a list are not counted."""
+    count = deepest = 0
+    pending: list[tuple[s.Expression, int]] = [(node, 1)]
+    while pending:
+        one, depth = pending.pop()
+        count += 1
+        deepest = max(deepest, depth)
+        for child in _children(one):
+            chained = isinstance(one, s.Binary) and isinstance(child, s.Binary) and one.op in ("and", "or")
+            pending.append(
+                (child, depth if chained and child.op == one.op and child is one.left else depth + 1)
+            )
+        if count > 100 * NODES_MAX:
+            break
+    return count, deepest
+
+
+def _children(node: s.Expression) -> tuple[s.Expression, ...]:
+    match node:
+        case s.Unary(operand=one) | s.HasExpr(target=one):
+            return (one,)
+        case s.Binary(left=left, right=right):
+            return (left, right)
+        case s.ElseExpr(value=value, fallback=fallback):
+            return (value, fallback)
+        case s.CallExpr(args=args):
+            return args
+        case s.CountExpr(where=where):
+            return () if where is None else (where,)
+        case s.ListLit(items=items):
+            return tuple(item for item in items if not isinstance(item, s.StringLit | s.NumberLit | s.Bare))
+        case _:
+            return ()

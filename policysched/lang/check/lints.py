@@ -1,0 +1,51 @@
+"""Doubts about a policy that is valid: what nothing uses, and what kube-scheduler would have done."""
+
+from policysched.lang import program as p
+from policysched.lang import syntax as s
+from policysched.lang.check.scope import Scope
+from policysched.text import Source
+
+_KUBE_SCHEDULERS_NAME = "default-scheduler"
+
+
+def unused(scope: Scope, source: Source, *, library: bool) -> None:
+    """Declarations of this text that nothing reads; a library's are for others."""
+    if library:
+        return
+    for one in scope.declared.values():
+        if not one.used and one.value is not None and one.span.source is source:
+            scope.report(
+                "PS306",
+                f"the {one.kind} `{one.name}` is not used",
+                one.span,
+                label="never read",
+                help="leave it out",
+            )
+
+
+def whole_policy(scope: Scope, header: s.Header, rules: p.Rules) -> None:
+    names = {rule.builtin for rule in rules.filters if isinstance(rule, p.BuiltinFilter)}
+    if header.name.text == _KUBE_SCHEDULERS_NAME:
+        scope.report(
+            "PS412",
+            "`default-scheduler` is kube-scheduler's own name",
+            header.name.span,
+            label="two schedulers would place the same pods",
+            help="unless kube-scheduler does not run here, choose another name",
+        )
+    if "node_resources_fit" not in names:
+        scope.report(
+            "PS406",
+            "nothing asks whether a pod fits",
+            header.name.span,
+            label="no `node_resources_fit`",
+            help="add `include kube_default`, or `filter node_resources_fit`",
+        )
+    if "taint_toleration" not in names:
+        scope.report(
+            "PS407",
+            "taints are not looked at: pods go to nodes that are being drained",
+            header.name.span,
+            label="no `taint_toleration`",
+            help="add `include kube_default`, or `filter taint_toleration`",
+        )

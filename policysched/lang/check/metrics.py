@@ -1,0 +1,141 @@
+"""`metric NAME: TYPE { ... }` and `outage { ... }`."""
+
+from typing import cast
+
+from policysched.lang import program as p
+from policysched.lang import syntax as s
+from policysched.lang.check.expressions import read_as
+from policysched.lang.check.flow import no_holes
+from policysched.lang.check.params import Params, params_of
+from policysched.lang.check.scope import ASSUME, Scope
+from policysched.lang.expr import Const, Expr
+from policysched.lang.fold import fold
+from policysched.lang.types import DURATION, RATIO, Type
+
+_PARAMS = ("query", "source", "unit", "join", "every", "stale", "sampled_at", "assume")
+
+
+def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
+    errors = scope.error_count()
+    params = params_of(scope, f"the metric `{node.name.text}`", node.name.span, node.params, _PARAMS)
+    query = _text(scope, params.required("query", '"..."'), "a query")
+    source = _text(scope, params.get("source"), "a source's name")
+    sampled_at = _text(scope, params.get("sampled_at"), "a query")
+    unit = _text(scope, params.required("unit", '"B/s"'), "a unit")
+    unit_node = params.get("unit")
+    if type_ is not None and unit is not None and unit_node is not None:
+        from policysched.lang.check.declarations import check_unit
+
+        check_unit(scope, unit, unit_node.span, type_)
+    join = _join(scope, params)
+    every = _period(scope, params, "every", "15s")
+    stale = _period(scope, params, "stale", "90s")
+    assume = _assume(scope, params, type_)
+    if every is not None and stale is not None and stale < 2 * every:
+        written = params.get("stale")
+        scope.report(
+            "PS403",
+            f"`{node.name.text}` counts as missing after one lost sample",
+            node.name.span if written is None else written.span,
+            label="less than twice `every`",
+            help="let `stale` be at least twice `every`, better four times",
+        )
+    if type_ is None or scope.error_count() > errors or None in (query, unit, join, every, stale):
+        return None
+    return p.Metric(
+        name=node.name.text,
+        type=type_,
+        source=source,
+        query=cast(str, query),
+        unit=cast(str, unit),
+        join=cast("str | tuple[str, str]", join),
+        every_ns=cast(int, every),
+        stale_ns=cast(int, stale),
+        sampled_at=sampled_at,
+        assume=assume,
+        span=node.name.span,
+    )
+
+
+def _text(scope: Scope, node: s.Expression | s.MapLit | None, what: str) -> str | None:
+    if node is None:
+        return None
+    if isinstance(node, s.StringLit) and node.value:
+        return node.value
+    scope.report("PS202", f"{what} is a quoted text", node.span)
+    return None
+
+
+def _join(scope: Scope, params: Params) -> str | tuple[str, str] | None:
+    value = params.required("join", "instance")
+    match value:
+        case None:
+            return None
+        case s.Bare(name="node" | "instance" as name):
+            return name
+        case s.MapLit(entries=((s.StringLit(value=series), s.StringLit(value=node)),)):
+            return series, node
+    written = value.span.text
+    scope.report(
+        "PS212",
+        f"`{written}` is no way to join samples to nodes",
+        value.span,
+        label="unknown join",
+        help='`node`, `instance`, or `{"series label" = "node label"}`',
+    )
+    return None
+
+
+def _period(scope: Scope, params: Params, name: str, example: str) -> int | None:
+    value = params.required(name, example)
+    return None if value is None else positive_duration(scope, value, name)
+
+
+def positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) -> int | None:
+    from policysched.lang.check.declarations import constant
+
+    if isinstance(node, s.MapLit):
+        scope.report("PS202", f"`{name}` is a duration", node.span)
+        return None
+    found = constant(scope, node, DURATION)
+    if found is None:
+        return None
+    value = cast(int, found.value)
+    if value <= 0:
+        scope.report("PS208", f"`{name}` must be longer than nothing", node.span)
+        return None
+    return value
+
+
+def _assume(scope: Scope, params: Params, type_: Type | None) -> Expr | None:
+    value = params.get("assume")
+    if value is None or type_ is None:
+        return None
+    if isinstance(value, s.MapLit):
+        scope.report("PS202", "`assume` is a value of the metric's type", value.span)
+        return None
+    found = read_as(scope, value, ASSUME, type_)
+    if found is None or not no_holes(scope, found):
+        return None
+    return fold(found)
+
+
+def outage(scope: Scope, node: s.Outage) -> p.Outage | None:
+    from policysched.lang.check.declarations import constant
+
+    params = params_of(scope, "`outage`", node.span, node.params, ("above", "then"))
+    then = params.word("then", ("disable",), "disable")
+    above = params.required("above", "50%")
+    if above is None or then is None:
+        return None
+    if isinstance(above, s.MapLit):
+        scope.report("PS202", "`above` is a share, such as `50%`", above.span)
+        return None
+    found: Const | None = constant(scope, above, RATIO)
+    if found is None:
+        return None
+    share = float(cast(float, found.value))
+    if not 0 <= share < 1:
+        scope.report("PS208", "`above` is a share of the candidates, from 0% to 99%", above.span)
+        return None
+    return p.Outage(share)

@@ -1,0 +1,87 @@
+"""Parameters in braces, by name: known ones once, unknown ones with the nearest that is meant."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policysched.lang import syntax as s
+from policysched.lang.check.scope import Scope, declared_at, did_you_mean
+from policysched.text import Span
+
+Value = s.Expression | s.MapLit
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """The parameters of one block, after unknown and doubled names were reported."""
+
+    scope: Scope
+    owner: str
+    span: Span
+    values: dict[str, Value]
+
+    def get(self, name: str) -> Value | None:
+        return self.values.get(name)
+
+    def required(self, name: str, example: str) -> Value | None:
+        value = self.values.get(name)
+        if value is None:
+            self.scope.report(
+                "PS223",
+                f"{self.owner} has no `{name}`",
+                self.span,
+                help=f"add `{name} = {example}` in its braces",
+            )
+        return value
+
+    def word(self, name: str, choices: Sequence[str], default: str) -> str | None:
+        """A bare word out of a few; None after a finding."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if isinstance(value, s.Bare) and value.name in choices:
+            return value.name
+        written = value.name if isinstance(value, s.Bare) else value.span.text
+        known = ", ".join(f"`{choice}`" for choice in choices)
+        self.scope.report(
+            "PS212",
+            f"`{written}` is no value of `{name}`",
+            value.span,
+            label="unknown word",
+            help=did_you_mean(written.strip('"'), choices) or f"it is one of {known}",
+        )
+        return None
+
+
+def params_of(
+    scope: Scope, owner: str, span: Span, nodes: Sequence[s.Param | s.ParamBlock], known: Sequence[str]
+) -> Params:
+    values: dict[str, Value] = {}
+    places: dict[str, Span] = {}
+    for node in nodes:
+        name = node.name.text
+        if name not in known:
+            choices = ", ".join(f"`{one}`" for one in known)
+            scope.report(
+                "PS222",
+                f"{owner} has no parameter `{name}`",
+                node.name.span,
+                label="unknown parameter",
+                help=did_you_mean(name, known)
+                or (f"its parameters are {choices}" if known else "it has none"),
+            )
+        elif isinstance(node, s.ParamBlock):
+            scope.report("PS202", f"`{name}` is a single value: `{name} = ...`", node.span)
+            places[name] = node.name.span
+            values.setdefault(name, s.Bare("", node.span))
+        elif name in places:
+            scope.report(
+                "PS213",
+                f"`{name}` is given twice",
+                node.name.span,
+                label="given again",
+                related=(declared_at(places[name]),),
+            )
+        else:
+            places[name] = node.name.span
+            values[name] = node.value
+    return Params(scope, owner, span, values)

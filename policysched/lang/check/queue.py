@@ -1,0 +1,145 @@
+"""`queue by`, `gang by` and `preemption`: statements that stand once in a policy."""
+
+from typing import cast
+
+from policysched.lang import expr as e
+from policysched.lang import program as p
+from policysched.lang import syntax as s
+from policysched.lang import types as t
+from policysched.lang.check.expressions import describe, read, read_as, read_condition
+from policysched.lang.check.flow import Known, holes, no_holes, report_hole
+from policysched.lang.check.params import Params, params_of
+from policysched.lang.check.scope import GANG, QUEUE_KEY, VICTIMS, Scope
+from policysched.lang.fold import fold
+from policysched.lang.types import INT, Kind, Type
+from policysched.text import Span
+
+
+def default_queue(span: Span) -> tuple[p.OrderKey, ...]:
+    """kube-scheduler's order: priority, then who has waited longest."""
+    priority = e.Attr("pod", ("priority",), INT, span)
+    queued = e.Attr("pod", ("queued",), t.TIMESTAMP, span)
+    return p.OrderKey(priority, True), p.OrderKey(queued, False)
+
+
+def queue(scope: Scope, node: s.Queue) -> tuple[p.OrderKey, ...] | None:
+    keys = [_key(scope, key) for key in node.keys]
+    known = tuple(key for key in keys if key is not None)
+    return known if len(known) == len(keys) else None
+
+
+def _key(scope: Scope, node: s.OrderKey) -> p.OrderKey | None:
+    found = read(scope, node.value, QUEUE_KEY)
+    if found is None:
+        return None
+    kind = e.type_of(found)
+    if kind.kind is Kind.LIST:
+        scope.report(
+            "PS202", f"the queue cannot be ordered by {describe(kind)}", found.span, label=describe(kind)
+        )
+        return None
+    for hole in holes(found):
+        if not isinstance(hole, e.Attr | e.InputRef):
+            report_hole(scope, hole)  # an absent value comes last, a division without one is a mistake
+    if isinstance(found, e.Const):
+        scope.report("PS301", "this key is the same for every pod", found.span, label="orders nothing")
+    return p.OrderKey(fold(found), node.descending)
+
+
+_GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")
+
+
+def gang(scope: Scope, node: s.Gang) -> p.Gang | None:
+    errors = scope.error_count()
+    by = read(scope, node.by, GANG, t.STRING)
+    known: Known = frozenset()
+    if by is not None:
+        kind = e.type_of(by)
+        if kind.kind is not Kind.STRING:
+            scope.report(
+                "PS202",
+                f"a gang is named by a string, and this is {describe(kind)}",
+                by.span,
+                label=describe(kind),
+            )
+        elif isinstance(by, e.Attr | e.InputRef):
+            known = frozenset({by})  # the terms are only asked for where the pod is in a gang
+        else:
+            no_holes(scope, by)
+    params = params_of(scope, "`gang`", node.span, node.params, _GANG_PARAMS)
+    topology = params.get("topology")
+    if topology is not None:
+        scope.report("PS224", "`topology` of a gang is not carried out yet", topology.span)
+    minimum_node = params.required("min", "2")
+    minimum = None if minimum_node is None else _term(scope, minimum_node, "min", INT, known)
+    maximum = _optional_term(scope, params, "max", INT, known)
+    timeout = _optional_term(scope, params, "timeout", t.DURATION, known)
+    on_timeout = params.word("on_timeout", [one.value for one in p.OnTimeout], "requeue")
+    mode = params.word("mode", [one.value for one in p.GangMode], "whole")
+    if params.get("timeout") is None:
+        scope.report(
+            "PS404",
+            "a gang that never becomes whole waits for ever",
+            node.span,
+            label="no `timeout`",
+            help="add `timeout = 5m` and say what happens then: `on_timeout = requeue`",
+        )
+    if by is None or minimum is None or scope.error_count() > errors:
+        return None
+    return p.Gang(
+        by=fold(by),
+        minimum=minimum,
+        maximum=maximum,
+        timeout=timeout,
+        on_timeout=p.OnTimeout(cast(str, on_timeout)),
+        mode=p.GangMode(cast(str, mode)),
+        span=node.span,
+    )
+
+
+def _optional_term(scope: Scope, params: Params, name: str, wanted: Type, known: Known) -> e.Expr | None:
+    value = params.get(name)
+    return None if value is None else _term(scope, value, name, wanted, known)
+
+
+def _term(
+    scope: Scope, node: s.Expression | s.MapLit, name: str, wanted: Type, known: Known
+) -> e.Expr | None:
+    if isinstance(node, s.MapLit):
+        scope.report("PS202", f"`{name}` is {describe(wanted)}", node.span)
+        return None
+    found = read_as(scope, node, GANG, wanted)
+    if found is None or not no_holes(scope, found, known):
+        return None
+    folded = fold(found)
+    if isinstance(folded, e.Const) and cast(int, folded.value) < 1:
+        scope.report("PS208", f"`{name}` must be greater than zero", found.span)
+        return None
+    return folded
+
+
+def preemption(scope: Scope, node: s.Preemption) -> p.Preemption | None:
+    if node.params is None:
+        return p.Preemption("never", None)
+    params = params_of(scope, "`preemption`", node.span, node.params, ("victims",))
+    victims = params.required("victims", "own")
+    scope.report(
+        "PS411",
+        "which pods are evicted is checked, and not carried out in this version",
+        node.span,
+        label="nothing is evicted yet",
+    )
+    match victims:
+        case None:
+            return None
+        case s.Bare(name="own"):
+            return p.Preemption("own", None)
+        case s.Bare(name="any"):
+            return p.Preemption("any", None)
+        case s.MapLit():
+            scope.report("PS202", "`victims` is `own`, `any` or a condition", victims.span)
+            return None
+    found = read_condition(scope, victims, VICTIMS)
+    if found is None or not no_holes(scope, found):
+        return None
+    return p.Preemption("where", fold(found))

@@ -1,0 +1,114 @@
+"""What names mean while one policy is checked, and where an expression stands.
+
+`Scope` is filled in the order of the passes and only read by later ones; findings are collected in it, never raised. A
+declaration that has a mistake of its own is kept as *broken*: using it says nothing more, since one cause is one error.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+from policysched.lang import program as p
+from policysched.lang.expr import Const, Expr
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic, Label, Severity, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression stands, and so what it may read. `word` names it in a message."""
+
+    word: str
+    pod: bool = True
+    node: bool = False
+    metrics: bool = False
+    time: bool = False
+    victim: bool = False
+    other: bool = False
+    count: bool = False
+
+
+CONSTANT = Place("a constant", pod=False)
+WHEN = Place("a `when`", node=True, time=True, count=True)
+CONDITION = Place("a condition", node=True, metrics=True, time=True, count=True)
+VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True)
+LAYER = Place("a layer's `when`", time=True)
+QUEUE_KEY = Place("a key of the queue", time=True)
+GANG = Place("a gang's terms")
+ASSUME = Place("what a metric assumes of a pod")
+VICTIMS = Place("what is said of victims", victim=True)
+COUNTED = Place("what is said of counted pods", other=True)
+TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
+
+
+@dataclass(slots=True)
+class Declared:
+    """A `let`, an input or a metric. `value` None: it has a mistake that was reported."""
+
+    kind: Literal["let", "input", "metric"]
+    name: str
+    span: Span
+    value: Const | p.Input | p.Metric | None
+    used: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """The declarations of one policy, and what was found wrong with it. `broken` are names whose declarations did not
+    parse."""
+
+    declared: dict[str, Declared] = field(default_factory=dict)
+    broken: frozenset[str] = frozenset()
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    _seen: set[tuple[str, int, int, int]] = field(default_factory=set)
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        *,
+        label: str = "",
+        help: str = "",  # noqa: A002 (the word that is printed)
+        related: tuple[Label, ...] = (),
+    ) -> None:
+        """Note a finding; the same at the same place counts once (a rule may be checked in two versions)."""
+        key = (code, id(span.source), span.start, span.end)
+        if key not in self._seen:
+            self._seen.add(key)
+            self.diagnostics.append(diagnostic(code, message, span, label=label, help=help, related=related))
+
+    def error_count(self) -> int:
+        return sum(one.severity is Severity.ERROR for one in self.diagnostics)
+
+    def lets(self) -> dict[str, Expr]:
+        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, Const)}
+
+    def inputs(self) -> dict[str, p.Input]:
+        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Input)}
+
+    def metrics(self) -> dict[str, p.Metric]:
+        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Metric)}
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a misspelt one probably means."""
+    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A help text, empty where nothing is near."""
+    match = nearest(word, known)
+    return f"did you mean `{match}`?" if match else ""
+
+
+def one_of(words: Iterable[str]) -> str:
+    """`reject` or `pass`, as words in a sentence."""
+    quoted = [f"`{word}`" for word in words]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def declared_at(span: Span) -> Label:
+    return Label(span, "declared here")
