@@ -7,6 +7,7 @@ kept by value, under the namespaces in which they select.
 """
 
 from policysched.cluster.objects import AntiAffinityTerm, LabelSelector, ObservedPod, Pod, PodUid, Requirement
+from policysched.lang.message import ANTI_AFFINITY_OF_OTHERS
 
 _EVERY_NAMESPACE = None
 
@@ -51,10 +52,7 @@ class PlacedTerms:
             for term, holders in self._by_namespace.get(space, {}).items():
                 if selects(term.selector, pod):
                     holder = next(iter(holders.values()))
-                    return (
-                        f"the required anti-affinity of the placed pod {holder} may refuse this pod, "
-                        "which this version does not cover yet"
-                    )
+                    return f"{ANTI_AFFINITY_OF_OTHERS}: {holder}"
         return None
 
 

@@ -23,4 +23,4 @@ class Limits:
     def backoff_ns(self, attempts: int) -> int:
         """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""
         doublings = min(max(attempts, 1) - 1, 32)
-        return round(min(self.backoff_initial_s * 2**doublings, self.backoff_max_s) * SECOND_NS)
+        return round(min(self.backoff_initial_s * float(2**doublings), self.backoff_max_s) * SECOND_NS)

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from policysched.cluster.objects import ObservedPod, PodFacts, PodUid
 from policysched.lang.events import ClusterEvent
+from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
 from policysched.schedule import events as e
 from policysched.schedule.admission import Admission
@@ -203,6 +204,10 @@ class Scheduler:
     def decisions(self) -> list[Decision]:
         """The latest decisions, oldest first."""
         return list(self._core.decisions)
+
+    def programs(self) -> dict[str, Program]:
+        """The programs that decide now, by policy: their metrics are what samples are wanted of."""
+        return {name: running.program for name, running in self._core.policies.running.items()}
 
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()
