@@ -277,5 +277,4 @@ def value_type(attribute: Attribute, key: str | None) -> Type:
 
 def attribute_of(owner: Owner, path: tuple[str, ...]) -> Attribute:
     """The row behind an `expr.Attr`, whose path has the key of a map as its last part."""
-    row = ATTRIBUTES.get((owner, path)) or ATTRIBUTES[(owner, path[:-1])]
-    return row
+    return ATTRIBUTES.get((owner, path)) or ATTRIBUTES[(owner, path[:-1])]

@@ -1,7 +1,5 @@
 """Built-in attributes as a policy writes them, looked up in the table."""
 
-from typing import cast
-
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, value_type
@@ -14,7 +12,7 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
     if node.owner not in OWNERS:
         _unknown_owner(scope, node)
         return None
-    owner = cast(e.Owner, node.owner)
+    owner = node.owner
     if not _readable(owner, place):
         scope.report("PS220", f"{place.word} cannot read `{node.span.text}`", node.span, label=_why(owner))
         return None

@@ -15,14 +15,14 @@ def evaluated(expr: Expr) -> Number | None:
                 None if first is None or second is None else arithmetic(op, first, second, floating=floating)
             )
         case Negate(operand=operand):
-            value = evaluated(operand)
-            return None if value is None else negate(value)
+            inner = evaluated(operand)
+            return None if inner is None else negate(inner)
         case Call(function=function, args=args, floating=floating):
             values = [evaluated(arg) for arg in args]
             known = [value for value in values if value is not None]
             return call(function, known, floating=floating) if len(known) == len(values) else None
         case Else(value=one, fallback=fallback):
-            value = evaluated(one)
-            return evaluated(fallback) if value is None else value
+            first_choice = evaluated(one)
+            return evaluated(fallback) if first_choice is None else first_choice
         case _:
             return None

@@ -6,7 +6,8 @@ from policysched.lang import program as p
 from policysched.lang import syntax as s
 from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.check.attributes import attribute
-from policysched.lang.check.expressions import conform, describe, read, read_as
+from policysched.lang.check.dimensions import describe
+from policysched.lang.check.expressions import conform, read, read_as
 from policysched.lang.check.flow import no_holes
 from policysched.lang.check.metrics import metric
 from policysched.lang.check.scope import (

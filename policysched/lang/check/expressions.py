@@ -4,7 +4,6 @@ A mistake is reported where it stands and yields None, and what contains it says
 what is constant are later passes (`flow`, `lang.fold`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -12,45 +11,24 @@ from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
 from policysched.lang.check.attributes import attribute
+from policysched.lang.check.dimensions import (
+    DIMENSIONLESS,
+    common,
+    conversion_help,
+    describe,
+    product_type,
+    same_dimension,
+    sum_type,
+)
 from policysched.lang.check.limits import within_limits
 from policysched.lang.check.literals import number
 from policysched.lang.check.scope import COUNTED, Declared, Place, Scope, declared_at, did_you_mean
 from policysched.lang.check.windows import window
 from policysched.lang.program import Input, Metric
 from policysched.lang.types import Kind, Type
-from policysched.text import Span
+from policysched.text import Label, Span
 
 ArithOp = Literal["+", "-", "*", "/"]
-
-DIMENSIONLESS = frozenset({Kind.INT, Kind.FLOAT, Kind.RATIO})
-
-_WORDS = {
-    Kind.BOOL: "a condition",
-    Kind.INT: "a whole number",
-    Kind.FLOAT: "a number",
-    Kind.STRING: "a string",
-    Kind.CPU: "a cpu amount",
-    Kind.BYTES: "a size in bytes",
-    Kind.BANDWIDTH: "a bandwidth",
-    Kind.RATIO: "a ratio",
-    Kind.DURATION: "a duration",
-    Kind.TIMESTAMP: "a point in time",
-    Kind.QOS: "a QoS class",
-    Kind.LIST: "a list",
-    Kind.MAP: "a map",
-}
-
-
-def describe(type_: Type) -> str:
-    """The type in words, for messages."""
-    if type_.kind is Kind.LIST and type_.element is not None:
-        return f"a list of {type_.element.kind.value}"
-    return _WORDS[type_.kind]
-
-
-def same_dimension(left: Type, right: Type) -> bool:
-    """Whether two types can be compared and added: whole numbers, floats and ratios are all plain numbers."""
-    return left.kind is right.kind or (left.kind in DIMENSIONLESS and right.kind in DIMENSIONLESS)
 
 
 def read(scope: Scope, node: s.Expression, place: Place, expected: Type | None = None) -> e.Expr | None:
@@ -92,7 +70,8 @@ def conform(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
     return _mismatch(scope, found, wanted)
 
 
-def _mismatch(scope: Scope, found: e.Expr, wanted: Type) -> None:
+def _mismatch(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
+    """Report it; there is no value."""
     have = e.type_of(found)
     code = "PS204" if have.numeric and wanted.numeric else "PS202"
     scope.report(
@@ -101,6 +80,7 @@ def _mismatch(scope: Scope, found: e.Expr, wanted: Type) -> None:
         found.span,
         label=describe(have),
     )
+    return None
 
 
 @dataclass(slots=True)
@@ -161,7 +141,7 @@ class Reader:
         if node.name in self.scope.broken:
             return None
         near = did_you_mean(node.name, [*self.scope.declared, *(t.QOS_CLASSES if expected == t.QOS else ())])
-        related = ()
+        related: tuple[Label, ...] = ()
         for name, one in self.scope.declared.items():
             if near == f"did you mean `{name}`?":
                 related = (declared_at(one.span),)
@@ -193,7 +173,8 @@ class Reader:
                     return self.misplaced(node.span, f"the metric `{node.name}`", declared)
                 return e.MetricRef(one.name, one.type, node.span)
 
-    def misplaced(self, span: Span, what: str, declared: Declared | None = None) -> None:
+    def misplaced(self, span: Span, what: str, declared: Declared | None = None) -> e.Expr | None:
+        """Report it; there is no value."""
         self.scope.report(
             "PS220",
             f"{self.place.word} cannot read {what.rstrip(',')}",
@@ -201,6 +182,7 @@ class Reader:
             label="not known here",
             related=() if declared is None else (declared_at(declared.span),),
         )
+        return None
 
     def now(self, node: s.Bare) -> e.Expr | None:
         if not self.place.time:
@@ -269,20 +251,17 @@ class Reader:
         """Both sides; a literal is read by the type of the other side, whichever comes first."""
         if self.undecided(node.left) and not self.undecided(node.right):
             right = self.read(node.right, None)
-            left = (
-                self.read(node.left, None if right is None else e.type_of(right))
-                if right is not None
-                else None
-            )
+            left = None if right is None else self.read(node.left, e.type_of(right))
         else:
             left = self.read(node.left, None)
             right = self.read(node.right, e.type_of(left)) if left is not None else self.quietly(node.right)
         return None if left is None or right is None else (left, right)
 
-    def quietly(self, node: s.Expression) -> None:
+    def quietly(self, node: s.Expression) -> e.Expr | None:
         """Read for its own mistakes, where the other side has one: a literal that needs the other's type says nothing."""
         if not self.undecided(node):
             self.read(node, None)
+        return None
 
     def undecided(self, node: s.Expression) -> bool:
         """Whether the type of the expression depends on what is expected of it."""
@@ -302,15 +281,17 @@ class Reader:
             case _:
                 return False
 
-    def unlike(self, node: s.Binary, verb: str, left: Type, right: Type) -> None:
+    def unlike(self, node: s.Binary, verb: str, left: Type, right: Type) -> e.Expr | None:
+        """Report it; there is no value."""
         numeric = left.numeric and right.numeric
         self.scope.report(
             "PS204" if numeric else "PS202",
             f"{describe(left)} cannot be {verb} {describe(right)}",
             node.span,
             label=f"{left.present()} {node.op} {right.present()}",
-            help="" if numeric else _conversion_help(left, right),
+            help="" if numeric else conversion_help(left, right),
         )
+        return None
 
     def membership(self, node: s.Binary) -> e.Expr | None:
         options: e.Expr | None
@@ -383,9 +364,8 @@ class Reader:
                 items.append(conformed)
         if broken:
             return None
-        return e.Const(
-            tuple(item.value for item in items), Type(Kind.LIST, element=element or t.STRING), node.span
-        )  # type: ignore[misc]
+        values = tuple(item.value for item in items if not isinstance(item.value, tuple))
+        return e.Const(values, Type(Kind.LIST, element=element or t.STRING), node.span)
 
     def item(self, found: e.Const, element: Type) -> e.Const | None:
         if same_dimension(found.type, element) and found.type.kind is not element.kind:
@@ -424,7 +404,7 @@ class Reader:
         left, right = self.numeric(left, f"`{node.op}`"), self.numeric(right, f"`{node.op}`")
         if left is None or right is None:
             return None
-        result = _sum_type(node.op, e.type_of(left), e.type_of(right))
+        result = sum_type(node.op, e.type_of(left), e.type_of(right))
         if result is None:
             verb = "added to" if node.op == "+" else "subtracted from"
             first, second = e.type_of(left), e.type_of(right)
@@ -462,7 +442,7 @@ class Reader:
         left, right = self.numeric(left, f"`{node.op}`"), self.numeric(right, f"`{node.op}`")
         if left is None or right is None:
             return None
-        result = _product_type(node.op, e.type_of(left), e.type_of(right))
+        result = product_type(node.op, e.type_of(left), e.type_of(right))
         if result is None:
             verb = "multiplied by" if node.op == "*" else "divided by"
             return self.unlike(node, verb, e.type_of(left), e.type_of(right))
@@ -486,7 +466,7 @@ class Reader:
             )
             return None
         floating = e.is_floating(value) or e.is_floating(fallback)
-        result = _common([left, right])
+        result = common([left, right])
         return e.Else(value, fallback, result if left.numeric else left.present(), floating, node.span)
 
     # ── functions ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -530,13 +510,8 @@ class Reader:
         low, high = {"min": (2, 64), "max": (2, 64), "clamp": (3, 3)}.get(name, (1, 1))
         if not self.arguments(node, low, high):
             return None
-        for arg in node.args:
-            if not self.undecided(arg):
-                first = self.read(arg, None)
-                expected = e.type_of(first) if first is not None else expected
-                break
-        args = [self.numeric(self.read(arg, expected), f"`{name}`") for arg in node.args]
-        known = [arg for arg in args if arg is not None]
+        args = self.alike(node.args, expected)
+        known = [arg for arg in args if self.numeric(arg, f"`{name}`") is not None and arg is not None]
         if len(known) < len(args):
             return None
         kinds = [e.type_of(arg) for arg in known]
@@ -552,7 +527,16 @@ class Reader:
         if name == "abs" and kinds[0].kind is Kind.TIMESTAMP:
             self.scope.report("PS204", "a point in time has no negative", node.span)
             return None
-        return e.Call(name, tuple(known), _common(kinds), any(map(e.is_floating, known)), node.span)
+        return e.Call(name, tuple(known), common(kinds), any(map(e.is_floating, known)), node.span)
+
+    def alike(self, nodes: tuple[s.Expression, ...], expected: Type | None) -> list[e.Expr | None]:
+        """All of them, literals by the type of the first that has one of its own. Each is read once."""
+        decided = {at: self.read(node, None) for at, node in enumerate(nodes) if not self.undecided(node)}
+        for found in decided.values():
+            if found is not None:
+                expected = e.type_of(found)
+                break
+        return [decided[at] if at in decided else self.read(node, expected) for at, node in enumerate(nodes)]
 
     def plain(self, node: s.CallExpr, name: e.Function, result: Type) -> e.Expr | None:
         if not self.arguments(node, 1, 1):
@@ -636,52 +620,3 @@ def _suffixed(node: s.Expression) -> bool:
             return _suffixed(value) or _suffixed(fallback)
         case _:
             return False
-
-
-def _conversion_help(left: Type, right: Type) -> str:
-    if Kind.STRING in (left.kind, right.kind) and (left.numeric or right.numeric):
-        wanted = left if left.numeric else right
-        return f"a label is a string; declare an input of it, `input NAME: {wanted.present()} = ...`"
-    return ""
-
-
-def _common(kinds: Sequence[Type]) -> Type:
-    """The type of a value that can be any of these plain numbers: a ratio among numbers is a float."""
-    seen = {kind.kind for kind in kinds}
-    if len(seen) == 1:
-        return kinds[0].present()
-    return t.FLOAT
-
-
-def _sum_type(op: str, left: Type, right: Type) -> Type | None:
-    match left.kind, right.kind:
-        case Kind.TIMESTAMP, Kind.TIMESTAMP:
-            return t.DURATION if op == "-" else None
-        case Kind.TIMESTAMP, Kind.DURATION:
-            return t.TIMESTAMP
-        case Kind.DURATION, Kind.TIMESTAMP:
-            return t.TIMESTAMP if op == "+" else None
-    if not same_dimension(left, right):
-        return None
-    if Kind.RATIO in (left.kind, right.kind):
-        return t.RATIO
-    return _common([left, right])
-
-
-def _product_type(op: str, left: Type, right: Type) -> Type | None:
-    if Kind.TIMESTAMP in (left.kind, right.kind):
-        return None
-    plain_left, plain_right = left.kind in DIMENSIONLESS, right.kind in DIMENSIONLESS
-    match op, plain_left, plain_right:
-        case "*", True, True:
-            return _common([left, right])
-        case "/", True, True:
-            return t.RATIO if left.kind is right.kind else t.FLOAT
-        case "*", True, False:
-            return right.present()
-        case _, False, True:
-            return left.present()
-        case "/", False, False:
-            return t.RATIO if left.kind is right.kind else None
-        case _:
-            return None

@@ -89,7 +89,7 @@ def _leaves_domain(expr: Expr) -> bool:
         case Call(function="log", args=(arg,)):
             return not _positive(arg)
         case Call(function="sqrt", args=(arg,)):
-            return not (_positive(arg) or _zero(arg) or isinstance(arg, Call) and arg.function == "abs")
+            return not (_positive(arg) or _zero(arg) or (isinstance(arg, Call) and arg.function == "abs"))
         case _:
             return False
 
@@ -102,9 +102,7 @@ def _never_zero(expr: Expr) -> bool:
 def _positive(expr: Expr) -> bool:
     """Whether a number is greater than zero whatever happens: a constant, or at least one."""
     match expr:
-        case Const(value=bool() | str() | tuple()):
-            return False
-        case Const(value=value):
+        case Const(value=int() | float() as value):
             return value > 0
         case Call(function="max", args=args):
             return any(map(_positive, args)) and all(

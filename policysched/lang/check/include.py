@@ -39,7 +39,7 @@ class Expansion:
 def expand(scope: Scope, key: str, document: s.Document, find: Find, keys: tuple[str, ...]) -> Expansion:
     """All statements but headers and includes. Findings are at the include in the text itself."""
     expansion = Expansion()
-    _Expander(scope, find, keys, expansion).run(key, document, via=None, above=(key,))
+    _Expander(scope, find, keys, expansion).run(document, via=None, above=(key,))
     return expansion
 
 
@@ -51,7 +51,7 @@ class _Expander:
     expansion: Expansion
     done: set[str] = field(default_factory=set)
 
-    def run(self, key: str, document: s.Document, *, via: Span | None, above: tuple[str, ...]) -> None:
+    def run(self, document: s.Document, *, via: Span | None, above: tuple[str, ...]) -> None:
         for statement in document.statements:
             match statement:
                 case s.Header():
@@ -109,7 +109,7 @@ class _Expander:
             )
         elif name not in self.done:
             self.done.add(name)
-            self.run(name, found.document, via=via, above=(*above, name))
+            self.run(found.document, via=via, above=(*above, name))
 
     def kube_default(self, node: s.Include, target: s.Name) -> bool:
         if target.text != "kube_default":

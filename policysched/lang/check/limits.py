@@ -35,14 +35,16 @@ def measure(node: s.Expression) -> tuple[int, int]:
         one, depth = pending.pop()
         count += 1
         deepest = max(deepest, depth)
-        for child in _children(one):
-            chained = isinstance(one, s.Binary) and isinstance(child, s.Binary) and one.op in ("and", "or")
-            pending.append(
-                (child, depth if chained and child.op == one.op and child is one.left else depth + 1)
-            )
+        pending.extend((child, depth if _same_chain(one, child) else depth + 1) for child in _children(one))
         if count > 100 * NODES_MAX:
             break
     return count, deepest
+
+
+def _same_chain(node: s.Expression, child: s.Expression) -> bool:
+    if not isinstance(node, s.Binary) or not isinstance(child, s.Binary):
+        return False
+    return node.op in ("and", "or") and node.op == child.op and child is node.left
 
 
 def _children(node: s.Expression) -> tuple[s.Expression, ...]:

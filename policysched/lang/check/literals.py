@@ -35,7 +35,8 @@ def number(scope: Scope, node: s.NumberLit, expected: Type | None) -> e.Const | 
         kind = Kind.FLOAT
     value = literal_value(node.digits, node.suffix, kind)
     if isinstance(value, Unreadable):
-        return _unreadable(scope, node, kind, value.why)
+        _unreadable(scope, node, kind, value.why)
+        return None
     if kind is Kind.BYTES and node.suffix in ("M", "G", "T") and _looks_binary(node):
         scope.report(
             "PS206",
@@ -70,8 +71,9 @@ def _kind(scope: Scope, node: s.NumberLit, expected: Type | None) -> Kind | None
     if len(kinds) == 1:
         return kinds[0]
     if kinds:
-        return _ambiguous(scope, node, wanted)
-    _unknown_suffix(scope, node, wanted)
+        _ambiguous(scope, node, wanted)
+    else:
+        _unknown_suffix(scope, node, wanted)
     return None
 
 

@@ -6,7 +6,8 @@ from policysched.lang import expr as e
 from policysched.lang import program as p
 from policysched.lang import syntax as s
 from policysched.lang import types as t
-from policysched.lang.check.expressions import describe, read, read_as, read_condition
+from policysched.lang.check.dimensions import describe
+from policysched.lang.check.expressions import read, read_as, read_condition
 from policysched.lang.check.flow import Known, holes, no_holes, report_hole
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import GANG, QUEUE_KEY, VICTIMS, Scope
