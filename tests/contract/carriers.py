@@ -79,7 +79,7 @@ class HttpTransport:
 
 @dataclass(frozen=True)
 class Answer:
-    """A status and the body read as JSON."""
+    """A status and the body read as JSON; `{}` where it is none."""
 
     status: int
     json: Json
@@ -154,7 +154,8 @@ class Api:
         encoded = b"" if body is None else orjson.dumps(body)
         request = ApiRequest(method, path, params, encoded, content_type, timeout_s=30.0)
         answer = self._runner.run(self.transport.request(request))
-        return Answer(answer.status, orjson.loads(answer.body))
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        return Answer(answer.status, orjson.loads(answer.body) if is_json else {})
 
     def get(self, path: str, **params: str) -> Answer:
         return self.request("GET", path, **params)

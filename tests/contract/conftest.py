@@ -63,8 +63,7 @@ def _real(request: pytest.FixtureRequest) -> Iterator[Api]:
     with asyncio.Runner() as runner:
         transport = HttpTransport(control_plane.url, context)
         try:
-            # Its watch cache begins where the server began: version 1 is older than that.
-            yield Api(runner, transport, make_history_old=lambda: None)
+            yield Api(runner, transport, make_history_old=control_plane.forget_history)
         finally:
             runner.run(transport.close())
 

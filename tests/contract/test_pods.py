@@ -140,7 +140,6 @@ def test_gates_may_go_and_not_come(api: Api) -> None:
         {"priority": 5},
         {"nodeSelector": {"a": "b"}},
         {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]},
-        {"tolerations": []},
     ],
 )
 def test_most_of_a_pods_spec_may_not_change(api: Api, patch: dict[str, object]) -> None:
@@ -151,6 +150,25 @@ def test_most_of_a_pods_spec_may_not_change(api: Api, patch: dict[str, object]) 
 
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     assert api.get(f"{pods}/web").json == before
+
+
+def test_a_toleration_that_was_given_may_not_be_taken_away(api: Api) -> None:
+    pods = pods_of(api)
+    created = api.post(pods, pod("web", tolerations=[{"key": "gpu", "operator": "Exists"}])).ok().json
+    fewer = [toleration for toleration in created["spec"]["tolerations"] if toleration["key"] != "gpu"]
+
+    answer = api.patch(f"{pods}/web", {"spec": {"tolerations": fewer}})
+
+    assert (len(fewer), answer.status) == (2, 422)
+
+
+def test_the_default_tolerations_come_back_when_they_are_taken_away(api: Api) -> None:
+    pods = pods_of(api)
+    before = api.post(pods, pod("web")).ok().json
+
+    patched = api.patch(f"{pods}/web", {"spec": {"tolerations": []}}).ok()
+
+    assert patched.json["spec"]["tolerations"] == before["spec"]["tolerations"]
 
 
 def test_an_image_may_change_and_a_toleration_be_added(api: Api) -> None:

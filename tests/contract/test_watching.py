@@ -51,20 +51,21 @@ def test_a_watch_from_a_version_that_is_too_old_ends_with_410(api: Api) -> None:
 
 
 def test_a_bookmark_has_a_version_to_go_on_from(api: Api) -> None:
-    namespace = api.namespace()
-    maps = f"/api/v1/namespaces/{namespace}/configmaps"
-    version = api.post(maps, config_map("a")).ok().version
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    version = api.get(maps).version
+    watched = {"labelSelector": "seen", "allowWatchBookmarks": "true", "timeoutSeconds": "4"}
 
-    with api.watch(maps, resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="4") as watch:
-        bookmark = watch.next_of("BOOKMARK")
+    with api.watch(maps, resourceVersion=version, **watched) as watch:
+        api.post(maps, config_map("unseen")).ok()
+        bookmark = watch.next()
     reached = bookmark["object"]["metadata"]["resourceVersion"]
     with api.watch(maps, resourceVersion=reached) as watch:
-        api.post(maps, config_map("b")).ok()
+        api.post(maps, config_map("next")).ok()
         event = watch.next()
 
-    assert bookmark["object"]["kind"] == "ConfigMap"
-    assert int(reached) >= int(version)
-    assert event["object"]["metadata"]["name"] == "b"
+    assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "ConfigMap")
+    assert int(reached) > int(version)
+    assert event["object"]["metadata"]["name"] == "next"
 
 
 def test_a_watch_that_asks_for_no_bookmarks_gets_none(api: Api) -> None:

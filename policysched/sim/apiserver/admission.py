@@ -1,6 +1,6 @@
 """What the real server's default admission plugins do: namespaces, priorities, default tolerations.
 
-NamespaceLifecycle, Priority and DefaultTolerationSeconds, for creates. Left out on purpose: ServiceAccount (a pod is
+NamespaceLifecycle and Priority for creates, DefaultTolerationSeconds for updates as well. Left out on purpose: ServiceAccount (a pod is
 admitted though its account does not exist yet, and gets no token volume) and TaintNodesByCondition (a node begins
 without the not-ready taint, for nothing here would take it away).
 """
@@ -51,6 +51,12 @@ def admit_new(store: Store, kind: Kind, obj: Json) -> None:
             if entry.obj.get("globalDefault"):
                 why = f"PriorityClass {entry.key[1]} is already marked as globalDefault"
                 raise forbidden(kind.group, kind.plural, obj["metadata"]["name"], why)
+
+
+def admit_changed(kind: Kind, obj: Json) -> None:
+    """Change an object that is about to be replaced or patched."""
+    if kind.plural == "pods":
+        _tolerate_short_outages(obj["spec"])
 
 
 def _give_priority(store: Store, obj: Json) -> None:

@@ -10,7 +10,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from policysched.sim.apiserver.admission import admit_new, check_may_be_deleted, check_namespace
+from policysched.sim.apiserver.admission import (
+    admit_changed,
+    admit_new,
+    check_may_be_deleted,
+    check_namespace,
+)
 from policysched.sim.apiserver.clock import timestamp
 from policysched.sim.apiserver.defaulting import DEFAULTS, FIRST_STATUS
 from policysched.sim.apiserver.errors import (
@@ -275,6 +280,7 @@ class Registry:
         obj = self._kept_apart(kind, before, obj, subresource)
         if not subresource and kind.plural in DEFAULTS:
             DEFAULTS[kind.plural](obj)
+            admit_changed(kind, obj)
             if kind.plural == "pods":
                 obj["spec"].setdefault("priority", before["spec"].get("priority", 0))
         check_changed(kind, before, obj)
