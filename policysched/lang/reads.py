@@ -1,0 +1,293 @@
+"""What an expression or a rule reads, and so when its answer can change.
+
+Read sets are exact: pods that agree on everything that a policy reads of a pod share one evaluation, and a refused pod
+sleeps until one of the events that could turn the refusal. `show` prints the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from policysched.lang.attributes import attribute_of
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.events import ClusterEvent
+from policysched.lang.expr import (
+    And,
+    Attr,
+    Const,
+    CountPods,
+    Else,
+    Expr,
+    In,
+    InputRef,
+    MetricRef,
+    Now,
+    Or,
+    Rank,
+    Stage,
+    Window,
+    stage_of,
+    walk,
+)
+from policysched.lang.program import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    Input,
+    OrderKey,
+    Program,
+    Rule,
+    ScoreRule,
+    Template,
+)
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """`pod`, `namespace`, `node`: paths of attributes, the key of a map last (`("labels", "app")`); inputs count as
+    what they are read from. `pod_fields` and `node_fields` are whole fields of `cluster.Pod` and `cluster.Node` that
+    built-ins read (`usage` and `cluster` among the latter). `others`: of the pods counted on a node. `time`: the clock,
+    so that the answer has a "valid until". `wakes`: what could turn a no into a yes.
+    """
+
+    pod: frozenset[Path] = frozenset()
+    namespace: frozenset[Path] = frozenset()
+    node: frozenset[Path] = frozenset()
+    others: frozenset[Path] = frozenset()
+    pod_fields: frozenset[str] = frozenset()
+    node_fields: frozenset[str] = frozenset()
+    metrics: frozenset[str] = frozenset()
+    time: bool = False
+    counts_pods: bool = False
+    wakes: frozenset[ClusterEvent] = frozenset()
+
+    def __or__(self, other: "Reads") -> "Reads":
+        return Reads(
+            self.pod | other.pod,
+            self.namespace | other.namespace,
+            self.node | other.node,
+            self.others | other.others,
+            self.pod_fields | other.pod_fields,
+            self.node_fields | other.node_fields,
+            self.metrics | other.metrics,
+            self.time or other.time,
+            self.counts_pods or other.counts_pods,
+            self.wakes | other.wakes,
+        )
+
+
+NOTHING = Reads()
+_PLACED = frozenset(
+    {
+        ClusterEvent.NODE_ADD,
+        ClusterEvent.ASSIGNED_POD_ADD,
+        ClusterEvent.ASSIGNED_POD_UPDATE,
+        ClusterEvent.ASSIGNED_POD_DELETE,
+    }
+)
+
+
+def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
+    """Everything that the value depends on."""
+    found = NOTHING
+    for one in () if expr is None else walk(expr):
+        match one:
+            case Attr(owner=owner, path=path):
+                found |= _attribute(owner, path)
+            case InputRef(name=name):
+                found |= _input(inputs[name])
+            case MetricRef(name=name):
+                found |= Reads(
+                    metrics=frozenset({name}), wakes=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD})
+                )
+            case CountPods():
+                found |= Reads(counts_pods=True, wakes=_PLACED)
+            case Now() | Window():
+                found |= Reads(time=True, wakes=frozenset({ClusterEvent.TIME}))
+            case _:
+                pass
+    return found
+
+
+def _attribute(owner: str, path: Path) -> Reads:
+    paths = frozenset({path})
+    match owner:
+        case "pod":
+            row = attribute_of("pod", path)
+            return Reads(pod=paths, time=bool(row.stage & Stage.TIME), wakes=row.wakes)
+        case "namespace":
+            return Reads(namespace=paths, wakes=attribute_of("namespace", path).wakes)
+        case "node":
+            return Reads(node=paths, wakes=attribute_of("node", path).wakes)
+        case "other":
+            return Reads(others=paths, wakes=_PLACED)
+        case _:
+            return NOTHING  # a victim is looked at when pods are evicted, never before
+
+
+def _input(one: Input) -> Reads:
+    path = tuple(one.source_map.split(".")) if one.source_key is None else (one.source_map, one.source_key)
+    return _attribute(one.owner, path)
+
+
+def rule_reads(rule: Rule, inputs: Mapping[str, Input]) -> Reads:
+    """What decides the rule for a node, its `when` included."""
+    found = reads_of(rule.when, inputs)
+    match rule:
+        case BuiltinFilter(builtin=name):
+            declaration = BUILTINS[name]
+            return found | Reads(
+                pod_fields=frozenset(declaration.pod_reads),
+                node_fields=frozenset(declaration.node_reads),
+                wakes=declaration.filter_wakes,
+            )
+        case BuiltinScore(builtin=name):
+            declaration = BUILTINS[name]
+            return found | Reads(
+                pod_fields=frozenset(declaration.pod_reads), node_fields=frozenset(declaration.node_reads)
+            )
+        case FilterRule(condition=condition):
+            return found | reads_of(condition, inputs)
+        case ScoreRule(value=value):
+            return found | reads_of(value, inputs)
+
+
+def text_reads(rule: FilterRule, inputs: Mapping[str, Input]) -> Reads:
+    """What the rule's text shows: it decides nothing, but pods that differ in it get different texts."""
+    found = NOTHING
+    for part in () if rule.template is None else rule.template.parts:
+        if not isinstance(part, str):
+            found |= reads_of(part, inputs)
+    return found
+
+
+def program_reads(program: Program) -> Reads:
+    """What choosing a node depends on: inputs that may refuse, layers' conditions, all rules with and without layers.
+
+    The queue's order and gangs are not part of it: they decide when, not where.
+    """
+    found = NOTHING
+    for one in program.inputs.values():
+        if one.required_text is not None or one.invalid_text is not None:
+            found |= _input(one)
+    for layer in program.layers:
+        found |= reads_of(layer.condition, program.inputs)
+        for change in layer.changes:
+            for name in ("rule", "changes"):
+                found |= _change_reads(getattr(change, name, None), program.inputs)
+    for rule in (*program.rules.filters, *program.rules.scores):
+        found |= _shown_reads(rule, program.inputs)
+    return found
+
+
+def _shown_reads(rule: Rule, inputs: Mapping[str, Input]) -> Reads:
+    """With what its text shows, which wakes nobody."""
+    found = rule_reads(rule, inputs)
+    return (
+        found | replace(text_reads(rule, inputs), wakes=frozenset())
+        if isinstance(rule, FilterRule)
+        else found
+    )
+
+
+def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
+    match part:
+        case FilterRule() | BuiltinFilter() | ScoreRule() | BuiltinScore():
+            return _shown_reads(part, inputs)
+        case tuple():
+            found = NOTHING
+            for _, value in part:
+                if isinstance(value, Expr):
+                    found |= reads_of(value, inputs)
+                elif isinstance(value, Template):
+                    for shown in value.parts:
+                        if not isinstance(shown, str):
+                            found |= replace(reads_of(shown, inputs), wakes=frozenset())
+            return found
+        case _:
+            return NOTHING
+
+
+def order_reads(keys: Iterable[OrderKey], inputs: Mapping[str, Input]) -> Reads:
+    found = NOTHING
+    for key in keys:
+        found |= reads_of(key.value, inputs)
+    return found
+
+
+# ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Operations once a pod, and once a pod and node. A built-in counts by what its plain meaning looks at."""
+
+    pod: int = 0
+    node: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.pod + other.pod, self.node + other.node)
+
+
+_BUILTIN_COST = {
+    "node_unschedulable": 1,
+    "node_name": 1,
+    "taint_toleration": 2,
+    "node_affinity": 3,
+    "node_ports": 2,
+    "node_resources_fit": 6,
+    "node_resources_balanced_allocation": 8,
+    "image_locality": 4,
+}
+
+
+def cost_of(expr: Expr | None) -> Cost:
+    """One for each operation; what depends on the pod alone is done once, constants never."""
+    total = Cost()
+    for one in () if expr is None else walk(expr):
+        stage = stage_of(one)
+        weight = _operations(one)
+        if stage & Stage.NODE:
+            total += Cost(node=weight)
+        elif stage is not Stage.CONSTANT:
+            total += Cost(pod=weight)
+    return total
+
+
+def _operations(expr: Expr) -> int:
+    match expr:
+        case Const() | Attr() | InputRef() | MetricRef() | Now():
+            return 0
+        case And(items=items) | Or(items=items):
+            return len(items) - 1
+        case In() | Rank() | Else() | Window():
+            return 2
+        case CountPods(where=where):
+            return 1 if where is None else 8  # each pod of the node is looked at
+        case _:
+            return 1
+
+
+def rule_cost(rule: Rule) -> Cost:
+    total = cost_of(rule.when)
+    match rule:
+        case BuiltinFilter(builtin=name) | BuiltinScore(builtin=name):
+            return total + Cost(node=_BUILTIN_COST[name])
+        case FilterRule(condition=condition):
+            return total + cost_of(condition)
+        case ScoreRule(value=value):
+            return total + cost_of(value) + Cost(node=3)  # normalise, weigh, add
+
+
+def stage_word(stage: Stage) -> str:
+    """The stage in words, for listings: `pod and node, time`."""
+    place = {
+        Stage.CONSTANT: "constant",
+        Stage.POD: "pod",
+        Stage.NODE: "node",
+        Stage.POD | Stage.NODE: "pod and node",
+    }[stage & (Stage.POD | Stage.NODE)]
+    if stage & Stage.TIME:
+        return "time" if place == "constant" else f"{place}, time"
+    return place
