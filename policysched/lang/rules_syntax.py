@@ -33,9 +33,11 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         "unused-ignore",
         "a comment ignores a diagnostic that is not there",
         "A comment `# policysched: ignore[CODE] why` silences a diagnostic on its own line or on the line below. "
-        "When the cause is gone the comment should go as well, or it will hide the next one.",
-        bad='filter rack reject node.labels["rack"] == "r17"  # policysched: ignore[PS119] not needed any more',
-        good='filter rack reject node.labels["rack"] == "r17"',
+        "When the cause is gone the comment should go as well, or it will hide the next one. Errors cannot be ignored: the "
+        "scheduler would refuse the policy all the same.",
+        bad="policy example version 1  # policysched: ignore[PS412] we are alone here\ninclude kube_default",
+        good="policy default-scheduler version 1  # policysched: ignore[PS412] we are alone here\ninclude kube_default",
+        head="",
         severity=Severity.WARNING,
     ),
     _rule(
@@ -43,8 +45,9 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         "ignore-without-reason",
         "a comment ignores a diagnostic and does not say why",
         "Whoever reads the policy next needs the reason, to know when the comment can go. It stands behind the bracket.",
-        bad='filter rack scaleup no reject node.labels["rack"] == "r17"  # policysched: ignore[PS119]',
-        good='filter rack scaleup no reject node.labels["rack"] == "r17"  # policysched: ignore[PS119] shown in a course',
+        bad="policy default-scheduler version 1  # policysched: ignore[PS412]\ninclude kube_default",
+        good="policy default-scheduler version 1  # policysched: ignore[PS412] we are alone here\ninclude kube_default",
+        head="",
         severity=Severity.WARNING,
     ),
     _rule(

@@ -32,6 +32,7 @@ _IN_LAYERS = frozenset(LAYER_STATEMENTS) | _RESERVED
 _SETS_A_PARAMETER = re.compile(r"\s*=(?!=)")
 _OPENS_A_BLOCK = re.compile(r"\s*\{")
 _GOES_ON_WITH = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
+_TEMPLATE = re.compile(r"\{\{|\$\{|\$\(")
 _SYMBOLS = {"&&": "and", "&": "and", "||": "or", "|": "or", "!": "not"}
 _INVISIBLE = "\u00a0\u200b\u200c\u200d\u2060\ufeff\u202f\u3000"
 
@@ -92,6 +93,7 @@ class _Scanner:
                 self.line_start = start + 1
                 continue
             if kind == "comment":
+                self._inside_text(text, start)
                 self.out.comments.append(
                     Comment(text.rstrip(), self.line_empty, self._span(start, start + len(text.rstrip())))
                 )
@@ -331,11 +333,16 @@ class _Scanner:
                     )
                 )
                 break
-        template = re.search(r"\{\{|\$\{|\$\(", text)
-        if template is not None:
-            at = start + template.start()
-            self._broken(self._template_found(template.group(), at))
+        self._inside_text(text, start)
         return False
+
+    def _inside_text(self, text: str, start: int) -> None:
+        """What may stand in no text and no comment either; the statement can be read all the same."""
+        if "\t" in text:
+            self._tab(start + text.index("\t"), "\t")
+        template = _TEMPLATE.search(text)
+        if template is not None:
+            self._say(self._template_found(template.group(), start + template.start()))
 
     def _open_string(self, text: str, start: int) -> bool:
         self._broken(

@@ -1,0 +1,40 @@
+"""Everything that lint says about policies from files, in the order of the files."""
+
+from collections.abc import Iterator, Sequence
+
+from policysched.app.policy_files import SourceSet
+from policysched.lang.check import check_sources
+from policysched.lang.ignores import without_ignored
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic, Span
+
+
+def lint(sets: Sequence[SourceSet]) -> tuple[Diagnostic, ...]:
+    """Each finding once. Texts that are only there to be included are not reported on."""
+    found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
+    for one in sets:
+        for finding in _of_set(one):
+            place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
+            name = (
+                f"{finding.span.source.name} {finding.span.source.origin.note}"
+                if finding.span is not None
+                else ""
+            )
+            found.setdefault((finding.code, name, *place, finding.message), finding)
+    return tuple(found.values())
+
+
+def _of_set(one: SourceSet) -> Iterator[Diagnostic]:
+    bundle = check_sources(one.sources)
+    for key in one.sources:
+        if key not in one.asked:
+            continue
+        if key in one.quoted:
+            yield diagnostic(
+                "PS105",
+                f"`{key}` is a quoted text, so places in it cannot be shown exactly",
+                Span(one.sources[key], 0, 0),
+                label="the text begins here",
+                help=f"write it as a block: `{key}: |`, and the policy indented below",
+            )
+        yield from without_ignored(one.sources[key], bundle.checked[key].diagnostics)

@@ -1,0 +1,150 @@
+"""`policysched fmt`: policies in their one layout, in place."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+import click
+
+from policysched.app.policy_files import Place, SourceSet, UnusableFile, load_policy_sources, sources_of_text
+from policysched.cli.colour import wants_colour
+from policysched.lang.formatting import format_source
+from policysched.text import Diagnostic, Source
+from policysched.text.people import full_report
+
+
+@dataclass(slots=True)
+class Job:
+    """One file: its text, and what it becomes."""
+
+    name: str
+    before: str
+    after: str
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--check", is_flag=True, help="Write nothing; list what would change and exit with 1.")
+@click.option("--diff", is_flag=True, help="Write nothing; print what would change and exit with 1.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in messages.")
+def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) -> int:
+    """Format policies.
+
+    A PATH is a policy, a YAML file with ConfigMaps (only their block scalars are rewritten), a folder, or - for
+    standard input to standard output. A file with a syntax error is left alone.
+
+    \b
+    policysched fmt my.policy
+    policysched fmt --check deploy/
+
+    Exit codes: 0 all formatted, 1 something would change (--check, --diff) or does not parse, 2 could not run.
+    """
+    failed = changed = False
+    for name, text in _files(paths, stdin_filename):
+        try:
+            job = _formatted(name, text)
+        except UnusableFile as error:
+            raise click.ClickException(str(error)) from None
+        if job is None:
+            failed = True
+            continue
+        different = job.after != job.before
+        changed = changed or different
+        if diff and different:
+            click.echo(_diff(job), nl=False)
+        elif check and different:
+            click.echo(f"would reformat {name}")
+        elif not (check or diff):
+            _deliver(job, standard=name == stdin_filename and "-" in paths)
+    return int(failed or (changed and (check or diff)))
+
+
+def _files(paths: tuple[str, ...], stdin_filename: str) -> Iterator[tuple[str, str]]:
+    """Each file once, by its name."""
+    try:
+        sets = load_policy_sources([path for path in paths if path != "-"])
+    except UnusableFile as error:
+        raise click.ClickException(str(error)) from None
+    names = [source.name for one in sets for key, source in one.sources.items() if key in one.asked]
+    for name in dict.fromkeys(names):
+        with Path(name).open(encoding="utf-8", newline="") as file:
+            yield name, file.read()
+    if "-" in paths:
+        yield stdin_filename, sys.stdin.read()
+
+
+def _formatted(name: str, text: str) -> Job | None:
+    """None where the text has syntax errors, which are printed."""
+    before, broken = text, False
+    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
+    lines = text.split("\n")
+    after = text
+    changes: list[tuple[Place, str]] = []
+    for one in sources_of_text(text, name):
+        for key in one.asked:
+            result = format_source(one.sources[key])
+            if result.fault:
+                raise UnusableFile(f"{name}: left alone, since {result.fault}; please report this policy")
+            if result.text is None:
+                _report(result.diagnostics)
+                broken = True
+            elif key in one.places:
+                changes.append((one.places[key], result.text))
+            elif key in one.quoted:
+                click.echo(
+                    f"{name}: {key} is a quoted text and is left alone; write it as a block (`{key}: |`)",
+                    err=True,
+                )
+            else:
+                after = result.text
+    if broken:
+        return None
+    if changes:
+        after = _with_blocks(name, lines, changes)
+    return Job(name, before, after)
+
+
+def _with_blocks(name: str, lines: list[str], changes: list[tuple[Place, str]]) -> str:
+    """The YAML file with its block scalars replaced, read again to see that they hold the new texts."""
+    for place, text in sorted(changes, key=lambda change: -change[0].first_line):
+        block = [" " * place.indent + line if line else "" for line in text.rstrip("\n").split("\n")]
+        lines[place.first_line : place.first_line + place.line_count] = block
+    after = "\n".join(lines)
+    held = sorted(source.text.rstrip("\n") for one in sources_of_text(after, name) for source in _blocks(one))
+    if held != sorted(text.rstrip("\n") for _, text in changes):
+        raise UnusableFile(
+            f"{name}: left alone, since the rewritten YAML would hold another text; please report this file"
+        )
+    return after
+
+
+def _blocks(one: SourceSet) -> Iterator[Source]:
+    return (one.sources[key] for key in one.places)
+
+
+def _report(diagnostics: tuple[Diagnostic, ...]) -> None:
+    for lines in full_report(
+        diagnostics, colour=wants_colour(sys.stderr), explain_command="policysched rule"
+    ):
+        click.echo(lines, err=True, color=True)
+
+
+def _diff(job: Job) -> str:
+    return "".join(
+        unified_diff(
+            job.before.splitlines(True), job.after.splitlines(True), job.name, f"{job.name} (formatted)"
+        )
+    )
+
+
+def _deliver(job: Job, *, standard: bool) -> None:
+    if standard:
+        click.echo(job.after, nl=False)
+    elif job.after != job.before:
+        try:
+            Path(job.name).write_text(job.after, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise click.ClickException(f"{job.name}: {error.strerror or error}") from None
+        click.echo(f"reformatted {job.name}")

@@ -1,0 +1,135 @@
+"""`policysched lint`: what is wrong with policies, for people and for machines."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from policysched import __version__
+from policysched.app.linting import lint as lint_sets
+from policysched.app.policy_files import UnusableFile, load_policy_sources
+from policysched.cli.colour import wants_colour
+from policysched.lang.rules import RULES, find_rule
+from policysched.text import Diagnostic, Severity
+from policysched.text.machines import MACHINE_FORMATS, Report, RuleLine
+from policysched.text.people import concise, full_report, summary
+
+_LEVELS = {severity.word: severity for severity in Severity}
+
+
+def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> frozenset[str]:
+    """Codes, names, or the first letters of codes, also several with commas between."""
+    codes: set[str] = set()
+    for word in (word.strip() for value in values for word in value.split(",")):
+        rule = find_rule(word)
+        found = (
+            {rule.code}
+            if rule is not None
+            else {code for code in RULES if code.startswith(word.upper()) and word}
+        )
+        if not found:
+            raise click.BadParameter(
+                f"`{word}` is neither the code nor the name of a diagnostic", param=parameter
+            )
+        codes |= found
+    return frozenset(codes)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--output-format",
+    type=click.Choice(["full", "concise", *MACHINE_FORMATS]),
+    default="full",
+    help="How findings are printed. Machine formats stand alone on stdout.",
+)
+@click.option(
+    "--output-file", type=click.Path(dir_okay=False), help="Write the findings there instead of stdout."
+)
+@click.option(
+    "--fail-level",
+    type=click.Choice(list(_LEVELS)),
+    default="error",
+    show_default=True,
+    help="The least severity that makes the exit code 1.",
+)
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever was found.")
+@click.option("--select", multiple=True, callback=_codes, metavar="CODE|NAME", help="Report only these.")
+@click.option("--ignore", multiple=True, callback=_codes, metavar="CODE|NAME", help="Do not report these.")
+@click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in findings.")
+def lint(
+    paths: tuple[str, ...],
+    output_format: str,
+    output_file: str | None,
+    fail_level: str,
+    exit_zero: bool,
+    select: frozenset[str],
+    ignore: frozenset[str],
+    stdin_filename: str,
+) -> int:
+    """Check policies and say what is wrong with them.
+
+    A PATH is a policy, a YAML file with ConfigMaps (every key that ends in .policy), a folder, or - for standard input.
+
+    \b
+    policysched lint my.policy
+    policysched lint deploy/ --output-format sarif > findings.sarif
+    kubectl get configmap policies -o yaml | policysched lint -
+
+    Exit codes: 0 nothing at or above --fail-level, 1 findings, 2 could not run.
+    """
+    try:
+        sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename)
+    except UnusableFile as error:
+        raise click.ClickException(str(error)) from None
+    found = tuple(
+        finding
+        for finding in lint_sets(sets)
+        if finding.code not in ignore and (not select or finding.code in select)
+    )
+    files = tuple(
+        dict.fromkeys(source.name for one in sets for key, source in one.sources.items() if key in one.asked)
+    )
+    text = _PRINTERS.get(output_format, _for_machines(output_format))(found, files)
+    if output_file is None:
+        click.echo(text, nl=False, color=True)
+    else:
+        _write(output_file, text)
+    said = f"{summary(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
+    click.echo(said, err=True)
+    fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
+    return int(fails and not exit_zero)
+
+
+Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]
+
+
+def _full(found: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
+    lines = full_report(found, colour=wants_colour(sys.stdout), explain_command="policysched rule")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _concise(found: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
+    return "".join(f"{concise(finding)}\n" for finding in found)
+
+
+_PRINTERS: dict[str, Printer] = {"full": _full, "concise": _concise}
+
+
+def _for_machines(output_format: str) -> Printer:
+    def print_report(found: tuple[Diagnostic, ...], files: tuple[str, ...]) -> str:
+        rules = tuple(
+            RuleLine(rule.code, rule.name, rule.summary, rule.explanation, rule.severity)
+            for rule in (RULES[code] for code in sorted({finding.code for finding in found}))
+        )
+        return MACHINE_FORMATS[output_format](Report(found, files, rules, __version__))
+
+    return print_report
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with click.open_file(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,119 @@
+"""Expressions as text, with no more parentheses than their meaning needs.
+
+The levels are those of `policy.lark`, loosest first; an operand of a looser level than its place allows is put in
+parentheses. Chains of one operator are walked in a loop, so that a long condition needs no deep stack.
+"""
+
+from policysched.lang import syntax as s
+
+EITHER, BOTH, NEGATION, COMPARISON, SUM, TERM, PRODUCT, SIGN, PRIMARY = range(1, 10)
+
+_LEVELS = {"or": EITHER, "and": BOTH, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
+"""Of the operators that can follow each other; all others compare."""
+
+
+def expression_text(expression: s.Expression, place: int = EITHER) -> str:
+    """One line. `place` is the tightest level that needs no parentheses there."""
+    text = _bare_text(expression)
+    return f"({text})" if _level(expression) < place else text
+
+
+def condition_lines(expression: s.Expression) -> list[str]:
+    """The same in several lines, the later ones beginning with `and` or `or`; one line where there is none."""
+    if not isinstance(expression, s.Binary) or expression.op not in ("and", "or"):
+        return [expression_text(expression)]
+    level = _LEVELS[expression.op]
+    first, rest = _chain(expression, level)
+    return [
+        expression_text(first, level),
+        *(f"{op} {expression_text(right, level + 1)}" for op, right in rest),
+    ]
+
+
+def string_text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def number_text(number: s.NumberLit) -> str:
+    return number.digits + number.suffix
+
+
+def _level(expression: s.Expression) -> int:
+    match expression:
+        case s.Binary(op=op):
+            return _LEVELS.get(op, COMPARISON)
+        case s.Unary(op="not"):
+            return NEGATION
+        case s.Unary():
+            return SIGN
+        case s.ElseExpr():
+            # A text at the end of a rule would be read as the rule's own: `require (pool else "none")`.
+            return 0 if _ends_with_text(expression) else TERM
+        case _:
+            return PRIMARY
+
+
+def _ends_with_text(expression: s.Expression) -> bool:
+    while isinstance(expression, s.ElseExpr):
+        expression = expression.fallback
+    return isinstance(expression, s.StringLit)
+
+
+def _bare_text(expression: s.Expression) -> str:
+    match expression:
+        case s.NumberLit():
+            return number_text(expression)
+        case s.StringLit(value=value):
+            return string_text(value)
+        case s.BoolLit(value=value):
+            return "true" if value else "false"
+        case s.ListLit(items=items):
+            return f"[{_joined(items)}]"
+        case s.Bare(name=name):
+            return name
+        case s.Attribute(owner=owner, path=path):
+            return owner + "".join(f"[{string_text(p.text)}]" if p.keyed else f".{p.text}" for p in path)
+        case s.Unary(op="not", operand=operand):
+            return f"not {expression_text(operand, NEGATION)}"
+        case s.Unary(operand=operand):
+            return f"-{expression_text(operand, SIGN)}"
+        case s.Binary():
+            return _binary_text(expression)
+        case s.ElseExpr(value=value, fallback=fallback):
+            return f"{expression_text(value, PRODUCT)} else {expression_text(fallback, TERM)}"
+        case s.HasExpr(target=target):
+            return f"has {expression_text(target)}"
+        case s.CallExpr(function=function, args=args):
+            return f"{function.text}({_joined(args)})"
+        case s.CountExpr(where=where):
+            return (
+                "count(pods on node)"
+                if where is None
+                else f"count(pods on node where {expression_text(where)})"
+            )
+
+
+def _joined(expressions: tuple[s.Expression, ...]) -> str:
+    return ", ".join(expression_text(one) for one in expressions)
+
+
+def _binary_text(expression: s.Binary) -> str:
+    level = _LEVELS.get(expression.op)
+    if level is None:
+        return f"{expression_text(expression.left, SUM)} {expression.op} {expression_text(expression.right, SUM)}"
+    first, rest = _chain(expression, level)
+    return expression_text(first, level) + "".join(
+        f" {op} {expression_text(right, level + 1)}" for op, right in rest
+    )
+
+
+def _chain(expression: s.Binary, level: int) -> tuple[s.Expression, list[tuple[str, s.Expression]]]:
+    """`a + b - c` as `a` and what follows it."""
+    rest: list[tuple[str, s.Expression]] = []
+    node: s.Expression = expression
+    while isinstance(node, s.Binary) and _LEVELS.get(node.op) == level:
+        rest.append((node.op, node.right))
+        node = node.left
+    rest.reverse()
+    return node, rest

@@ -1,0 +1,111 @@
+"""Diagnostics for people: `full` with the line and carets under it, `concise` with one line each."""
+
+from collections.abc import Iterator
+
+from policysched.text.diagnostic import Diagnostic, Severity
+from policysched.text.source import Source, Span
+
+_LINE_CHARACTERS_MAX = 200
+_RESET = "\x1b[0m"
+_BOLD, _BLUE = "\x1b[1m", "\x1b[1;34m"
+_OF_SEVERITY = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.HINT: "\x1b[1;36m"}
+
+
+def full(diagnostic: Diagnostic, *, colour: bool = False, explain_command: str = "") -> str:
+    """Several lines, without a line end behind the last. `explain_command` is what prints the prose about a code."""
+    painter = _Painter(colour)
+    head = painter.paint(_OF_SEVERITY[diagnostic.severity], f"{diagnostic.severity.word}[{diagnostic.code}]")
+    lines = [f"{head} {painter.paint(_BOLD, diagnostic.message)}"]
+    spans = [
+        span for span in (diagnostic.span, *(label.span for label in diagnostic.related)) if span is not None
+    ]
+    width = max((len(str(_shown_line(span))) for span in spans), default=1)
+    if diagnostic.span is not None:
+        mark = _OF_SEVERITY[diagnostic.severity]
+        lines.append(painter.place("-->", diagnostic.span, width))
+        lines.extend(painter.excerpt(diagnostic.span, diagnostic.label, "^", mark, width))
+    for label in diagnostic.related:
+        if diagnostic.span is None or label.span.source is not diagnostic.span.source:
+            lines.append(painter.place(":::", label.span, width))
+        lines.extend(painter.excerpt(label.span, label.text, "-", _BLUE, width)[1:])
+    if diagnostic.help:
+        lines.append(f"{painter.paint(_BOLD, 'help')}: {diagnostic.help}")
+    lines.extend(f"{painter.paint(_BOLD, 'note')}: {note}" for note in diagnostic.notes)
+    if explain_command:
+        lines.append(
+            f"{painter.paint(_BOLD, 'note')}: run `{explain_command} {diagnostic.code}` for an explanation"
+        )
+    return "\n".join(lines)
+
+
+def concise(diagnostic: Diagnostic) -> str:
+    """`file:line:column: severity[code] message`."""
+    place = f"{where(diagnostic.span)}: " if diagnostic.span is not None else ""
+    return f"{place}{diagnostic.severity.word}[{diagnostic.code}] {diagnostic.message}"
+
+
+def where(span: Span) -> str:
+    """`file:line:column` in the file that the user has open."""
+    position = span.source.file_position(span.start)
+    return f"{span.source.name}:{position.line}:{position.column}"
+
+
+def summary(diagnostics: tuple[Diagnostic, ...]) -> str:
+    """`2 errors and 1 warning`, or `no findings`."""
+    counts = [(severity, sum(d.severity is severity for d in diagnostics)) for severity in reversed(Severity)]
+    parts = [f"{count} {severity.word}{'' if count == 1 else 's'}" for severity, count in counts if count]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) or "no findings"
+
+
+class _Painter:
+    def __init__(self, colour: bool) -> None:
+        self.colour = colour
+
+    def paint(self, code: str, text: str) -> str:
+        return f"{code}{text}{_RESET}" if self.colour and text else text
+
+    def place(self, arrow: str, span: Span, width: int) -> str:
+        source = span.source
+        notes = [source.origin.note] if source.origin.note else []
+        if source.origin.fixed is not None:
+            notes.append(f"line {source.position(span.start).line}")
+        note = f"   ({', '.join(notes)})" if notes else ""
+        return f"{' ' * width}{self.paint(_BLUE, arrow)} {where(span)}{note}"
+
+    def excerpt(self, span: Span, words: str, mark: str, code: str, width: int) -> list[str]:
+        """The line, and marks under the part of the span that is on it; an empty gutter line around."""
+        bar = self.paint(_BLUE, "|")
+        text, start, length = _cut_line(span.source, span)
+        number = self.paint(_BLUE, f"{_shown_line(span):>{width}}")
+        marks = self.paint(code, f"{mark * length} {words}".rstrip())
+        empty = f"{' ' * width} {bar}"
+        return [empty, f"{number} {bar} {text}".rstrip(), f"{empty} {' ' * start}{marks}", empty]
+
+
+def _shown_line(span: Span) -> int:
+    """The file's line, or where the text has no lines in the file, its own."""
+    source = span.source
+    return (source.position if source.origin.fixed is not None else source.file_position)(span.start).line
+
+
+def _cut_line(source: Source, span: Span) -> tuple[str, int, int]:
+    """The line as in the file (indented as there, tabs as one space), where the marks begin, and how many."""
+    position = source.position(span.start)
+    line = source.line_text(position.line)
+    start = position.column - 1
+    length = max(1, min(span.end - span.start, len(line) - start))
+    if len(line) > _LINE_CHARACTERS_MAX:
+        left = max(0, start - _LINE_CHARACTERS_MAX // 2)
+        line, start = line[left : left + _LINE_CHARACTERS_MAX], start - left
+        length = max(1, min(length, len(line) - start))
+    indent = "" if source.origin.fixed is not None else " " * source.origin.column_offset
+    shown = "".join(char if char.isprintable() else " " for char in line)
+    return indent + shown, len(indent) + start, length
+
+
+def full_report(
+    diagnostics: tuple[Diagnostic, ...], *, colour: bool = False, explain_command: str = ""
+) -> Iterator[str]:
+    """Each diagnostic with an empty line behind."""
+    for diagnostic in diagnostics:
+        yield full(diagnostic, colour=colour, explain_command=explain_command) + "\n"
