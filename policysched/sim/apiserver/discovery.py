@@ -182,6 +182,7 @@ def openapi(kinds: Sequence[Kind], path: str) -> Json:
         "openapi": "3.0.0",
         "info": {"title": "policysched sandbox", "version": VERSION["gitVersion"]},
         "paths": paths,
+        "components": {"schemas": {}},
     }
 
 

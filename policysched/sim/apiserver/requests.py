@@ -15,6 +15,7 @@ from policysched.sim.apiserver.errors import (
     unsupported_media_type,
 )
 from policysched.sim.apiserver.kinds import Kind
+from policysched.sim.apiserver.protobuf import MEDIA_TYPE, read_protobuf
 
 Form = Literal["json", "table"]
 
@@ -104,10 +105,12 @@ def wants_aggregated_discovery(accept: str) -> bool:
 
 
 def read_body(call: Call) -> Any:
-    """The body as JSON values; YAML is taken as well, as the real server takes it."""
+    """The body as JSON values; YAML and protobuf are taken as well, as the real server takes them."""
     media_type = call.content_type.partition(";")[0].strip()
     if not call.body:
         return {}
+    if media_type == MEDIA_TYPE:
+        return read_protobuf(call.body)
     try:
         if media_type in ("application/yaml", "application/apply-patch+yaml"):
             return yaml.safe_load(call.body)

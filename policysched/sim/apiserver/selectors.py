@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.sim.apiserver.errors import Refusal, bad_request
+from policysched.sim.apiserver.errors import bad_request
 from policysched.sim.apiserver.kinds import Kind
 
 Json = dict[str, Any]
@@ -121,12 +121,7 @@ def _field_predicate(kind: Kind, text: str) -> list[Predicate]:
         if path not in ("metadata.name", *kind.fields) and not (
             path == "metadata.namespace" and kind.namespaced
         ):
-            raise Refusal(
-                400,
-                "BadRequest",
-                f'Unable to find "{kind.api_version}, Resource={kind.plural}" that match label selector "", '
-                f'field selector "{text}": field label not supported: {path}',
-            )
+            raise bad_request(f"field label not supported: {path}")
         # Both versions of events are stored in the older one's words.
         stored_path = (
             "involvedObject" + path.removeprefix("regarding") if path.startswith("regarding.") else path
