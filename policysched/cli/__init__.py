@@ -16,6 +16,8 @@ import click
 from policysched import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
+    "sandbox": ("policysched.cli.sandbox", "A pretend cluster on this machine."),
     "lint": ("policysched.cli.lint", "Check policies and say what is wrong with them."),
     "fmt": ("policysched.cli.fmt", "Format policies."),
     "rule": ("policysched.cli.rule", "Explain a diagnostic by its code or name."),
@@ -23,15 +25,26 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name -> module and one line of help, in the order in which `--help` shows them."""
 
 
+class Problem(click.ClickException):
+    """Could not run: one line that says what and where, exit 2."""
+
+    exit_code = 2
+
+
 class _Commands(click.Group):
-    def main(
-        self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **extra: Any
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *,
+        standalone_mode: bool = True,
+        **extra: Any,
     ) -> Any:
         """As click's, but what is wrong with the command line or a file is one line on stderr, and exit 2."""
         if not standalone_mode:
-            return super().main(args, *rest, standalone_mode=False, **extra)
+            return super().main(args, prog_name, standalone_mode=False, **extra)
         try:
-            code = super().main(args, *rest, standalone_mode=False, **extra)
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), err=True)
             sys.exit(2)

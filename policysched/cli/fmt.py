@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from policysched.app.policy_files import Place, SourceSet, UnusableFile, load_policy_sources, sources_of_text
+from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.lang.formatting import format_source
 from policysched.text import Diagnostic, Source
@@ -46,7 +47,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
         try:
             job = _formatted(name, text)
         except UnusableFile as error:
-            raise click.ClickException(str(error)) from None
+            raise Problem(str(error)) from None
         if job is None:
             failed = True
             continue
@@ -66,7 +67,7 @@ def _files(paths: tuple[str, ...], stdin_filename: str) -> Iterator[tuple[str, s
     try:
         sets = load_policy_sources([path for path in paths if path != "-"])
     except UnusableFile as error:
-        raise click.ClickException(str(error)) from None
+        raise Problem(str(error)) from None
     names = [source.name for one in sets for key, source in one.sources.items() if key in one.asked]
     for name in dict.fromkeys(names):
         with Path(name).open(encoding="utf-8", newline="") as file:
@@ -146,5 +147,5 @@ def _deliver(job: Job, *, standard: bool) -> None:
         try:
             Path(job.name).write_text(job.after, encoding="utf-8", newline="\n")
         except OSError as error:
-            raise click.ClickException(f"{job.name}: {error.strerror or error}") from None
+            raise Problem(f"{job.name}: {error.strerror or error}") from None
         click.echo(f"reformatted {job.name}")

@@ -8,6 +8,7 @@ import click
 from policysched import __version__
 from policysched.app.linting import lint as lint_sets
 from policysched.app.policy_files import UnusableFile, load_policy_sources
+from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.lang.rules import RULES, find_rule
 from policysched.text import Diagnostic, Severity
@@ -81,7 +82,7 @@ def lint(
     try:
         sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename)
     except UnusableFile as error:
-        raise click.ClickException(str(error)) from None
+        raise Problem(str(error)) from None
     found = tuple(
         finding
         for finding in lint_sets(sets)
@@ -132,4 +133,4 @@ def _write(path: str, text: str) -> None:
         with click.open_file(path, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror or error}") from None
+        raise Problem(f"{path}: {error.strerror or error}") from None

@@ -6,6 +6,7 @@ from textwrap import fill, indent
 
 import click
 
+from policysched.cli import Problem
 from policysched.lang.rules import RULES, RuleDoc, find_rule
 
 _EXAMPLE_LINE_MAX = 100
@@ -44,7 +45,7 @@ def _found(word: str) -> RuleDoc:
     if one is None:
         close = get_close_matches(word.lower(), [rule.name for rule in RULES.values()], n=1)
         hint = f"did you mean `{close[0]}`?" if close else "`policysched rule --all` lists them"
-        raise click.ClickException(f"`{word}` is neither the code nor the name of a diagnostic; {hint}")
+        raise Problem(f"`{word}` is neither the code nor the name of a diagnostic; {hint}")
     return one
 
 
