@@ -66,22 +66,6 @@ class _Seen:
     at_s: float
 
 
-class Alone:
-    """In place of an elector where nobody else is there: `--no-leader-elect`. What a process before us may have left
-    under way is not waited for."""
-
-    standing = Standing.LEADING
-
-    def leads(self) -> bool:
-        return True
-
-    def may_decide(self) -> bool:
-        return True
-
-    def decides_in_s(self) -> float:
-        return 0.0
-
-
 class Elector:
     """`run` until it ends: as LOST. `leads` and `may_decide` can be asked from any thread:
     they compare a clock with a number and so are right even while the elector's own loop is stuck.
@@ -98,7 +82,6 @@ class Elector:
         monotonic_s: Callable[[], float],
         now_ns: Callable[[], int],
         random: Random,
-        on_change: Callable[[Standing], None] | None = None,
     ) -> None:
         self._api = api
         self._settings = settings
@@ -106,7 +89,7 @@ class Elector:
         self._monotonic_s = monotonic_s
         self._now_ns = now_ns
         self._random = random
-        self._on_change = on_change
+        self.on_change: Callable[[Standing], None] | None = None
         self._seen: _Seen | None = None
         self._leads_until_s = float("-inf")
         self._decides_from_s = float("inf")
@@ -299,8 +282,8 @@ class Elector:
 
     def _change(self, standing: Standing) -> None:
         self.standing = standing
-        if self._on_change is not None:
-            self._on_change(standing)
+        if self.on_change is not None:
+            self.on_change(standing)
 
 
 def micro_time(now_ns: int) -> str:

@@ -83,6 +83,7 @@ class Reflector(Generic[Emitted]):
         self._malformed: dict[str, int] = {}
         self._version = ""
         self._highest = 0
+        self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
         self.lists_total = 0
         self.watches_total = 0

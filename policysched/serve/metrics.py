@@ -121,8 +121,9 @@ class Registry:
         return made
 
     def render(self) -> str:
-        families = [one.family() for one in self.instruments]
-        families += [family for collect in self.collectors for family in collect()]
+        # Collectors first: one that looks may feed an instrument.
+        families = [family for collect in self.collectors for family in collect()]
+        families += [one.family() for one in self.instruments]
         names = [family.name for family in families]
         assert len(set(names)) == len(names), f"a metric is there twice: {sorted(names)}"
         return "".join(map(render_family, families))

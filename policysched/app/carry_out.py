@@ -1,0 +1,66 @@
+"""Commands into deeds: each kind to the part that carries it out."""
+
+import logging
+from collections.abc import Iterable
+from typing import assert_never
+
+from policysched.app.logs import say
+from policysched.app.policy_feed import LastGood, PolicyFeed
+from policysched.app.settings import Place
+from policysched.kube.bind import Binder
+from policysched.kube.report import About, Condition, Reporter, Words
+from policysched.schedule import commands as c
+
+log = logging.getLogger("policysched.schedule")
+
+OURSELVES = "policysched"
+"""Who reports what concerns no single policy."""
+
+
+class Carrier:
+    """`wake_at_ns` is when `decide` is to be called even if nothing happens."""
+
+    def __init__(
+        self, binder: Binder, reporter: Reporter, last_good: LastGood, feed: PolicyFeed, policies: Place
+    ) -> None:
+        self._binder = binder
+        self._reporter = reporter
+        self._last_good = last_good
+        self._feed = feed
+        self._policies = policies
+        self.wake_at_ns: int | None = None
+
+    def carry_out(self, commands: Iterable[c.Command]) -> None:
+        for command in commands:
+            self._one(command)
+
+    def _one(self, command: c.Command) -> None:
+        match command:
+            case c.Bind():
+                self._binder.put(command)
+            case c.ReportScheduled(uid, namespace, name, node, scheduler):
+                note = f"Successfully assigned {namespace}/{name} to {node}"
+                about = About("Pod", namespace, name, uid)
+                self._reporter.say(Words(about, "Normal", "Scheduled", "Binding", note, scheduler))
+            case c.ReportPending(uid, namespace, name, scheduler, reason, message):
+                about = About("Pod", namespace, name, uid)
+                self._reporter.mark(Condition(namespace, name, uid, reason, message))
+                self._reporter.say(
+                    Words(about, "Warning", "FailedScheduling", "Scheduling", message, scheduler)
+                )
+            case c.ReportPod(uid, namespace, name, scheduler, event_type, reason, message):
+                about = About("Pod", namespace, name, uid)
+                self._reporter.say(Words(about, event_type, reason, "Scheduling", message, scheduler))
+            case c.ReportPolicies(event_type, reason, message):
+                about = About("ConfigMap", self._policies.namespace, self._policies.name, self._feed.uid)
+                self._reporter.say(Words(about, event_type, reason, "Reloading", message, OURSELVES))
+                level = logging.WARNING if event_type == "Warning" else logging.INFO
+                log.log(level, message, extra={"reason": reason})
+            case c.KeepPolicies(texts):
+                self._last_good.keep(texts)
+            case c.WakeAt(at_ns):
+                self.wake_at_ns = at_ns
+            case c.Log():
+                say(log, command)
+            case _:
+                assert_never(command)

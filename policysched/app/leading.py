@@ -1,0 +1,182 @@
+"""Who may decide, as the rest of the program asks for it: alone, elected on this loop, or elected on a thread.
+
+In the real program the Lease is renewed by a thread with a loop and a connection of its own, so that a long decision
+cannot cost the leadership. A simulation runs the same `Elector` on its own loop and clock.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from policysched.kube.lease import Elector, Standing
+
+
+class Leadership(Protocol):
+    """`start` begins to strive for it; `changed` is called in the caller's loop with each new standing. `leads` and
+    `may_decide` are right at any time, without waiting for a call."""
+
+    @property
+    def standing(self) -> Standing: ...
+    @property
+    def holder(self) -> str: ...
+    def leads(self) -> bool: ...
+    def may_decide(self) -> bool: ...
+    def decides_in_s(self) -> float: ...
+    async def start(self, changed: Callable[[Standing], None]) -> None: ...
+    async def stop(self, *, nothing_in_flight: bool) -> None: ...
+
+
+class Alone:
+    """Where nobody else is there: `--no-leader-elect`. What a process before us may have left under way is not waited
+    for."""
+
+    standing = Standing.LEADING
+    holder = ""
+
+    def leads(self) -> bool:
+        return True
+
+    def may_decide(self) -> bool:
+        return True
+
+    def decides_in_s(self) -> float:
+        return 0.0
+
+    async def start(self, changed: Callable[[Standing], None]) -> None:
+        changed(Standing.LEADING)
+
+    async def stop(self, *, nothing_in_flight: bool) -> None:
+        del nothing_in_flight
+
+
+class ElectedHere:
+    """An elector on the caller's own loop."""
+
+    def __init__(self, elector: Elector) -> None:
+        self._elector = elector
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def standing(self) -> Standing:
+        return self._elector.standing
+
+    @property
+    def holder(self) -> str:
+        return self._elector.holder
+
+    def leads(self) -> bool:
+        return self._elector.leads()
+
+    def may_decide(self) -> bool:
+        return self._elector.may_decide()
+
+    def decides_in_s(self) -> float:
+        return self._elector.decides_in_s()
+
+    async def start(self, changed: Callable[[Standing], None]) -> None:
+        self._elector.on_change = changed
+        self._task = asyncio.create_task(self._elector.run(), name="lease")
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                changed(Standing.LOST)  # a bug in the elector: `stop` shows it
+
+        self._task.add_done_callback(ended)
+
+    async def stop(self, *, nothing_in_flight: bool) -> None:
+        """Release the Lease if it is held."""
+        assert self._task is not None, "stopped before it was started"
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        await self._elector.release(nothing_in_flight=nothing_in_flight)
+
+
+MakeElector = Callable[[], AbstractAsyncContextManager[Elector]]
+"""Makes the elector, with its connection, in the loop that it will run on."""
+
+
+class ElectedInThread:
+    """An elector on a thread of its own. Raises from `start` what making it raises."""
+
+    def __init__(self, make: MakeElector) -> None:
+        self._make = make
+        self._elector: Elector | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._nothing_in_flight = False
+
+    @property
+    def standing(self) -> Standing:
+        return Standing.FOLLOWING if self._elector is None else self._elector.standing
+
+    @property
+    def holder(self) -> str:
+        return "" if self._elector is None else self._elector.holder
+
+    def leads(self) -> bool:
+        return self._elector is not None and self._elector.leads()
+
+    def may_decide(self) -> bool:
+        return self._elector is not None and self._elector.may_decide()
+
+    def decides_in_s(self) -> float:
+        return float("inf") if self._elector is None else self._elector.decides_in_s()
+
+    async def start(self, changed: Callable[[Standing], None]) -> None:
+        caller = asyncio.get_running_loop()
+        up: asyncio.Future[None] = caller.create_future()
+
+        def tell(standing: Standing) -> None:
+            if not caller.is_closed():
+                caller.call_soon_threadsafe(changed, standing)
+
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(caller, up, tell)), name="lease", daemon=True
+        )
+        self._thread.start()
+        await up
+
+    async def _main(
+        self,
+        caller: asyncio.AbstractEventLoop,
+        up: "asyncio.Future[None]",
+        tell: Callable[[Standing], None],
+    ) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with self._make() as elector:
+                elector.on_change = tell
+                self._elector = elector
+                caller.call_soon_threadsafe(up.set_result, None)
+                await self._run_until_stopped(elector)
+        except Exception as error:
+            if up.done():
+                tell(Standing.LOST)  # a bug in the elector: whoever waits for it must not wait for ever
+                raise
+            caller.call_soon_threadsafe(up.set_exception, error)
+
+    async def _run_until_stopped(self, elector: Elector) -> None:
+        assert self._stop is not None
+        running = asyncio.create_task(elector.run())
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        for task in (running, stopped):
+            task.cancel()
+        ended = await asyncio.gather(running, stopped, return_exceptions=True)
+        if isinstance(ended[0], Exception):
+            raise ended[0]
+        await elector.release(nothing_in_flight=self._nothing_in_flight)
+
+    async def stop(self, *, nothing_in_flight: bool) -> None:
+        """Release the Lease if it is held, and end the thread."""
+        if self._loop is None or self._stop is None or self._thread is None:
+            return
+        self._nothing_in_flight = nothing_in_flight
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join, 10.0)

@@ -1,0 +1,159 @@
+"""`policysched run` in the real world: real clocks, a real connection, signals, threads and exit codes."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from policysched import __version__
+from policysched.app.compiling import WorkerCompiler
+from policysched.app.leading import Alone, ElectedInThread, Leadership
+from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.app.settings import Settings
+from policysched.app.status import configz_page, decisions_page, policy_page
+from policysched.app.telemetry import Telemetry
+from policysched.kube.api import Api
+from policysched.kube.lease import Elector, Standing
+from policysched.kube.session import Where, connect
+from policysched.samples.file import FileSamples
+from policysched.serve.health import Check, Health, Pulse
+from policysched.serve.server import HttpThread, Pages
+
+log = logging.getLogger(__name__)
+
+STUCK_AFTER_S = 60.0
+
+
+def run_program(settings: Settings) -> int:
+    """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadSamples and CannotListen before
+    anything is done."""
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    where = Where(
+        settings.kubeconfig,
+        settings.context,
+        settings.connections_max,
+        user_agent=f"policysched/{__version__}",
+    )
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    samples = FileSamples(settings.metrics, now_ns=time.time_ns) if settings.metrics is not None else None
+    pulse, telemetry = Pulse(stuck_after_s=STUCK_AFTER_S), Telemetry()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(await connect(where))
+        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        stack.push_async_callback(compiler.close)
+        leadership = _leadership(settings, where, identity)
+        runtime = Runtime(
+            transport=session,
+            leadership=leadership,
+            compile_texts=compiler,
+            now_ns=time.time_ns,
+            monotonic_s=time.monotonic,
+            random=lambda name: random.Random(f"{identity}/{name}"),
+            identity=identity,
+            samples=samples,
+            observe_decision_s=telemetry.decision_s,
+            observe_bind_s=telemetry.bind_s,
+            beat=pulse.beat,
+        )
+        app = SchedulerApp(settings, runtime)
+        telemetry.watch(app, time.time_ns)
+        _start_http(settings, app, pulse, telemetry, stack)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _stop, app, number)
+        log.info(
+            "started",
+            extra={
+                "version": __version__,
+                "server": session.host,
+                "policies": str(settings.policies),
+                "pid": os.getpid(),
+            },
+        )
+        warming = asyncio.create_task(compiler.warm_up())
+        try:
+            outcome = await app.run()
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):
+                await warming
+        return _exit_code(outcome)
+
+
+def _leadership(settings: Settings, where: Where, identity: str) -> Leadership:
+    lease = settings.lease
+    if lease is None:
+        return Alone()
+
+    @asynccontextmanager
+    async def make() -> AsyncIterator[Elector]:
+        async with await connect(where) as session:
+            yield Elector(
+                Api(session),
+                lease,
+                identity=identity,
+                monotonic_s=time.monotonic,
+                now_ns=time.time_ns,
+                random=random.Random(f"{identity}/lease"),
+            )
+
+    return ElectedInThread(make)
+
+
+def _start_http(
+    settings: Settings, app: SchedulerApp, pulse: Pulse, telemetry: Telemetry, stack: AsyncExitStack
+) -> None:
+    if settings.http is None:
+        return
+    health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
+    pages = Pages(
+        metrics=telemetry.registry.render,
+        policy=lambda: policy_page(app.scheduler, settings),
+        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod),
+        configz=lambda: configz_page(settings),
+    )
+    server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())
+    port = server.start()
+    # In a thread, for the server may be waiting for an answer of this very loop.
+    stack.push_async_callback(asyncio.to_thread, server.stop)
+    log.info("answering", extra={"address": f"http://{settings.http.host}:{port}"})
+
+
+def _ready_checks(app: SchedulerApp) -> Mapping[str, Check]:
+    """A process that stands by for the leader is ready: it is at its work."""
+
+    def stands_by() -> bool:
+        return app.standing is Standing.FOLLOWING
+
+    return {
+        "shutdown": lambda: "stopping" if app.stopping else "",
+        "sync": lambda: "" if app.synced or stands_by() else "the first lists are not in yet",
+        "policies": lambda: "" if app.scheduler.programs() or stands_by() else "no policy is active",
+        "api": lambda: "the API server cannot be reached" if app.connectivity.away else "",
+    }
+
+
+def _stop(app: SchedulerApp, number: int) -> None:
+    log.info("stopping", extra={"signal": signal.Signals(number).name})
+    app.request_stop()
+
+
+def _exit_code(outcome: Outcome) -> int:
+    match outcome:
+        case Outcome.STOPPED:
+            return 0
+        case Outcome.LOST_LEASE:
+            log.error("ending, for another may lead now; it is to be started again")
+        case Outcome.NOTHING_TO_RUN:
+            log.error("ending, for there is no policy to run: neither a valid one nor a last known good one")
+    code: int = outcome.value
+    return code

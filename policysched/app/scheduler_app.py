@@ -1,0 +1,354 @@
+"""The whole scheduler, put together: what `policysched run` runs and what the simulation drives.
+
+    reflectors ─┐                                        ┌─► binder   ─► BindAnswered ─┐
+    policies   ─┼─► inbox ─► handle ─► decide ─► commands┼─► reporter                   │
+    samples    ─┘     ▲      (one loop, in slices)       └─► last known good            │
+                      └─────────────────────────────────────────────────────────────────┘
+
+Everything that is different in a simulation is in `Runtime`: the road to the server, clocks, chance, how policies are
+compiled, who leads. A process that does not lead only watches the Lease; it reads the cluster once it leads, while it
+waits for what the leader before it may still have under way.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any
+
+from policysched.app.carry_out import Carrier
+from policysched.app.compiling import Compile
+from policysched.app.leading import Leadership
+from policysched.app.policy_feed import LastGood, PolicyFeed
+from policysched.app.settings import Settings
+from policysched.kube.api import Api
+from policysched.kube.bind import Binder, LostLeadership
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.lease import Standing
+from policysched.kube.malformed import Malformed
+from policysched.kube.reflect import Reflector
+from policysched.kube.report import Reporter
+from policysched.kube.resources import NAMESPACES, NODES, PODS, config_map
+from policysched.kube.transport import Transport
+from policysched.lang.program import Metric
+from policysched.samples.file import without_source
+from policysched.samples.source import SampleSource, Wanted
+from policysched.schedule.events import Event, Synced
+from policysched.schedule.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.005
+STEPS_BETWEEN_CLOCKS = 4
+STEPS_A_SLICE_MAX = 256
+"""Where the clock stands still (a simulation), a slice ends by count."""
+
+REPORTS_WAIT_S = 3.0
+"""How long a stop waits for words that are still to be written, once the binds are answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What the world is made of. `random` gives the stream of dice of that name. The observers get how long one
+    decision, or one bind until its outcome, took; `beat` is called at least once a second by a loop that lives."""
+
+    transport: Transport
+    leadership: Leadership
+    compile_texts: Compile
+    now_ns: Callable[[], int]
+    monotonic_s: Callable[[], float]
+    random: Callable[[str], Random]
+    identity: str
+    samples: SampleSource | None = None
+    observe_decision_s: Callable[[float], None] | None = None
+    observe_bind_s: Callable[[float], None] | None = None
+    beat: Callable[[], None] = field(default=lambda: None)
+
+
+class Outcome(Enum):
+    """Why `run` ended. The value is the exit code."""
+
+    STOPPED = 0
+    LOST_LEASE = 1
+    NOTHING_TO_RUN = 3
+
+
+class SchedulerApp:
+    """`run` once. Until it leads, only the leadership is at work."""
+
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.scheduler = Scheduler(settings.limits)
+        self.connectivity = Connectivity(runtime.monotonic_s)
+        self.malformed: dict[str, int] = {}
+        self.reflectors: list[Reflector[Any]] = []
+        api = Api(runtime.transport)
+        self.binder = Binder(
+            api,
+            self.post,
+            random=runtime.random("bind"),
+            connectivity=self.connectivity,
+            settings=settings.binding,
+            may_send=runtime.leadership.leads,
+            settle=self._settle,
+            observe_s=runtime.observe_bind_s,
+        )
+        self.reporter = Reporter(
+            api,
+            instance=runtime.identity,
+            now_ns=runtime.now_ns,
+            random=runtime.random("report"),
+            binds_waiting=lambda: self.binder.waiting,
+            settings=settings.reporting,
+        )
+        self.last_good = LastGood(
+            api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
+        )
+        self.feed = PolicyFeed(
+            settings.policies, runtime.compile_texts, self.post, read_last_good=self.last_good.read
+        )
+        self._carrier = Carrier(self.binder, self.reporter, self.last_good, self.feed, settings.policies)
+        self._api = api
+        self._inbox: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self._ended: asyncio.Event = asyncio.Event()
+        self._outcome: Outcome | None = None
+        self.stopping = False
+        self._unlisted = 3
+
+    # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def post(self, event: Event) -> None:
+        """Something happened. In the loop's own thread."""
+        self._inbox.append(event)
+        self._wake.set()
+
+    def request_stop(self) -> None:
+        """Decide nothing more, wait for the binds under way, give up the Lease, end."""
+        self.stopping = True
+        self._end(Outcome.STOPPED)
+
+    @property
+    def standing(self) -> Standing:
+        return self.runtime.leadership.standing
+
+    @property
+    def synced(self) -> bool:
+        return self.scheduler.synced
+
+    def wanted(self) -> Wanted:
+        """The metrics that running policies declare."""
+        return {
+            name: program.metrics for name, program in self.scheduler.programs().items() if program.metrics
+        }
+
+    # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> Outcome:
+        """From striving for the leadership to its end. Raises what is a bug of ours."""
+        leadership = self.runtime.leadership
+        await leadership.start(self._standing_changed)
+        in_flight = 0
+        try:
+            while leadership.standing is Standing.FOLLOWING and self._outcome is None:
+                self._wake.clear()
+                self.runtime.beat()
+                await self._sleep_until_woken(1.0)
+            if self._outcome is None:
+                in_flight = await self._lead()
+        finally:
+            await leadership.stop(nothing_in_flight=in_flight == 0)
+        assert self._outcome is not None, "ended for no reason"
+        return self._outcome
+
+    async def _lead(self) -> int:
+        """Run everything until the end is asked for. Answers how many binds are still unanswered then."""
+        tasks: list[asyncio.Task[None]] = [
+            asyncio.create_task(work, name=name) for name, work in self._parts().items()
+        ]
+        deciding = asyncio.create_task(self._decide_in_slices(), name="core")
+        ending = asyncio.create_task(self._ended.wait(), name="end")
+        everything: list[asyncio.Task[Any]] = [*tasks, deciding, ending]
+        try:
+            await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+            self._raise_what_broke([*tasks, deciding])
+            if self._outcome is Outcome.STOPPED:
+                await self._finish()
+            return self.binder.in_flight
+        finally:
+            for task in everything:
+                task.cancel()
+            await asyncio.gather(*everything, return_exceptions=True)
+
+    def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
+        parts: dict[str, Coroutine[Any, Any, None]] = {}
+        for resource in (NAMESPACES, NODES, PODS):
+            reflector = self._reflector(resource, self.post, self._listed_once())
+            parts[resource.kind] = reflector.run()
+        watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
+        parts["ConfigMap"] = self._reflector(watched, self.feed.take, self.feed.listed).run()
+        parts["policies"] = self.feed.run()
+        parts["last good"] = self.last_good.run()
+        parts["binder"] = self.binder.run()
+        parts["reporter"] = self.reporter.run()
+        parts["samples"] = self._sample()
+        return parts
+
+    def _reflector(
+        self, resource: Any, emit: Callable[[Any], None], on_listed: Callable[[], None]
+    ) -> Reflector[Any]:
+        reflector: Reflector[Any] = Reflector(
+            self._api,
+            resource,
+            emit,
+            random=self.runtime.random(f"reflect {resource.kind}"),
+            connectivity=self.connectivity,
+            settings=self.settings.reflecting,
+            on_listed=on_listed,
+            on_malformed=self._left_out,
+        )
+        self.reflectors.append(reflector)
+        return reflector
+
+    def _listed_once(self) -> Callable[[], None]:
+        """Once each of the three has its first whole list, the cluster is known."""
+        first = True
+
+        def listed() -> None:
+            nonlocal first
+            if first:
+                first = False
+                self._unlisted -= 1
+                if self._unlisted == 0:
+                    self.post(Synced())
+
+        return listed
+
+    def _left_out(self, malformed: Malformed) -> None:
+        self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
+        log.warning(
+            "left out, for it cannot be understood",
+            extra={
+                "object": f"{malformed.kind} {malformed.name}",
+                "field": malformed.field,
+                "why": malformed.why,
+            },
+        )
+
+    def _raise_what_broke(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if error is None:
+                assert not task.done() or self._outcome is not None, f"{task.get_name()} ended by itself"
+                continue
+            if isinstance(error, BaseExceptionGroup) and error.split(LostLeadership)[1] is None:
+                self._end(Outcome.LOST_LEASE)
+                continue
+            raise error
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._outcome is None:
+            self._outcome = outcome
+        self._ended.set()
+        self._wake.set()
+
+    def _standing_changed(self, standing: Standing) -> None:
+        if standing is Standing.LOST and not self.stopping:
+            self._end(Outcome.LOST_LEASE)
+        self._wake.set()
+
+    async def _settle(self, uid: str) -> None:
+        await self.reporter.settle(uid)
+
+    # ── handle and decide ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _decide_in_slices(self) -> None:
+        while True:
+            self._wake.clear()
+            self.runtime.beat()
+            more = self._slice()
+            if self.scheduler.fatal_at_start is not None and not self.stopping:
+                self._end(Outcome.NOTHING_TO_RUN)
+                return
+            if more:
+                await asyncio.sleep(0)  # answers and watches first
+            else:
+                await self._sleep_until_woken(self._idle_s())
+
+    def _slice(self) -> bool:
+        """Apply what arrived, then decide, for a few milliseconds. True: there is more to do right now."""
+        runtime, scheduler = self.runtime, self.scheduler
+        ends_s = runtime.monotonic_s() + SLICE_S
+        for step in range(STEPS_A_SLICE_MAX):
+            if step % STEPS_BETWEEN_CLOCKS == 0 and step and runtime.monotonic_s() >= ends_s:
+                return True
+            now_ns = runtime.now_ns()
+            if self._inbox:
+                self._carrier.carry_out(scheduler.handle(self._inbox.popleft(), now_ns))
+            elif self._may_decide() and scheduler.ready(now_ns):
+                began_s = runtime.monotonic_s()
+                self._carrier.carry_out(scheduler.decide(now_ns))
+                if runtime.observe_decision_s is not None:
+                    runtime.observe_decision_s(runtime.monotonic_s() - began_s)
+            else:
+                return False
+        return True
+
+    def _may_decide(self) -> bool:
+        return not self.stopping and self.runtime.leadership.may_decide()
+
+    def _idle_s(self) -> float:
+        """How long nothing has to be done unless something happens."""
+        at_ns, decides_in_s = self._carrier.wake_at_ns, self.runtime.leadership.decides_in_s()
+        waits_s = [1.0, decides_in_s]
+        if at_ns is not None:
+            waits_s.append((at_ns - self.runtime.now_ns()) / 1e9)
+        # What is past was not ready for another reason, such as binds under way, whose answers wake us.
+        return max(0.001, min(wait_s for wait_s in waits_s if wait_s > 0))
+
+    async def _sleep_until_woken(self, longest_s: float) -> None:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _finish(self) -> None:
+        """A clean stop: the binds under way are answered, then what is to be said of them is said."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self.settings.stop_wait_s
+        while self.binder.in_flight and loop.time() < ends_s:
+            await asyncio.sleep(0.02)
+        ends_s = min(ends_s, loop.time() + REPORTS_WAIT_S)
+        while (self._inbox or self.reporter.waiting or self.last_good.unwritten) and loop.time() < ends_s:
+            await asyncio.sleep(0.02)
+        log.info(
+            "stopped", extra={"binds_unanswered": self.binder.in_flight, "unsaid": self.reporter.waiting}
+        )
+
+    # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _sample(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._name_what_has_no_source())
+            if self.runtime.samples is not None:
+                group.create_task(self.runtime.samples.run(self.wanted, self.post))
+
+    async def _name_what_has_no_source(self) -> None:
+        said: list[str] = []
+        while True:
+            lacking = without_source(self.wanted(), self._has_source)
+            if lacking != said and lacking:
+                log.warning(
+                    "metrics without a source: their samples are missing for every node",
+                    extra={"metrics": ", ".join(lacking)},
+                )
+            said = lacking
+            await asyncio.sleep(1.0)
+
+    def _has_source(self, metric: Metric) -> bool:
+        return self.runtime.samples is not None and self.runtime.samples.has(metric)

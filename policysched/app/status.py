@@ -1,0 +1,82 @@
+"""What `/policy`, `/decisions` and `/configz` answer. The forms are in `schemas/policy.json` and `schemas/decisions.json`."""
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from policysched.app.settings import Settings
+from policysched.schedule.policies import PolicyStatus
+from policysched.schedule.records import Decision
+from policysched.schedule.scheduler import Scheduler
+from policysched.text import Diagnostic
+
+Json = dict[str, Any]
+
+
+def policy_page(scheduler: Scheduler, settings: Settings) -> Json:
+    return {
+        "configmap": str(settings.policies),
+        "resource_version": scheduler.policies_resource_version,
+        "policies": [_policy(one) for one in scheduler.policies()],
+    }
+
+
+def decisions_page(scheduler: Scheduler, limit: int, pod: str) -> Json:
+    """Newest first; `pod` is `namespace/name`, or empty for all."""
+    newest_first = reversed(scheduler.decisions)
+    wanted = (one for one in newest_first if not pod or one.pod == pod)
+    return {"decisions": [_decision(one) for one in islice(wanted, limit)]}
+
+
+def configz_page(settings: Settings) -> Json:
+    """What was set, as it was given; everything else has its default."""
+    return {"policysched": {**settings.as_given, "policies": str(settings.policies)}}
+
+
+def _policy(one: PolicyStatus) -> Json:
+    return {
+        "name": one.name,
+        "key": one.key,
+        "state": one.state,
+        "version": one.version,
+        "sha256": one.sha256,
+        "since": _time(one.since_ns),
+        "last_success": None if one.last_success_ns is None else _time(one.last_success_ns),
+        "diagnostics": [_diagnostic(found) for found in one.diagnostics],
+    }
+
+
+def _diagnostic(found: Diagnostic) -> Json:
+    source = found.span.source if found.span is not None else None
+    place = source.position(found.span.start) if source is not None and found.span is not None else None
+    return {
+        "code": found.code,
+        "name": found.name,
+        "severity": found.severity.word,
+        "message": found.message,
+        "help": found.help,
+        "key": source.name.rpartition(" ")[2] if source is not None else None,
+        "line": place.line if place is not None else None,
+        "column": place.column if place is not None else None,
+    }
+
+
+def _decision(one: Decision) -> Json:
+    return {
+        "decision_id": one.id,
+        "ts": _time(one.at_ns),
+        "pod": one.pod,
+        "uid": one.uid,
+        "policy": {"name": one.policy, "sha256": one.sha256, "version": one.version},
+        "gang": one.gang,
+        "attempt": one.attempt,
+        "queued": _time(one.queued_ns),
+        "nodes": one.nodes,
+        "feasible": one.feasible,
+        "rejected": dict(one.counts),
+        "result": {"node": one.node, "score": one.score, "message": one.message},
+    }
+
+
+def _time(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

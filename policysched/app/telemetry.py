@@ -1,0 +1,211 @@
+"""What the program says of itself in numbers: kube-scheduler's metrics where it has the same, ours beside them.
+
+Meanings and buckets: k8s.io/kubernetes pkg/scheduler/metrics/metrics.go, v1.36. `profile` is the policy's name, which
+is the schedulerName. Histograms are fed as things happen; everything else is read off when it is asked for.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from policysched import __version__
+from policysched.kube.bind import Binder
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.lease import Standing
+from policysched.kube.reflect import Reflector
+from policysched.kube.report import Reporter
+from policysched.schedule.scheduler import Scheduler
+from policysched.serve.metrics import Family, Labels, Registry, counter, exponential, gauge
+from policysched.text import Severity
+
+
+class Observed(Protocol):
+    """What is looked at: the app."""
+
+    scheduler: Scheduler
+    binder: Binder
+    reporter: Reporter
+    connectivity: Connectivity
+    malformed: dict[str, int]
+
+    @property
+    def reflectors(self) -> "list[Reflector[object]]": ...
+    @property
+    def standing(self) -> Standing: ...
+
+
+class Telemetry:
+    """The registry and the observers that feed it."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self._decision = self.registry.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Scheduling algorithm latency in seconds: one pod, or one gang whole.",
+            exponential(0.00001, 2, 18),
+        )
+        self._bind = self.registry.histogram(
+            "policysched_bind_duration_seconds",
+            "From the first request of a bind to its outcome, repetitions included.",
+            exponential(0.001, 2, 15),
+        )
+        self._sli = self.registry.histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue to its bind.",
+            exponential(0.01, 2, 20),
+            ("attempts",),
+        )
+        self._attempts = self.registry.histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod.",
+            exponential(1, 2, 5),
+        )
+
+    def decision_s(self, seconds: float) -> None:
+        self._decision.observe(seconds)
+
+    def bind_s(self, seconds: float) -> None:
+        self._bind.observe(seconds)
+
+    def watch(self, app: Observed, now_ns: Callable[[], int]) -> None:
+        """Show what this app says of itself."""
+        self.registry.collectors.append(lambda: self._collect(app, now_ns()))
+
+    def _collect(self, app: Observed, now_ns: int) -> Iterator[Family]:
+        for bound in app.scheduler.counters.drain_bound():
+            self._sli.observe(bound.waited_ns / 1e9, str(bound.attempts) if bound.attempts < 15 else "15+")
+            self._attempts.observe(bound.attempts)
+        yield from _scheduling(app.scheduler)
+        yield from _policies(app.scheduler)
+        yield from _api(app)
+        yield gauge("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
+        yield gauge("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
+
+
+def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
+    yield counter(
+        "scheduler_schedule_attempts_total",
+        "Number of attempts to schedule pods, by the result.",
+        {
+            (("result", result), ("profile", policy)): n
+            for (result, policy), n in scheduler.counters.attempts.items()
+        },
+    )
+    yield gauge(
+        "scheduler_pending_pods",
+        "Number of pending pods, by the queue type.",
+        {(("queue", queue),): n for queue, n in scheduler.pending_counts().items()},
+    )
+    yield counter(
+        "scheduler_queue_incoming_pods_total",
+        "Number of pods added to scheduling queues by event and queue type.",
+        {(("queue", queue), ("event", event)): n for (queue, event), n in scheduler.queue_incoming().items()},
+    )
+    yield gauge(
+        "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
+    )
+
+
+def _policies(scheduler: Scheduler) -> Iterator[Family]:
+    statuses = scheduler.policies()
+    named = [(one.name or one.key or "", one) for one in statuses]
+    yield gauge(
+        "policysched_policy_last_reload_successful",
+        "1: the text in the ConfigMap is the one that decides. 0: it is broken or gone.",
+        {(("policy", name),): float(one.state == "active") for name, one in named},
+    )
+    yield gauge(
+        "policysched_policy_last_reload_success_timestamp_seconds",
+        "When another text became active last; only a real change moves it.",
+        {
+            (("policy", name),): one.last_success_ns / 1e9
+            for name, one in named
+            if one.last_success_ns is not None
+        },
+    )
+    version = scheduler.policies_resource_version or ""
+    infos: dict[Labels, float] = {
+        (
+            ("policy", name),
+            ("version", str(one.version)),
+            ("sha256", one.sha256),
+            ("resource_version", version),
+        ): 1.0
+        for name, one in named
+        if one.sha256 is not None
+    }
+    yield gauge("policysched_policy_info", "The policies that decide.", infos)
+    yield counter(
+        "policysched_policy_reload_total",
+        "States of the ConfigMap that were taken in, by what became of them.",
+        {(("result", result),): n for result, n in scheduler.reloads().items()},
+    )
+    counts: dict[Labels, float] = {
+        (("policy", name), ("severity", severity.word)): 0.0 for name, _ in named for severity in Severity
+    }
+    for name, one in named:
+        for found in one.diagnostics:
+            counts[("policy", name), ("severity", found.severity.word)] += 1
+    yield gauge(
+        "policysched_policy_diagnostics", "Findings in the text that is in the ConfigMap now.", counts
+    )
+
+
+def _api(app: Observed) -> Iterator[Family]:
+    binds, reports = app.binder.counts, app.reporter.counts
+    yield counter(
+        "policysched_binds_total",
+        "Binds by their outcome.",
+        {
+            (("outcome", "confirmed"),): binds.confirmed,
+            (("outcome", "refused"),): binds.refused,
+            (("outcome", "lost"),): binds.lost,
+        },
+    )
+    yield counter(
+        "policysched_bind_repetitions_total",
+        "Bind requests sent again for want of an answer.",
+        {(): binds.repeated},
+    )
+    yield counter(
+        "policysched_reports_total",
+        "Events and conditions by what became of them.",
+        {
+            (("kind", "event"), ("result", "written")): reports.events_written,
+            (("kind", "condition"), ("result", "written")): reports.conditions_written,
+            (("kind", "any"), ("result", "failed")): reports.failed,
+            (("kind", "any"), ("result", "dropped")): reports.dropped,
+        },
+    )
+    yield gauge(
+        "policysched_reports_waiting", "Events and conditions not written yet.", {(): app.reporter.waiting}
+    )
+    yield counter(
+        "policysched_api_failures_total",
+        "Requests that the API server did not answer well.",
+        {(): app.connectivity.failures_total},
+    )
+    yield gauge(
+        "policysched_api_reachable",
+        "0: the API server cannot be reached or does not answer.",
+        {(): float(not app.connectivity.away)},
+    )
+    yield counter(
+        "policysched_lists_total",
+        "Whole lists of a kind, the first included.",
+        {(("kind", one.kind),): one.lists_total for one in app.reflectors},
+    )
+    yield counter(
+        "policysched_watches_total",
+        "Watches opened of a kind.",
+        {(("kind", one.kind),): one.watches_total for one in app.reflectors},
+    )
+    yield counter(
+        "policysched_malformed_objects_total",
+        "Object versions left out, for they could not be understood.",
+        {(("kind", kind),): n for kind, n in app.malformed.items()},
+    )
+    yield gauge(
+        "policysched_leader",
+        "1: this process leads and decides.",
+        {(): float(app.standing is Standing.LEADING)},
+    )

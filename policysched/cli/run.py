@@ -1,0 +1,96 @@
+"""`policysched run`: the scheduler itself."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    help="How to reach the cluster; in a pod its service account.",
+)
+@click.option("--context", help="A context of the kubeconfig other than the current one.")
+@click.option(
+    "--policies", metavar="NAMESPACE/CONFIGMAP", help="The ConfigMap whose keys *.policy are the policies."
+)
+@click.option(
+    "--last-good",
+    metavar="NAMESPACE/CONFIGMAP",
+    help="Where the last known good texts are kept (default: the policies' name with -last-good).",
+)
+@click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Serve /livez /readyz /metrics /policy /decisions /configz on HOST:PORT or :PORT.",
+)
+@click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
+@click.option("--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="One line an occurrence, for people or as JSON."
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=None,
+    help="Whether to hold a Lease before deciding (default: yes).",
+)
+@click.option(
+    "--lease", metavar="NAMESPACE/NAME", help="The Lease to hold (default: kube-system/policysched)."
+)
+def run(
+    kubeconfig: str | None,
+    context: str | None,
+    policies: str | None,
+    last_good: str | None,
+    http: str | None,
+    config: str | None,
+    metrics: str | None,
+    log_format: str | None,
+    log_level: str | None,
+    leader_elect: bool | None,
+    lease: str | None,
+) -> int:
+    """Schedule the pods whose schedulerName is one of the policies.
+
+    Settings may also stand in a file (--config) and in POLICYSCHED_* variables; flags win over variables, variables
+    over the file. Ends with 0 after SIGTERM, with 1 when the Lease is lost, with 3 when there is no policy to run.
+
+    \b
+    policysched run --kubeconfig ~/.kube/config --policies kube-system/policies --http :10259
+    """
+    flags: dict[str, Any] = {
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "policies": policies,
+        "last_good": last_good,
+        "http": http,
+        "metrics": metrics,
+        "log": _given(format=log_format, level=log_level),
+        "leader_election": _given(enabled=leader_elect, lease=lease),
+    }
+    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), _given(**flags))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+def _run(config: str | None, flags: dict[str, Any]) -> int:
+    # Here, for `--help` and a misspelt flag need none of it.
+    from policysched.app.logs import set_up_logging
+    from policysched.app.program import run_program
+    from policysched.app.settings import BadSettings, read_settings
+    from policysched.kube.session import BadConfiguration
+    from policysched.samples.file import BadSamples
+    from policysched.serve.server import CannotListen
+
+    try:
+        settings = read_settings(Path(config) if config else None, os.environ, flags)
+        set_up_logging(settings.log_format, settings.log_level)
+        return run_program(settings)
+    except (BadSettings, BadConfiguration, BadSamples, CannotListen) as error:
+        raise click.ClickException(str(error)) from error
