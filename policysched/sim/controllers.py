@@ -170,7 +170,10 @@ class Controllers:
             dependent = self._local.get(dependent_plural, namespace, name)
             if dependent is not None:
                 blocked = True
-                self._local.delete(dependent_plural, dependent)
+                if not dependent["metadata"].get("deletionTimestamp"):
+                    has_dependents = any(self._ownership.owned_by(dependent["metadata"]["uid"]))
+                    propagation = "Foreground" if has_dependents else "Background"
+                    self._local.delete(dependent_plural, dependent, propagation=propagation)
         if not blocked or not any(self._ownership.owned_by(obj["metadata"]["uid"])):
             self._without_finalizer(plural, obj, FOREGROUND)
 

@@ -69,10 +69,12 @@ class Local:
 
         return self.change(plural, obj, change, subresource="status")
 
-    def delete(self, plural: str, obj: Json, *, grace_period_s: int | None = None) -> None:
+    def delete(
+        self, plural: str, obj: Json, *, grace_period_s: int | None = None, propagation: str = "Background"
+    ) -> None:
         """Delete this very object (by uid); nothing happens where it has gone."""
         metadata = obj["metadata"]
-        options = DeleteOptions(grace_period_s=grace_period_s, uid=metadata["uid"])
+        options = DeleteOptions(grace_period_s=grace_period_s, propagation=propagation, uid=metadata["uid"])
         try:
             self._server.registry.delete(
                 self.kind(plural), metadata.get("namespace", ""), metadata["name"], options
