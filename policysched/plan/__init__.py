@@ -1,0 +1,19 @@
+"""A policy made fast: programs lowered to steps, nodes held as columns, one pod against all nodes in a few vector operations.
+
+    compile(program)             -> Plan, immutable: order, gangs, admission, read set
+    Evaluator(cache)             owns the columns of all policies
+        .evaluate(plan, pod, ...)   -> Verdict
+        .explain(plan, pod, ...)    -> Explanation, equal to the oracle's
+        .overlay()                  -> Overlay, a cluster that is not
+
+NumPy lives here and nowhere else. The package does no I/O, has no clock, and does not know `oracle`, which says what is right.
+"""
+
+from policysched.plan.evaluate import Evaluator
+from policysched.plan.gang import GangTerms
+from policysched.plan.overlay import Overlay
+from policysched.plan.plan import Plan
+from policysched.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
+from policysched.plan.verdict import Verdict
+
+__all__ = ["Evaluator", "GangTerms", "Overlay", "Plan", "Verdict", "compile"]

@@ -1,0 +1,132 @@
+"""Binding a variant of a plan to one pod: what is left are the rules that have something to do for it.
+
+A `when` that depends on the pod alone is settled here, and so is whether a built-in skips the pod.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policysched.lang import expr as e
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.message import VARYING_TEXT, no_sample_reason, unsatisfied_reason
+from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Template
+from policysched.plan.kernels import FILTERS, SCORES
+from policysched.plan.lower import FilterStep, ScoreStep, Variant
+from policysched.plan.normalize import normalizer_of
+from policysched.plan.rules import (
+    BoundFilter,
+    BoundScore,
+    ConditionalFilter,
+    ExpressionFilter,
+    FilterWords,
+    Moment,
+    NodeInputs,
+    builtin_score,
+    expression_score,
+)
+from policysched.plan.scalars import Seen, Value
+from policysched.plan.waking import input_waking_events
+from policysched.plan.words import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Filters in the order in which they refuse (inputs of the node first), and scores."""
+
+    variant: Variant
+    moment: Moment
+    filters: tuple[BoundFilter, ...]
+    scores: tuple[BoundScore, ...]
+
+    def rule_metrics(self) -> list[tuple[str, ...]]:
+        """The metrics of each rule."""
+        return [rule.metrics for rule in self.filters] + [rule.metrics for rule in self.scores]
+
+
+def bind(variant: Variant, seen: Seen, leaves: list[Value]) -> Bound:
+    moment = Moment(variant.machine, seen, leaves)
+    filters = [
+        BoundFilter(declared.name, NodeInputs(declared), True, input_waking_events(declared))
+        for declared in variant.node_inputs
+    ]
+    for step in variant.filters:
+        bound = _bound_filter(step, moment)
+        if bound is not None:
+            filters.append(bound)
+    scores = [found for one in variant.scores if (found := _bound_score(one, moment)) is not None]
+    return Bound(variant, moment, tuple(filters), tuple(scores))
+
+
+def _bound_filter(step: FilterStep, moment: Moment) -> BoundFilter | None:
+    if step.pod_when is not None and step.pod_when(moment.seen) is not True:
+        return None
+    rule = step.rule
+    if isinstance(rule, BuiltinFilter):
+        kernel = FILTERS[rule.builtin](moment.seen.pod, dict(rule.params))
+        if kernel is None:
+            return None
+        if step.node_when is not None:
+            kernel = ConditionalFilter(kernel, step.node_when, moment)
+        return BoundFilter(rule.name, kernel, BUILTINS[rule.builtin].scaleup, step.wakes, step.metrics)
+    assert step.answer is not None, f"filter {rule.name} has no condition"
+    group = (
+        unsatisfied_reason(rule.name) if rule.template is None else _group(rule.template, step, moment.seen)
+    )
+    own = ExpressionFilter(
+        moment,
+        when=step.node_when,
+        answer=step.answer,
+        rejects=rule.rejects,
+        missing=rule.missing,
+        resolvable=step.resolvable,
+        words=FilterWords(group, tuple((name, no_sample_reason(name)) for name in step.answer_metrics)),
+    )
+    return BoundFilter(rule.name, own, rule.scaleup, step.wakes, step.metrics, _text(rule, step), group)
+
+
+def _text(rule: FilterRule, step: FilterStep) -> Callable[[Seen], str] | None:
+    """The words with the node's values filled in; None where they are the same for all nodes."""
+    template = rule.template
+    if template is None or not step.varies:
+        return None
+    parts = step.template
+
+    def text(seen: Seen) -> str:
+        return "".join(
+            part if isinstance(part, str) else shown(function(seen), e.type_of(part))
+            for part, function in zip(template.parts, parts, strict=True)
+        )
+
+    return text
+
+
+def _group(template: Template, step: FilterStep, seen: Seen) -> str:
+    return "".join(
+        part
+        if isinstance(part, str)
+        else (VARYING_TEXT if e.Stage.NODE in e.stage_of(part) else shown(function(seen), e.type_of(part)))
+        for part, function in zip(template.parts, step.template, strict=True)
+    )
+
+
+def _bound_score(step: ScoreStep, moment: Moment) -> BoundScore | None:
+    if step.pod_when is not None and step.pod_when(moment.seen) is not True:
+        return None
+    rule = step.rule
+    if isinstance(rule, BuiltinScore):
+        kernel = SCORES[rule.builtin](moment.seen.pod, dict(rule.params))
+        if kernel is None:
+            return None
+        return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, moment)
+    assert step.value is not None
+    return expression_score(
+        rule.name,
+        rule.weight,
+        moment,
+        when=step.node_when,
+        value=step.value,
+        normalizer=normalizer_of(rule),
+        instead=rule.missing if rule.missing is not None else 0,
+        metrics=step.metrics,
+        has_raw=rule.normalize is not None,
+    )

@@ -1,0 +1,271 @@
+"""What a column can hold of a node: one small class a kind, hashable, since a column is found by its kind.
+
+A kind says how to read the value of one row; `Columns` does it for every row when a plan or a pod first asks, and for
+the touched rows afterwards. Kinds with `of_usage` are read again when only the pods of a node changed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from policysched.cluster.objects import HostPort, Node, Taint
+from policysched.cluster.usage import Usage
+from policysched.lang.program import Input
+from policysched.lang.types import Kind
+from policysched.lang.units import parse_value
+from policysched.plan.interner import ABSENT, Interner
+
+Scalar = bool | int | float
+
+_MOST = 2**62 - 1
+"""Totals are counted up to here and not beyond, so that one more request can be added without leaving int64."""
+
+
+@dataclass(slots=True)
+class Interners:
+    """One of each for all columns, so that codes of different columns compare."""
+
+    strings: Interner[str] = field(default_factory=Interner)
+    taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
+    ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
+    lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
+
+    def total(self) -> int:
+        return len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
+
+
+class ColumnKind(Protocol):
+    of_usage: ClassVar[bool]
+
+    @property
+    def dtype(self) -> DTypeLike: ...
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> Scalar: ...
+
+    def __hash__(self) -> int: ...
+
+
+class _Codes:
+    """A column of interned values."""
+
+    of_usage: ClassVar[bool] = False
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return np.int32
+
+
+class _Amounts:
+    of_usage: ClassVar[bool] = False
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return np.int64
+
+
+class _UsageAmounts(_Amounts):
+    of_usage: ClassVar[bool] = True
+
+
+class _Flags:
+    of_usage: ClassVar[bool] = False
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return np.bool_
+
+
+# ── strings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Text(_Codes):
+    """An entry of one of the node's maps of strings (`labels`, `annotations`, `conditions`), or ABSENT."""
+
+    map: str
+    key: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        entries: Mapping[str, str] = getattr(node, self.map)
+        found = entries.get(self.key)
+        return ABSENT if found is None else codes.strings.code(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Name(_Codes):
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return codes.strings.code(node.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TaintSet(_Codes):
+    """The node's taints as one value: nodes of a pool mostly share theirs."""
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return codes.taints.code(node.taints)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(_Codes):
+    """`node.taints` (their keys) or `node.images` (their names) as one interned tuple."""
+
+    path: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        if self.path == "taints":
+            return codes.lists.code(tuple(taint.key for taint in node.taints))
+        assert self.path == "images", f"a node has no list {self.path}"
+        return codes.lists.code(tuple(node.images))
+
+
+@dataclass(frozen=True, slots=True)
+class PortSet(_Codes):
+    """The host ports held on the node as one value; most nodes hold the same few, or none."""
+
+    of_usage: ClassVar[bool] = True
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return codes.ports.code(frozenset(usage.ports))
+
+
+# ── numbers and flags ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Allocatable(_Amounts):
+    resource: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return node.allocatable.get(self.resource, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Requested(_UsageAmounts):
+    """What the node's pods request of a resource."""
+
+    resource: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return min(usage.requested.get(self.resource, 0), _MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRequested(_UsageAmounts):
+    """Requests with what kube-scheduler assumes for containers that name none; `resource` is cpu or memory."""
+
+    resource: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return min(usage.scoring_cpu_milli if self.resource == "cpu" else usage.scoring_memory_bytes, _MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCount(_UsageAmounts):
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return len(usage.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Created(_Amounts):
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return node.created_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSize(_Amounts):
+    """Bytes of an image on the node, -1 where it is not there."""
+
+    image: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return node.images.get(self.image, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable(_Flags):
+    def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
+        return node.unschedulable
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(_Flags):
+    def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
+        return node.ready
+
+
+# ── inputs of the node ─────────────────────────────────────────────────────────────────────────────────────────────
+
+INPUT_THERE, INPUT_ABSENT, INPUT_REQUIRED, INPUT_INVALID = 0, 1, 2, 3
+"""States of an input on a node: it has a value; optional and absent; absent but required; refused as invalid."""
+
+
+def read_node_input(declared: Input, node: Node) -> tuple[int, Scalar | str]:
+    """Its state, and the value where it has one."""
+    source: object = getattr(node, declared.source_map)
+    if declared.source_key is None:
+        text: str | None = str(source)
+    else:
+        assert isinstance(source, Mapping), f"node.{declared.source_map} is no map"
+        text = source.get(declared.source_key)
+    if text is not None:
+        value = parse_value(text, declared.type, declared.unit)
+        if value is not None:
+            return INPUT_THERE, value
+        if declared.invalid_text is not None:
+            return INPUT_INVALID, 0
+    if declared.default is not None:
+        assert not isinstance(declared.default.value, tuple), f"input {declared.name} has a list as default"
+        return INPUT_THERE, declared.default.value
+    return (INPUT_REQUIRED if declared.required_text is not None else INPUT_ABSENT), 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputState:
+    """One of the INPUT_ states."""
+
+    of_usage: ClassVar[bool] = False
+    declared: Input
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return np.int8
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return read_node_input(self.declared, node)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class InputValue:
+    """The value as its type is held (strings as codes), 0 where it has none."""
+
+    of_usage: ClassVar[bool] = False
+    declared: Input
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return held_dtype(self.declared.type.kind)
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> Scalar:
+        state, value = read_node_input(self.declared, node)
+        if self.declared.type.kind is Kind.STRING:
+            return codes.strings.code(str(value)) if state == INPUT_THERE else ABSENT
+        assert not isinstance(value, str), (
+            f"input {self.declared.name} is {value!r}, not {self.declared.type}"
+        )
+        return value
+
+
+def held_dtype(kind: Kind) -> DTypeLike:
+    """How the values of a type stand in an array."""
+    match kind:
+        case Kind.BOOL:
+            return np.bool_
+        case Kind.STRING | Kind.LIST:
+            return np.int32
+        case Kind.FLOAT | Kind.BANDWIDTH | Kind.RATIO:
+            return np.float64
+        case _:
+            return np.int64

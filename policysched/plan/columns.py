@@ -1,0 +1,231 @@
+"""The nodes as columns: one set of NumPy arrays for all policies, refreshed row by row.
+
+A node has a row for as long as it lives; rows of nodes that left are used again. Columns are made when a plan or a pod
+first asks for them. A log of touched rows lets those who keep results (`plan.state`) catch up with the rows that changed
+since they last looked, instead of starting over.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import AntiAffinityTerm, Node, NodeName
+from policysched.cluster.usage import Usage
+from policysched.plan.column_kinds import ColumnKind, Interners
+
+Array = NDArray[Any]
+
+_FIRST_CAPACITY = 64
+_POD_COLUMNS_MAX = 256  # columns that only pods asked for: images, keys of selectors, rare resources
+_CODES_A_ROW = 16  # beyond this many distinct values a row, most are those of nodes that left
+
+
+def text_hash(text: str) -> int:
+    """blake2b with 8 bytes, big-endian: what equal totals are decided by."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+class Columns:
+    """Arrays over rows; `size` rows have ever been in use, `valid` says which are now.
+
+    `log_end` counts touches; `touched_since(position)` answers which rows changed after it.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self.size = 0
+        self.capacity = _FIRST_CAPACITY
+        self.valid = np.zeros(self.capacity, np.bool_)
+        self.name_hash = np.zeros(self.capacity, np.uint64)
+        self.names: list[NodeName] = []
+        self.nodes: list[Node | None] = []
+        self.codes = Interners()
+        self.nodes_with_image: Counter[str] = Counter()
+        self.placed_terms: Counter[AntiAffinityTerm] = Counter()
+        self._row_terms: dict[int, tuple[AntiAffinityTerm, ...]] = {}
+        self._row_of: dict[NodeName, int] = {}
+        self._free: list[int] = []
+        self._kept: dict[ColumnKind, Array] = {}
+        self._asked: OrderedDict[ColumnKind, Array] = OrderedDict()
+        self._log: list[int] = []
+        self._log_start = 0
+        self._touch(cache.nodes)
+        cache.changed_nodes()
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def node_count(self) -> int:
+        return len(self._row_of)
+
+    def row(self, name: NodeName) -> int | None:
+        return self._row_of.get(name)
+
+    def usage(self, row: int) -> Usage:
+        return self._cache.ledger.usage(self.names[row])
+
+    def array(self, kind: ColumnKind) -> Array:
+        """The whole column (`capacity` long); made now if nobody asked before."""
+        found = self._kept.get(kind)
+        if found is not None:
+            return found
+        found = self._asked.get(kind)
+        if found is None:
+            found = self._asked[kind] = self._made(kind)
+            if len(self._asked) > _POD_COLUMNS_MAX:
+                self._asked.popitem(last=False)
+        else:
+            self._asked.move_to_end(kind)
+        return found
+
+    def keep(self, kind: ColumnKind) -> None:
+        """Make the column now and keep it for good: a plan needs it."""
+        if kind not in self._kept:
+            made = self._asked.pop(kind, None)
+            self._kept[kind] = self._made(kind) if made is None else made
+
+    @property
+    def log_end(self) -> int:
+        return self._log_start + len(self._log)
+
+    def touched_since(self, position: int) -> tuple[set[int], set[int]] | None:
+        """Rows whose node changed, and rows whose pods did (both may be in the first only). None: too long ago."""
+        if position < self._log_start:
+            return None
+        entries = self._log[position - self._log_start :]
+        changed = {entry >> 1 for entry in entries if entry & 1}
+        return changed, {entry >> 1 for entry in entries} - changed
+
+    # ── changing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def refresh(self) -> None:
+        """Take over what changed in the cache since the last time."""
+        changed = self._cache.changed_nodes()
+        if changed:
+            self._touch(changed)
+
+    def _touch(self, names: Iterable[NodeName]) -> None:
+        # In the order of the names: rows decide nothing, but equal runs should be equal to the last byte.
+        for name in sorted(names):
+            node, row = self._cache.nodes.get(name), self._row_of.get(name)
+            if node is None:
+                if row is not None:
+                    self._drop(row, name)
+            elif row is None:
+                self._put(self._new_row(name), node)
+            elif self.nodes[row] is node:
+                self._refresh_usage(row, node)
+                self._log.append(row << 1)
+            else:
+                self._put(row, node)
+        if len(self._log) > 4 * self.capacity:
+            half = len(self._log) // 2
+            del self._log[:half]
+            self._log_start += half
+        if self.codes.total() > _CODES_A_ROW * self.capacity:
+            self._recode()
+
+    def _put(self, row: int, node: Node) -> None:
+        self._count_images(self.nodes[row], node)
+        self.nodes[row] = node
+        usage = self.usage(row)
+        for kind, array in self._all():
+            array[row] = kind.read(node, usage, self.codes)
+        self._note_terms(row, usage)
+        self._log.append(row << 1 | 1)
+
+    def _refresh_usage(self, row: int, node: Node) -> None:
+        usage = self.usage(row)
+        for kind, array in self._all():
+            if kind.of_usage:
+                array[row] = kind.read(node, usage, self.codes)
+        self._note_terms(row, usage)
+
+    def _drop(self, row: int, name: NodeName) -> None:
+        self._count_images(self.nodes[row], None)
+        self.nodes[row] = None
+        self.valid[row] = False
+        del self._row_of[name]
+        self._free.append(row)
+        self._forget_terms(row)
+        for _, array in self._all():
+            array[row] = 0
+        self._log.append(row << 1 | 1)
+
+    def _new_row(self, name: NodeName) -> int:
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = self.size
+            if row == self.capacity:
+                self._grow()
+            self.size += 1
+            self.names.append(name)
+            self.nodes.append(None)
+        self._row_of[name] = row
+        self.valid[row] = True
+        self.name_hash[row] = text_hash(name)
+        return row
+
+    def _grow(self) -> None:
+        more = self.capacity
+
+        def longer(array: Array) -> Array:
+            return np.concatenate([array, np.zeros(more, array.dtype)])
+
+        self.capacity += more
+        self.valid, self.name_hash = longer(self.valid), longer(self.name_hash)
+        for columns in (self._kept, self._asked):
+            for kind in columns:
+                columns[kind] = longer(columns[kind])
+
+    def _made(self, kind: ColumnKind) -> Array:
+        array = np.zeros(self.capacity, kind.dtype)
+        for row, node in enumerate(self.nodes):
+            if node is not None:
+                array[row] = kind.read(node, self.usage(row), self.codes)
+        return array
+
+    def _all(self) -> Iterator[tuple[ColumnKind, Array]]:
+        yield from self._kept.items()
+        yield from self._asked.items()
+
+    def _recode(self) -> None:
+        """Start the codes anew, without the values that only nodes of the past had. Codes live in columns alone."""
+        self.codes = Interners()
+        self._asked.clear()
+        for kind in self._kept:
+            self._kept[kind] = self._made(kind)
+
+    def _count_images(self, old: Node | None, new: Node | None) -> None:
+        if old is not None and new is not None and old.images == new.images:
+            return
+        if old is not None:
+            self.nodes_with_image.subtract(old.images.keys())
+            for image in old.images:
+                if not self.nodes_with_image[image]:
+                    del self.nodes_with_image[image]
+        if new is not None:
+            self.nodes_with_image.update(new.images.keys())
+
+    # ── required anti-affinity of placed pods, which no built-in covers yet ────────────────────────────────────────
+
+    def _note_terms(self, row: int, usage: Usage) -> None:
+        terms = tuple(term for pod in usage.pods.values() if pod.anti_affinity for term in pod.anti_affinity)
+        if terms != self._row_terms.get(row, ()):
+            self._forget_terms(row)
+            if terms:
+                self._row_terms[row] = terms
+                self.placed_terms.update(terms)
+
+    def _forget_terms(self, row: int) -> None:
+        for term in self._row_terms.pop(row, ()):
+            self.placed_terms[term] -= 1
+            if not self.placed_terms[term]:
+                del self.placed_terms[term]

@@ -1,0 +1,225 @@
+"""One pod against every node.
+
+The Evaluator owns the columns (one set for all policies) and keeps the state of recent evaluations by what their pods have
+in common, so that a thousand replicas cost one evaluation and a thousand refreshed rows.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+
+import numpy as np
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import MetricSamples, Namespace, Pod, PodFacts, Samples
+from policysched.lang.events import ClusterEvent
+from policysched.lang.program import Metric
+from policysched.lang.types import INT64_MAX
+from policysched.lang.verdict import Explanation
+from policysched.plan.admission import refusal_by_placed_pods
+from policysched.plan.bind import bind
+from policysched.plan.columns import Columns, text_hash
+from policysched.plan.explain import explanation
+from policysched.plan.expressions import columns_of
+from policysched.plan.lower import AnyRule, Variant, deciding
+from policysched.plan.metrics import MetricColumn
+from policysched.plan.overlay import Overlay
+from policysched.plan.plan import Plan
+from policysched.plan.reads import nameless
+from policysched.plan.reasons import why_not
+from policysched.plan.scalars import Seen, Value
+from policysched.plan.state import State, World
+from policysched.plan.times import crossing_ns, next_change_ns
+from policysched.plan.verdict import NoNode, Verdict
+
+_STATES_BYTES_MAX = 64 * 2**20
+_STATES_MIN = 4
+_BYTES_A_ROW = 120  # of a state: masks, totals and a few scores
+_SECOND_NS = 10**9
+
+_POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NAMESPACE})
+
+
+class Evaluator:
+    """Answers for one cache. Between two answers the cache may change in any way; within an overlay's life it may not."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._columns = Columns(cache)
+        self._states: OrderedDict[Hashable, State] = OrderedDict()
+        self._overlay_states: tuple[Overlay, dict[Hashable, State]] | None = None
+        self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
+
+    # ── getting ready ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def prepare(self, plan: Plan) -> None:
+        """Make the columns that the plan needs and that are not there yet."""
+        for _ in self.prepare_steps(plan):
+            pass
+
+    def prepare_steps(self, plan: Plan) -> Iterator[None]:
+        """The same in slices, one column each, so that deciding can go on in between."""
+        self._columns.refresh()
+        variant = plan.variant(())
+        rules: list[AnyRule] = [step.rule for step in variant.filters]
+        rules += [step.rule for step in variant.scores]
+        for rule in rules:
+            for expr in deciding(rule):
+                for kind in () if expr is None else columns_of(expr, plan.program):
+                    self._columns.keep(kind)
+                    yield
+
+    def overlay(self) -> Overlay:
+        """A hypothetical cluster, equal to the real one so far."""
+        self._columns.refresh()
+        return Overlay(self._columns, self._cache.ledger.placement)
+
+    # ── answering ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def evaluate(
+        self,
+        plan: Plan,
+        pod: Pod,
+        *,
+        now_ns: int,
+        facts: PodFacts,
+        samples: Samples,
+        overlay: Overlay | None = None,
+    ) -> Verdict:
+        """Where the pod goes under the plan, or why it waits."""
+        self._columns.refresh()
+        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        refusal = self._refusal(plan, pod)
+        if refusal is not None:
+            return self._refused(refusal)
+        variant = plan.variant(plan.active_layers(seen))
+        state, world = self._state(plan, variant, seen, overlay)
+        row = state.best(text_hash(pod.uid), self._columns.name_hash)
+        return Verdict(
+            pod_refusal=None,
+            feasible_count=state.feasible_count,
+            node_count=self._columns.node_count,
+            selected=None if row is None else self._columns.names[row],
+            score=0 if row is None else int(state.total[row]),
+            valid_until_ns=self._valid_until_ns(plan, variant, state, world, seen),
+            why_not=lambda: why_not(state, world),
+        )
+
+    def explain(
+        self,
+        plan: Plan,
+        pod: Pod,
+        *,
+        now_ns: int,
+        facts: PodFacts,
+        samples: Samples,
+        overlay: Overlay | None = None,
+    ) -> Explanation:
+        """Every verdict, every score and the choice, node by node: for people, not for speed."""
+        self._columns.refresh()
+        refusal = self._refusal(plan, pod)
+        if refusal is not None:
+            return Explanation(refusal, (), {}, {}, {}, None)
+        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        variant = plan.variant(plan.active_layers(seen))
+        world = self._world(plan, variant, seen, overlay)
+        bound = bind(variant, seen, variant.machine.leaf_values(seen))
+        state = State(bound, _outage_above(plan), world)
+        row = state.best(text_hash(pod.uid), self._columns.name_hash)
+        return explanation(state, world, seen, None if row is None else self._columns.names[row])
+
+    # ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _namespace(self, pod: Pod) -> Namespace:
+        return self._cache.namespaces.get(pod.namespace) or nameless(pod)
+
+    def _refusal(self, plan: Plan, pod: Pod) -> str | None:
+        refusal = plan.admission(pod, self._cache.namespaces.get(pod.namespace))
+        if refusal is None and self._columns.placed_terms:
+            refusal = refusal_by_placed_pods(pod, self._columns.placed_terms)
+        return refusal
+
+    def _refused(self, refusal: str) -> Verdict:
+        wakes = _POD_EVENTS | {ClusterEvent.ASSIGNED_POD_DELETE}
+        return Verdict(
+            pod_refusal=refusal,
+            feasible_count=0,
+            node_count=self._columns.node_count,
+            selected=None,
+            score=0,
+            valid_until_ns=None,
+            why_not=lambda: NoNode({}, only_scaleup_no=False, wakes=wakes),
+        )
+
+    def _state(
+        self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None
+    ) -> tuple[State, World]:
+        """The state of all that ask the same, brought up to date."""
+        leaves = variant.machine.leaf_values(seen)
+        key = self._key(plan, variant, seen, leaves)
+        base_world = self._world(plan, variant, seen, None)
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = State(bind(variant, seen, leaves), _outage_above(plan), base_world)
+            self._forget_old_states()
+        else:
+            self._states.move_to_end(key)
+            state.bound.moment.seen, state.bound.moment.leaves = seen, leaves
+            state.catch_up(base_world)
+        if overlay is None:
+            return state, base_world
+        world = self._world(plan, variant, seen, overlay)
+        if self._overlay_states is None or self._overlay_states[0] is not overlay:
+            self._overlay_states = (overlay, {})
+        laid = self._overlay_states[1].get(key)
+        if laid is None:
+            laid = self._overlay_states[1][key] = state.copied()
+        laid.catch_up(world)
+        return laid, world
+
+    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value]) -> Hashable:
+        reads = plan.read_set(variant.active)
+        clock = tuple(
+            [value for leaf, value in zip(variant.machine.leaves, leaves, strict=True) if leaf.in_key]
+        )
+        timed = variant.clock.vague or bool(variant.clock.compares)
+        facts = seen.facts if reads.facts or timed else None
+        now_ns = seen.now_ns if variant.clock.in_words else None
+        return id(plan), variant.active, reads.key(seen), clock, facts, now_ns
+
+    def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
+        columns: dict[str, MetricColumn] = {}
+        for name in variant.metrics:
+            metric = plan.program.metrics[name]
+            column = self._metric_columns.get((plan.program.name, metric))
+            if column is None:
+                column = self._metric_columns[plan.program.name, metric] = MetricColumn(metric, self._columns)
+            column.refresh(seen.samples.get(name))
+            columns[name] = column
+        polled: list[MetricSamples | None] = [seen.samples.get(name) for name in variant.metrics]
+        return World(self._columns, overlay, columns, seen.now_ns, tuple(id(one) for one in polled))
+
+    def _forget_old_states(self) -> None:
+        most = max(_STATES_MIN, _STATES_BYTES_MAX // (_BYTES_A_ROW * self._columns.capacity))
+        while len(self._states) > most:
+            self._states.popitem(last=False)
+
+    def _valid_until_ns(
+        self, plan: Plan, variant: Variant, state: State, world: World, seen: Seen
+    ) -> int | None:
+        """When samples go stale or a value that reads the clock flips; None: the verdict does not age."""
+        machine, clock = variant.machine, variant.clock
+        times = [world.metrics_known_until_ns(variant.metrics)]
+        times += [next_change_ns(leaf.expr, seen, plan.program) for leaf in machine.leaves if leaf.in_key]
+        times += [next_change_ns(layer.condition, seen, plan.program) for layer in plan.program.layers]
+        if clock.vague:
+            times.append(seen.now_ns + _SECOND_NS)
+        for left, right, steep in clock.compares:
+            frame = state.bound.moment.frame(world.view())
+            one, two = machine.run(frame, left), machine.run(frame, right)
+            gaps = np.unique(np.broadcast_to(one.values - two.values, (frame.view.count,)))
+            times += [crossing_ns(gap, steep, seen.now_ns) for gap in gaps.tolist()]
+        return min((time for time in times if time is not None and time < INT64_MAX), default=None)
+
+
+def _outage_above(plan: Plan) -> float | None:
+    return None if plan.program.outage is None else plan.program.outage.above

@@ -1,0 +1,152 @@
+"""Requests against what is left, and how full the node would be, over int64 columns.
+
+Source of the formulas: kubernetes v1.36 `pkg/scheduler/framework/plugins/noderesources` (`fit.go`,
+`least_allocated.go`, `most_allocated.go`, `requested_to_capacity_ratio.go`, `helper/shape_score.go`).
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from policysched.cluster.objects import Pod
+from policysched.plan.column_kinds import Allocatable, PodCount, Requested, ScoringRequested
+from policysched.plan.columns import Array
+from policysched.plan.kernel import MAX_SCORE, FilterKernel, Params, PlainScore, ScoreKernel, Touch
+from policysched.plan.view import View
+from policysched.plan.whole_numbers import percent
+
+_FIRST = ("cpu", "memory", "ephemeral-storage")
+_SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
+
+
+def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+    return _Filter(pod)
+
+
+def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+    return _Score(pod, params)
+
+
+class _Filter:
+    touch = Touch.NODE | Touch.USAGE
+
+    def __init__(self, pod: Pod) -> None:
+        asked = {name for name, amount in pod.requests.items() if amount > 0}
+        order = [one for one in _FIRST if one in asked] + sorted(asked.difference(_FIRST))
+        self._wanted = [(resource, pod.requests[resource]) for resource in order]
+
+    def refused(self, view: View) -> Array:
+        refused = self._full(view)
+        for resource, amount in self._wanted:
+            refused |= self._insufficient(resource, amount, view)
+        return refused
+
+    def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
+        return [
+            ("Too many pods", self._full(view)),
+            *(
+                (f"Insufficient {name}", self._insufficient(name, wanted, view))
+                for name, wanted in self._wanted
+            ),
+        ]
+
+    def unresolvable(self, view: View) -> Array:
+        """Not even an empty node of this size would do."""
+        found = np.zeros(view.count, np.bool_)
+        for resource, amount in self._wanted:
+            found |= view.column(Allocatable(resource)) < amount
+        return found
+
+    def ahead(self, view: View) -> Array | None:
+        return None
+
+    def _full(self, view: View) -> Array:
+        return np.asarray(view.column(PodCount()) >= view.column(Allocatable("pods")))
+
+    def _insufficient(self, resource: str, amount: int, view: View) -> Array:
+        free = view.column(Allocatable(resource)) - view.column(Requested(resource))
+        return np.asarray(free < amount)
+
+
+class _Score(PlainScore):
+    touch = Touch.NODE | Touch.USAGE
+
+    def __init__(self, pod: Pod, params: Params) -> None:
+        self._combine = _STRATEGIES[str(params["strategy"])]
+        self._shape = shape_table(params["shape"])
+        self._counted: list[tuple[str, int, int]] = []  # resource, the pod's amount, weight
+        for resource, weight in _pairs(params["resources"]):
+            if resource in ("cpu", "memory"):
+                self._counted.append((resource, pod.scoring_requests[resource == "memory"], weight))
+            elif pod.requests.get(resource, 0) or resource == "ephemeral-storage":
+                self._counted.append((resource, pod.requests.get(resource, 0), weight))
+
+    def raw(self, view: View) -> Array:
+        shares = []
+        for resource, amount, weight in self._counted:
+            capacity = view.column(Allocatable(resource))
+            scoring = resource in ("cpu", "memory")
+            held = view.column(ScoringRequested(resource) if scoring else Requested(resource))
+            shares.append((held + amount, capacity, weight))
+        return self._combine(shares, self._shape, view.count)
+
+
+Shares = Sequence[tuple[Array, Array, int]]
+"""Requested with the pod, capacity, weight, for each resource."""
+
+
+def _least_allocated(shares: Shares, shape: Array, count: int) -> Array:
+    return _mean_rounded_down(shares, count, lambda wanted, capacity: np.maximum(capacity - wanted, 0))
+
+
+def _most_allocated(shares: Shares, shape: Array, count: int) -> Array:
+    return _mean_rounded_down(shares, count, np.minimum)
+
+
+def _mean_rounded_down(shares: Shares, count: int, part: Callable[[Array, Array], Array]) -> Array:
+    total, weights = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for wanted, capacity, weight in shares:
+        there = capacity > 0
+        total += percent(part(wanted, capacity), capacity) * there * weight
+        weights += there * weight
+    return np.asarray(total // np.maximum(weights, 1))
+
+
+def _requested_to_capacity_ratio(shares: Shares, shape: Array, count: int) -> Array:
+    """The mean over the resources that score above 0, rounded half up."""
+    total, weights = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for wanted, capacity, weight in shares:
+        utilization = percent(np.minimum(wanted, capacity), capacity)
+        height = shape[utilization] * (capacity > 0)
+        total += height * weight
+        weights += (height > 0) * weight
+    return np.floor(total / np.maximum(weights, 1) + 0.5).astype(np.int64)
+
+
+_STRATEGIES: dict[str, Callable[[Shares, Array, int], Array]] = {
+    "least_allocated": _least_allocated,
+    "most_allocated": _most_allocated,
+    "requested_to_capacity_ratio": _requested_to_capacity_ratio,
+}
+
+
+def shape_table(points: object) -> Array:
+    """The score at each utilisation from 0 to 100: straight lines between the points, level outside them."""
+    assert isinstance(points, tuple) and points, f"the points of a shape, not {points!r}"
+    corners = sorted((int(at), int(height) * _SHAPE_SCALE) for at, height in points)
+    return np.array([_height(corners, at) for at in range(MAX_SCORE + 1)], np.int64)
+
+
+def _height(corners: list[tuple[int, int]], at: int) -> int:
+    if at <= corners[0][0]:
+        return corners[0][1]
+    for (left, low), (right, high) in pairwise(corners):
+        if at <= right:
+            return low + int((high - low) * (at - left) / (right - left))
+    return corners[-1][1]
+
+
+def _pairs(weights: object) -> list[tuple[str, int]]:
+    assert isinstance(weights, tuple), f"a map of weights, not {weights!r}"
+    return [(str(resource), int(weight)) for resource, weight in weights]

@@ -1,0 +1,61 @@
+"""Taints against tolerations, asked once a distinct set of taints and gathered.
+
+Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/tainttoleration`.
+"""
+
+import numpy as np
+
+from policysched.cluster.objects import Pod, Taint, Toleration
+from policysched.plan.column_kinds import TaintSet
+from policysched.plan.columns import Array
+from policysched.plan.kernel import (
+    ByMaximum,
+    FilterKernel,
+    Normalizer,
+    Params,
+    PlainFilter,
+    PlainScore,
+    ScoreKernel,
+)
+from policysched.plan.tolerating import tolerated
+from policysched.plan.view import View, by_code
+
+
+def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+    return _Filter(pod.tolerations)
+
+
+def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+    return _Score(tuple(one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")))
+
+
+class _Filter(PlainFilter):
+    reason = "node(s) had untolerated taint(s)"
+
+    def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
+        self._tolerations = tolerations
+
+    def refused(self, view: View) -> Array:
+        return by_code(view.column(TaintSet()), view.codes.taints.values, self._refuses, np.bool_)
+
+    def _refuses(self, taints: tuple[Taint, ...]) -> bool:
+        return any(
+            taint.effect != "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
+        )
+
+
+class _Score(PlainScore):
+    """Raw: how many PreferNoSchedule taints are not tolerated; fewer is better."""
+
+    normalizer: Normalizer = ByMaximum(reverse=True)
+
+    def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
+        self._tolerations = tolerations
+
+    def raw(self, view: View) -> Array:
+        return by_code(view.column(TaintSet()), view.codes.taints.values, self._intolerable, np.int64)
+
+    def _intolerable(self, taints: tuple[Taint, ...]) -> int:
+        return sum(
+            taint.effect == "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
+        )

@@ -1,0 +1,72 @@
+"""Samples as columns: a value a row, and when each was true, so that staleness is one comparison.
+
+A column belongs to one policy's metric and is filled when new samples arrive; a sample is as old as the older of the
+moment it was true and the last poll that answered.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from policysched.cluster.objects import MetricSamples, Sample
+from policysched.lang.program import Metric
+from policysched.lang.types import INT64_MAX, INT64_MIN
+from policysched.plan.column_kinds import held_dtype
+from policysched.plan.columns import Array, Columns
+
+_NEVER_NS = INT64_MIN // 2
+
+
+class MetricColumn:
+    """`values` and, by `known`, which of them are fresh. `capacity` long, as the columns are."""
+
+    def __init__(self, metric: Metric, columns: Columns) -> None:
+        self._stale_ns = metric.stale_ns
+        self._dtype = held_dtype(metric.type.kind)
+        self._columns = columns
+        self._samples: MetricSamples | None = None
+        self._position = -1
+        self.values: Array = np.zeros(0, self._dtype)
+        self._at_ns: Array = np.zeros(0, np.int64)
+        self._known: Array = np.zeros(0, np.bool_)
+        self._known_from_ns = 0
+        self._known_until_ns = -1
+
+    def refresh(self, samples: MetricSamples | None) -> bool:
+        """Take over new samples, and nodes that came since; answers whether the samples are others."""
+        columns = self._columns
+        fresh = samples is not self._samples or len(self.values) != columns.capacity
+        touched = None if fresh else columns.touched_since(self._position)
+        if touched is None:
+            self._samples = samples
+            self.values = np.zeros(columns.capacity, self._dtype)
+            self._at_ns = np.full(columns.capacity, _NEVER_NS)
+            self._fill(range(columns.size))
+        elif touched[0]:
+            self._fill(touched[0])
+        self._position = columns.log_end
+        return fresh
+
+    def known(self, now_ns: int) -> Array:
+        """bool[capacity]: whether there is a sample not older than the metric's `stale`."""
+        if not self._known_from_ns <= now_ns < self._known_until_ns:
+            self._known = now_ns - self._at_ns <= self._stale_ns
+            self._known_from_ns = now_ns
+            fresh = self._at_ns[self._known]
+            self._known_until_ns = int(fresh.min()) + self._stale_ns + 1 if len(fresh) else INT64_MAX
+        return self._known
+
+    def known_until_ns(self, now_ns: int) -> int:
+        """When the next sample goes stale (INT64_MAX: none can)."""
+        self.known(now_ns)
+        return self._known_until_ns
+
+    def _fill(self, rows: Iterable[int]) -> None:
+        samples = self._samples
+        if samples is not None:
+            names, nodes = self._columns.names, self._columns.nodes
+            for row in rows:
+                sample: Sample | None = samples.values.get(names[row]) if nodes[row] is not None else None
+                self.values[row] = 0 if sample is None else sample.value
+                self._at_ns[row] = _NEVER_NS if sample is None else min(sample.at_ns, samples.polled_ns)
+        self._known_until_ns = -1

@@ -1,0 +1,70 @@
+"""A cluster that is not: the columns with some pods laid on nodes and some lifted off.
+
+A gang is tried, an eviction thought through, on an overlay; only the touched nodes get totals of their own. It lives
+within one decision: the caller commits it by assuming each placement in the cache, or forgets it.
+"""
+
+from collections.abc import Callable
+
+from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.cluster.usage import Usage
+from policysched.plan.columns import Columns
+
+
+class Overlay:
+    """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up."""
+
+    def __init__(self, columns: Columns, placement_of: Callable[[PodUid], Placement | None]) -> None:
+        self._columns = columns
+        self._placement_of = placement_of
+        self._usages: dict[int, Usage] = {}
+        self._laid: dict[PodUid, tuple[Pod, NodeName]] = {}
+        self._lifted: set[PodUid] = set()
+        self.log: list[int] = []
+
+    def place(self, pod: Pod, node: NodeName) -> None:
+        """As if the pod were on the node. It must be on none (a lifted pod may be laid elsewhere)."""
+        assert pod.uid not in self._laid, f"{pod.full_name} is laid on {self._laid[pod.uid][1]} already"
+        assert self._placement_of(pod.uid) is None or pod.uid in self._lifted, f"{pod.full_name} is placed"
+        self._own(node).add(pod)
+        self._laid[pod.uid] = (pod, node)
+
+    def remove(self, uid: PodUid) -> None:
+        """As if the pod were gone: one that was laid here, or one that the ledger has placed."""
+        laid = self._laid.pop(uid, None)
+        if laid is not None:
+            self._own(laid[1]).subtract(laid[0])
+            return
+        placement = self._placement_of(uid)
+        assert placement is not None and uid not in self._lifted, f"pod {uid} is on no node"
+        self._own(placement.node).subtract(placement.pod)
+        self._lifted.add(uid)
+
+    @property
+    def usages(self) -> dict[int, Usage]:
+        """Totals by row, for the rows that differ from the columns. Not to be changed."""
+        return self._usages
+
+    @property
+    def placed(self) -> tuple[tuple[Pod, NodeName], ...]:
+        """What was laid and not lifted again, in order: what a commit assumes."""
+        return tuple(self._laid.values())
+
+    def _own(self, node: NodeName) -> Usage:
+        row = self._columns.row(node)
+        assert row is not None, f"node {node} is not known"
+        self.log.append(row)
+        usage = self._usages.get(row)
+        if usage is None:
+            usage = self._usages[row] = _copied(self._columns.usage(row))
+        return usage
+
+
+def _copied(usage: Usage) -> Usage:
+    return Usage(
+        dict(usage.requested),
+        usage.scoring_cpu_milli,
+        usage.scoring_memory_bytes,
+        dict(usage.ports),
+        dict(usage.pods),
+    )

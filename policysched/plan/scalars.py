@@ -1,0 +1,377 @@
+"""Expressions as Python functions of one pod (and, where one is looked at by itself, one node).
+
+What depends on the pod only is worked out once a pod and never becomes an array: order, gangs, layers, most `when`s, the
+right-hand side of most comparisons. The words of an explanation are filled in with these, too. A missing value is None.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import assert_never
+from zoneinfo import ZoneInfo
+
+from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
+from policysched.cluster.usage import Usage
+from policysched.lang import expr as e
+from policysched.lang.arithmetic import arithmetic, call, compare, negate, saturate
+from policysched.lang.program import Input, Program
+from policysched.lang.units import parse_value
+
+Held = bool | int | float | str | tuple[int | float | str, ...]
+Value = Held | None
+
+_NO_FACTS = PodFacts(queued_ns=0, attempts=0)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a function may look at. Without a node only what depends on the pod can be asked."""
+
+    pod: Pod
+    namespace: Namespace
+    facts: PodFacts = _NO_FACTS
+    now_ns: int = 0
+    samples: Samples = field(default_factory=dict)
+    node: Node | None = None
+    usage: Usage | None = None
+    other: Pod | None = None
+
+    def on(self, node: Node, usage: Usage) -> "Seen":
+        return Seen(self.pod, self.namespace, self.facts, self.now_ns, self.samples, node, usage)
+
+    def counting(self, other: Pod) -> "Seen":
+        return Seen(
+            self.pod, self.namespace, self.facts, self.now_ns, self.samples, self.node, self.usage, other
+        )
+
+
+Function = Callable[[Seen], Value]
+
+
+def compiled(expr: e.Expr, program: Program) -> Function:
+    """The function that gives the expression's value."""
+
+    def function(one: e.Expr) -> Function:
+        return compiled(one, program)
+
+    match expr:
+        case e.Const(value=value):
+            return lambda seen: value
+        case e.Attr():
+            return attribute(expr)
+        case e.InputRef(name=name):
+            return input_value(program.inputs[name])
+        case e.MetricRef(name=name):
+            return _metric(name, program.metrics[name].stale_ns)
+        case e.Has(target=target):
+            found = function(target)
+            return lambda seen: found(seen) is not None
+        case e.Not(operand=operand):
+            return _not(function(operand))
+        case e.And(items=items):
+            return _junction([function(item) for item in items], decisive=False)
+        case e.Or(items=items):
+            return _junction([function(item) for item in items], decisive=True)
+        case e.Compare():
+            return _compare(expr, function(expr.left), function(expr.right))
+        case e.In():
+            return _in(expr, function(expr.item), function(expr.options))
+        case e.Arith():
+            return _arith(expr, function(expr.left), function(expr.right))
+        case e.Negate(operand=operand):
+            return _negate(function(operand))
+        case e.Call():
+            return _call(expr, [function(arg) for arg in expr.args])
+        case e.Rank(item=item, order=order):
+            return _rank(function(item), order)
+        case e.Else():
+            return _else(expr, function(expr.value), function(expr.fallback))
+        case e.CountPods(where=where):
+            return _count(None if where is None else function(where))
+        case e.Now():
+            return lambda seen: seen.now_ns
+        case e.Window(spans=spans, zone=zone):
+            return _window(spans, zone)
+        case _:
+            assert_never(expr)
+
+
+# ── leaves ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def attribute(attr: e.Attr) -> Function:
+    match attr.owner:
+        case "pod":
+            return _of_pod(attr.path, lambda seen: seen.pod)
+        case "other":
+            return _of_pod(attr.path, _counted)
+        case "node":
+            return _of_node(attr.path)
+        case "namespace":
+            return _of_namespace(attr.path)
+        case "victim":
+            raise AssertionError("a victim is looked at by preemption alone")
+
+
+def _counted(seen: Seen) -> Pod:
+    assert seen.other is not None, "no pod is being counted"
+    return seen.other
+
+
+_POD_FIELDS: Mapping[str, str] = {
+    "name": "name",
+    "namespace": "namespace",
+    "uid": "uid",
+    "priority": "priority",
+    "qos": "qos",
+    "created": "created_ns",
+    "deadline": "deadline_ns",
+    "scheduler": "scheduler",
+    "service_account": "service_account",
+    "images": "images",
+}
+
+
+def _of_pod(path: tuple[str, ...], whose: Callable[[Seen], Pod]) -> Function:
+    match path:
+        case ("labels" | "annotations" as name, key):
+            entries = attrgetter(name)
+            return lambda seen: entries(whose(seen)).get(key)
+        case ("requests" | "limits" as name, resource):
+            amounts = attrgetter(name)
+            return lambda seen: amounts(whose(seen)).get(resource, 0)
+        case ("owner", "kind" | "name" as part):
+            owner = attrgetter(f"owner_{part}")
+            return lambda seen: owner(whose(seen))
+        case ("queued",):
+            return lambda seen: seen.facts.queued_ns
+        case ("attempts",):
+            return lambda seen: seen.facts.attempts
+        case ("waited",):
+            return lambda seen: saturate(seen.now_ns - seen.facts.queued_ns)
+        case ("tolerations",):
+            return lambda seen: tuple(one.key for one in whose(seen).tolerations)
+        case (name,):
+            plain = attrgetter(_POD_FIELDS[name])
+            return lambda seen: plain(whose(seen))
+        case _:
+            raise AssertionError(f"a pod has no attribute {path}")
+
+
+def _of_node(path: tuple[str, ...]) -> Function:
+    def node(seen: Seen) -> Node:
+        assert seen.node is not None, f"node.{'.'.join(path)} is asked where there is no node"
+        return seen.node
+
+    def usage(seen: Seen) -> Usage:
+        assert seen.usage is not None, f"node.{'.'.join(path)} is asked where there is no node"
+        return seen.usage
+
+    match path:
+        case ("labels" | "annotations" | "conditions" as name, key):
+            entries = attrgetter(name)
+            return lambda seen: entries(node(seen)).get(key)
+        case ("allocatable", resource):
+            return lambda seen: node(seen).allocatable.get(resource, 0)
+        case ("requested", resource):
+            return lambda seen: usage(seen).requested.get(resource, 0)
+        case ("free", resource):
+            return lambda seen: saturate(
+                node(seen).allocatable.get(resource, 0) - usage(seen).requested.get(resource, 0)
+            )
+        case ("pods",):
+            return lambda seen: len(usage(seen).pods)
+        case ("taints",):
+            return lambda seen: tuple(taint.key for taint in node(seen).taints)
+        case ("images",):
+            return lambda seen: tuple(node(seen).images)
+        case ("created",):
+            return lambda seen: node(seen).created_ns
+        case ("name",):
+            return lambda seen: node(seen).name
+        case ("ready",):
+            return lambda seen: node(seen).ready
+        case _:
+            raise AssertionError(f"a node has no attribute {path}")
+
+
+def _of_namespace(path: tuple[str, ...]) -> Function:
+    match path:
+        case ("labels" | "annotations" as name, key):
+            entries = attrgetter(name)
+            return lambda seen: entries(seen.namespace).get(key)
+        case ("name",):
+            return lambda seen: seen.namespace.name
+        case _:
+            raise AssertionError(f"a namespace has no attribute {path}")
+
+
+def input_text(declared: Input) -> Callable[[Seen], str | None]:
+    """The text that an input reads, None where there is none."""
+    owner = attrgetter(f"{declared.owner}.{declared.source_map}")
+    key = declared.source_key
+    return (lambda seen: str(owner(seen))) if key is None else (lambda seen: owner(seen).get(key))
+
+
+def input_value(declared: Input) -> Function:
+    """The value for expressions. Where the input refuses its pod or node there is none."""
+    text_of, default = input_text(declared), None if declared.default is None else declared.default.value
+
+    def value(seen: Seen) -> Value:
+        text = text_of(seen)
+        if text is not None:
+            found = parse_value(text, declared.type, declared.unit)
+            if found is not None or declared.invalid_text is not None:
+                return found
+        return default
+
+    return value
+
+
+def _metric(name: str, stale_ns: int) -> Function:
+    def value(seen: Seen) -> Value:
+        assert seen.node is not None, f"metric {name} is asked where there is no node"
+        polled = seen.samples.get(name)
+        sample = None if polled is None else polled.values.get(seen.node.name)
+        if polled is None or sample is None:
+            return None
+        return sample.value if seen.now_ns - min(sample.at_ns, polled.polled_ns) <= stale_ns else None
+
+    return value
+
+
+# ── operations ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _not(operand: Function) -> Function:
+    def value(seen: Seen) -> Value:
+        found = operand(seen)
+        return None if found is None else not found
+
+    return value
+
+
+def _junction(items: list[Function], *, decisive: bool) -> Function:
+    """Kleene: one decisive item settles it, whatever else is missing."""
+
+    def value(seen: Seen) -> Value:
+        missing = False
+        for item in items:
+            found = item(seen)
+            if found is None:
+                missing = True
+            elif found is decisive:
+                return decisive
+        return None if missing else not decisive
+
+    return value
+
+
+def _compare(expr: e.Compare, left: Function, right: Function) -> Function:
+    floating = e.is_floating(expr.left) or e.is_floating(expr.right)
+
+    def value(seen: Seen) -> Value:
+        one, two = left(seen), right(seen)
+        if one is None or two is None:
+            return None
+        assert not isinstance(one, tuple) and not isinstance(two, tuple), f"{one!r} {expr.op} {two!r}"
+        return compare(expr.op, float(one) if floating else one, two)
+
+    return value
+
+
+def _in(expr: e.In, item: Function, options: Function) -> Function:
+    element = e.type_of(expr.options).element
+    floating = e.is_floating(expr.item) or (element is not None and element.held_as_float)
+
+    def value(seen: Seen) -> Value:
+        one, among = item(seen), options(seen)
+        if one is None or among is None:
+            return None
+        assert isinstance(among, tuple) and not isinstance(one, tuple), f"{one!r} in {among!r}"
+        return float(one) in [float(option) for option in among] if floating else one in among
+
+    return value
+
+
+def _arith(expr: e.Arith, left: Function, right: Function) -> Function:
+    def value(seen: Seen) -> Value:
+        one, two = left(seen), right(seen)
+        if one is None or two is None:
+            return None
+        return arithmetic(expr.op, _number(one), _number(two), floating=expr.floating)
+
+    return value
+
+
+def _negate(operand: Function) -> Function:
+    def value(seen: Seen) -> Value:
+        found = operand(seen)
+        return None if found is None else negate(_number(found))
+
+    return value
+
+
+def _call(expr: e.Call, args: list[Function]) -> Function:
+    def value(seen: Seen) -> Value:
+        numbers = []
+        for arg in args:
+            found = arg(seen)
+            if found is None:
+                return None
+            numbers.append(_number(found))
+        return call(expr.function, numbers, floating=expr.floating)
+
+    return value
+
+
+def _rank(item: Function, order: tuple[str, ...]) -> Function:
+    places = {text: place for place, text in reversed(list(enumerate(order)))}
+
+    def value(seen: Seen) -> Value:
+        found = item(seen)
+        return None if found is None else places.get(str(found), len(order))
+
+    return value
+
+
+def _else(expr: e.Else, wanted: Function, fallback: Function) -> Function:
+    def value(seen: Seen) -> Value:
+        found = wanted(seen)
+        if found is None:
+            found = fallback(seen)
+        return float(_number(found)) if expr.floating and found is not None else found
+
+    return value
+
+
+def _count(where: Function | None) -> Function:
+    def value(seen: Seen) -> Value:
+        assert seen.usage is not None, "pods are counted where there is no node"
+        if where is None:
+            return len(seen.usage.pods)
+        return sum(where(seen.counting(other)) is True for other in seen.usage.pods.values())
+
+    return value
+
+
+def _window(spans: tuple[tuple[int, int], ...], zone: str) -> Function:
+    place = ZoneInfo(zone)
+
+    def value(seen: Seen) -> Value:
+        minute = minute_of_week(seen.now_ns, place)
+        return any(start <= minute < end for start, end in spans)
+
+    return value
+
+
+def minute_of_week(now_ns: int, zone: ZoneInfo) -> int:
+    """Minutes since Monday 00:00 of the zone's local time."""
+    local = datetime.fromtimestamp(now_ns // 10**9, tz=UTC).astimezone(zone)
+    return local.weekday() * 24 * 60 + local.hour * 60 + local.minute
+
+
+def _number(found: Held) -> int | float:
+    assert isinstance(found, int | float), f"{found!r} is not a number"
+    return found

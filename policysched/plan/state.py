@@ -1,0 +1,272 @@
+"""What is kept of an evaluation, so that the next pod that asks the same pays only for the rows that changed.
+
+A state belongs to one bound set of rules (pods that agree on everything a plan reads share it). It holds for each filter whom it
+refuses, for each score what it adds, the sum over the scores, and where in the log of touched rows it stands. Catching
+up evaluates the touched rows alone; what normalises over the candidates is done again only if the extremes moved.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from policysched.plan.bind import Bound
+from policysched.plan.columns import Array, Columns
+from policysched.plan.kernel import Touch
+from policysched.plan.metrics import MetricColumn
+from policysched.plan.overlay import Overlay
+from policysched.plan.rules import BoundScore, Measures
+from policysched.plan.view import View
+
+_MANY = 8  # a share of the rows: if more than one in so many changed, starting over is cheaper
+_REFUSED_TOTAL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What there is to look at: the columns, perhaps an overlay, the policy's samples, the clock."""
+
+    columns: Columns
+    overlay: Overlay | None
+    metrics: Mapping[str, MetricColumn]
+    now_ns: int
+    samples_key: Hashable
+
+    def view(self, rows: Iterable[int] | None = None) -> View:
+        chosen = None if rows is None else sorted(rows)
+        hypothetical = None if self.overlay is None else self.overlay.usages
+        return View(self.columns, chosen, now_ns=self.now_ns, metrics=self.metrics, hypothetical=hypothetical)
+
+    def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:
+        untils = [self.metrics[name].known_until_ns(self.now_ns) for name in names]
+        return min(untils) if untils else None
+
+
+class State:
+    """Arrays of the columns' capacity, valid for the world that `catch_up` was last given."""
+
+    def __init__(self, bound: Bound, outage_above: float | None, world: World) -> None:
+        self.bound = bound
+        self._outage_above = outage_above
+        self._metrics = tuple(dict.fromkeys(name for metrics in bound.rule_metrics() for name in metrics))
+        self._local = [place for place, rule in enumerate(bound.scores) if rule.local]
+        self._global = [place for place, rule in enumerate(bound.scores) if not rule.local]
+        self.revision = 0
+        self._start_over(world)
+
+    # ── catching up ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def catch_up(self, world: World) -> None:
+        """Bring every array to the state of the world."""
+        columns = world.columns
+        touched = columns.touched_since(self._position)
+        overlay_rows = [] if world.overlay is None else world.overlay.log[self._overlay_position :]
+        if (
+            touched is None
+            or len(self.feasible) != columns.capacity
+            or _MANY * (len(touched[0]) + len(touched[1])) > columns.size
+        ):
+            self._start_over(world)
+            return
+        changed, used = touched
+        used |= set(overlay_rows) - changed
+        self._note(world)
+        for place in self._stale_scores(world):
+            self._score_all(place, world)
+            self._totals_stale = True
+        for place in self._stale_filters(world):
+            self._refused[place][: columns.size] = self.bound.filters[place].kernel.refused(world.view())
+            self._totals_stale = True
+        if changed:
+            self._update(changed, world, Touch.NODE)
+        if used:
+            self._update(used, world, Touch.USAGE)
+        self._conclude(world, changed | used)
+
+    def copied(self) -> "State":
+        """For an overlay: the same results, kept apart from here on."""
+        copy = object.__new__(State)
+        for name, value in self.__dict__.items():
+            copy.__dict__[name] = _copied(value)
+        return copy
+
+    def _start_over(self, world: World) -> None:
+        capacity, view = world.columns.capacity, world.view()
+        self._note(world)
+        self._refused = [np.zeros(capacity, np.bool_) for _ in self.bound.filters]
+        for place, rule in enumerate(self.bound.filters):
+            self._refused[place][: view.count] = rule.kernel.refused(view)
+        self._weighted = {place: np.zeros(capacity, np.int64) for place in self._local}
+        self._measures: dict[int, Measures] = {}
+        self._fingerprints: dict[int, Hashable] = {}
+        self._facts: dict[int, Hashable] = {}
+        for place in range(len(self.bound.scores)):
+            self._score_all(place, world)
+        self._lacking: dict[str, Array] = {}
+        self.feasible = np.zeros(capacity, np.bool_)
+        self.total = np.zeros(capacity, np.int64)
+        self._totals_stale = True
+        self._conclude(world, set())
+
+    def _note(self, world: World) -> None:
+        """Where this state stands, and whether samples and clock are others than before."""
+        key = (world.samples_key, world.metrics_known_until_ns(self._metrics)) if self._metrics else None
+        self._samples_moved = key != getattr(self, "_samples_key", key)
+        self._time_moved = world.now_ns != getattr(self, "_now_ns", world.now_ns)
+        self._samples_key, self._now_ns = key, world.now_ns
+        self._position = world.columns.log_end
+        self._overlay_position = 0 if world.overlay is None else len(world.overlay.log)
+
+    def _moved(self, touch: Touch) -> bool:
+        return (Touch.SAMPLES in touch and self._samples_moved) or (Touch.TIME in touch and self._time_moved)
+
+    def _stale_filters(self, world: World) -> list[int]:
+        return [place for place, rule in enumerate(self.bound.filters) if self._moved(rule.kernel.touch)]
+
+    def _stale_scores(self, world: World) -> list[int]:
+        stale = []
+        for place, rule in enumerate(self.bound.scores):
+            cluster = (
+                Touch.CLUSTER in rule.touch and rule.fingerprint(world.view()) != self._fingerprints[place]
+            )
+            if cluster or self._moved(rule.touch):
+                stale.append(place)
+        return stale
+
+    def _score_all(self, place: int, world: World) -> None:
+        rule, view = self.bound.scores[place], world.view()
+        self._fingerprints[place] = rule.fingerprint(view)
+        measures = rule.measure(view)
+        if rule.local:
+            self._weighted[place][: view.count] = rule.weight * rule.local_scores(measures)
+        else:
+            self._measures[place] = _lengthened(measures, world.columns.capacity)
+
+    def _update(self, rows: set[int], world: World, what: Touch) -> None:
+        """Ask the rules that such a change touches again, for these rows."""
+        view = world.view(rows)
+        for place, rule in enumerate(self.bound.filters):
+            if what in rule.kernel.touch or what is Touch.NODE:
+                self._refused[place][view.rows] = rule.kernel.refused(view)
+        for place, score in enumerate(self.bound.scores):
+            if what in score.touch or what is Touch.NODE:
+                measures = score.measure(view)
+                if score.local:
+                    self._weighted[place][view.rows] = score.weight * score.local_scores(measures)
+                else:
+                    _put(self._measures[place], view.rows, measures)
+
+    # ── concluding ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _conclude(self, world: World, rows: set[int]) -> None:
+        if not self._totals_stale and not rows:
+            return
+        self.revision += 1
+        out_before = getattr(self, "out", None)
+        self.out = self._outages(world)
+        if self._totals_stale or self.out != out_before:
+            chosen: slice | Array = slice(0, world.columns.capacity)
+        else:
+            chosen = np.array(sorted(rows), np.intp)
+        feasible = world.columns.valid[chosen].copy()
+        for place, rule in enumerate(self.bound.filters):
+            if not self.out.intersection(rule.metrics):
+                feasible &= ~self._refused[place][chosen]
+        self.feasible[chosen] = feasible
+        self.feasible_count = int(np.count_nonzero(self.feasible))
+        self._sum_up(chosen)
+        self._totals_stale = False
+
+    def _sum_up(self, chosen: slice | Array) -> None:
+        facts = {
+            place: self.bound.scores[place].candidate_facts(self._measures[place], self.feasible)
+            for place in self._global
+        }
+        if facts != self._facts:
+            chosen = slice(0, len(self.feasible))
+            self._facts = facts
+        total: Array = np.zeros(len(self.feasible[chosen]), np.int64)
+        for place in self._local:
+            if self._counts(self.bound.scores[place]):
+                total += self._weighted[place][chosen]
+        for place in self._global:
+            rule = self.bound.scores[place]
+            if self._counts(rule):
+                measures = _chosen(self._measures[place], chosen)
+                total += rule.weight * rule.candidate_scores(measures, facts[place])
+        self.total[chosen] = np.where(self.feasible[chosen], total, _REFUSED_TOTAL)
+
+    def _counts(self, rule: BoundScore) -> bool:
+        return not self.out.intersection(rule.metrics)
+
+    def _outages(self, world: World) -> frozenset[str]:
+        """The metrics that too many candidates lack; candidates of this question pass every filter without metrics."""
+        if self._outage_above is None or not self._metrics:
+            return frozenset()
+        columns = world.columns
+        candidates = columns.valid.copy()
+        for place, rule in enumerate(self.bound.filters):
+            if not rule.metrics:
+                candidates &= ~self._refused[place]
+        count = int(np.count_nonzero(candidates))
+        return frozenset(
+            name
+            for name in self._metrics
+            if int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns)))
+            > self._outage_above * count
+        )
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def refused(self, place: int) -> Array | None:
+        """Whom a filter refuses; None where it does not apply because of an outage."""
+        return None if self.out.intersection(self.bound.filters[place].metrics) else self._refused[place]
+
+    def best(self, pod_hash: int, name_hash: Array) -> int | None:
+        """The row with the greatest total, among equals the greatest `node_hash XOR pod_hash`."""
+        if not self.feasible_count:
+            return None
+        tied = np.flatnonzero(self.total == self.total.max())
+        if len(tied) == 1:
+            return int(tied[0])
+        return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])
+
+
+def _lengthened(measures: Measures, capacity: int) -> Measures:
+    def longer(array: Array | None) -> Array | None:
+        if array is None:
+            return None
+        return np.concatenate([array, np.zeros(capacity - len(array), array.dtype)])
+
+    raw = longer(measures.raw)
+    assert raw is not None
+    return Measures(raw, longer(measures.known), longer(measures.applies))
+
+
+def _put(into: Measures, rows: slice | Array, measures: Measures) -> None:
+    into.raw[rows] = measures.raw
+    for target, source in ((into.known, measures.known), (into.applies, measures.applies)):
+        if target is not None:
+            target[rows] = True if source is None else source
+
+
+def _chosen(measures: Measures, rows: slice | Array) -> Measures:
+    return Measures(
+        measures.raw[rows],
+        None if measures.known is None else measures.known[rows],
+        None if measures.applies is None else measures.applies[rows],
+    )
+
+
+def _copied(value: object) -> object:
+    match value:
+        case np.ndarray():
+            return value.copy()
+        case list():
+            return [_copied(one) for one in value]
+        case dict():
+            return {key: _copied(one) for key, one in value.items()}
+        case Measures():
+            return Measures(*(_copied(one) for one in (value.raw, value.known, value.applies)))  # type: ignore[arg-type]
+        case _:
+            return value

@@ -1,0 +1,110 @@
+"""What kernels and expressions look at: columns over some rows, as one array a kind.
+
+Three views of one shape: every row (the columns themselves, nothing copied), the few rows that changed, and rows on
+which an overlay has laid or lifted pods.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from policysched.cluster.objects import Node
+from policysched.cluster.usage import Usage
+from policysched.plan.column_kinds import ColumnKind, Interners
+from policysched.plan.columns import Array, Columns
+from policysched.plan.metrics import MetricColumn
+
+Value = TypeVar("Value")
+
+
+class View:
+    """`count` rows; `rows` are their places in the columns. `column(kind)` is an array of `count`, not to be changed.
+
+    `now_ns` is the clock and `metrics` the policy's samples as columns: a view is of one moment.
+    """
+
+    __slots__ = ("_columns", "_hypothetical", "count", "metrics", "now_ns", "rows")
+
+    def __init__(
+        self,
+        columns: Columns,
+        rows: Sequence[int] | None = None,
+        *,
+        now_ns: int = 0,
+        metrics: Mapping[str, MetricColumn] | None = None,
+        hypothetical: Mapping[int, Usage] | None = None,
+    ) -> None:
+        self._columns = columns
+        self.now_ns = now_ns
+        self.metrics = metrics or {}
+        if rows is None:
+            self.rows: slice | Array = slice(0, columns.size)
+            self.count = columns.size
+        elif len(rows) == 1:
+            self.rows = slice(rows[0], rows[0] + 1)
+            self.count = 1
+        else:
+            self.rows = np.array(rows, np.intp)
+            self.count = len(rows)
+        self._hypothetical = {} if not hypothetical else self._in_view(hypothetical)
+
+    @property
+    def codes(self) -> Interners:
+        return self._columns.codes
+
+    @property
+    def node_count(self) -> int:
+        """All nodes of the cluster, in view or not."""
+        return self._columns.node_count
+
+    def nodes_with_image(self, image: str) -> int:
+        return self._columns.nodes_with_image.get(image, 0)
+
+    def column(self, kind: ColumnKind) -> Array:
+        found: Array = self._columns.array(kind)[self.rows]
+        if self._hypothetical and kind.of_usage:
+            found = found.copy()
+            for place, usage in self._hypothetical.items():
+                node = self._columns.nodes[self.row(place)]
+                assert node is not None, f"row {self.row(place)} has an overlay and no node"
+                found[place] = kind.read(node, usage, self.codes)
+        return found
+
+    def metric(self, name: str) -> tuple[Array, Array]:
+        """Values, and where there is a fresh sample."""
+        column = self.metrics[name]
+        return column.values[self.rows], column.known(self.now_ns)[self.rows]
+
+    def row(self, place: int) -> int:
+        return self.rows.start + place if isinstance(self.rows, slice) else int(self.rows[place])
+
+    def node_at(self, place: int) -> tuple[Node, Usage] | None:
+        """The node and its totals, for the few questions that no column answers; None where the row is free."""
+        row = self.row(place)
+        node = self._columns.nodes[row]
+        return None if node is None else (node, self._hypothetical.get(place) or self._columns.usage(row))
+
+    def _in_view(self, hypothetical: Mapping[int, Usage]) -> dict[int, Usage]:
+        """Totals by place in this view."""
+        if isinstance(self.rows, slice):
+            start, stop = self.rows.start, self.rows.stop
+            return {row - start: usage for row, usage in hypothetical.items() if start <= row < stop}
+        return {
+            place: hypothetical[row] for place, row in enumerate(self.rows.tolist()) if row in hypothetical
+        }
+
+
+def by_code(
+    codes: Array, values: Sequence[Value], answer: Callable[[Value], int | bool], dtype: DTypeLike
+) -> Array:
+    """Ask once a distinct value and gather: the answer for each row of a column of codes into `values`."""
+    answers = np.zeros(len(values) + 1, dtype)  # one more, for rows that hold no node and may hold any code
+    everything = len(values) <= len(codes)
+    asked: Iterable[int] = range(len(values)) if everything else set(codes.tolist())
+    for code in asked:
+        if code < len(values):
+            answers[code] = answer(values[code])
+    found: Array = answers[codes]
+    return found
