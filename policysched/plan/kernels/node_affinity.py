@@ -65,8 +65,11 @@ class _Filter(PlainFilter):
         """Where every term names nodes, kube-scheduler does not look at the others at all."""
         if not self._named:
             return None
+        names = view.column(
+            Name()
+        )  # first: a column that is read for the first time gives its texts their codes
         codes = [view.codes.strings.find(name) for name in self._named]
-        return np.isin(view.column(Name()), codes, invert=True)
+        return np.isin(names, codes, invert=True)
 
     def _unmatched(self, view: View) -> Array:
         matched = np.ones(view.count, np.bool_)

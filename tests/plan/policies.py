@@ -1,0 +1,140 @@
+"""Policies by hand, one for each corner of the language: a property that holds for generated programs can be asked of
+these as well, and a failure here names the corner.
+"""
+
+from functools import cache
+
+from policysched.lang.program import Program
+from tests.oracle.checked import metric, program
+
+_RX = metric("rx", "bandwidth", "bit/s")
+_LOAD = metric("load", "ratio", "1")
+
+CORNERS: dict[str, tuple[str, ...]] = {
+    "comparisons": (
+        "filter less require node.free.cpu < pod.requests.cpu",
+        "filter equal reject node.allocatable.memory == 8Gi",
+        "filter not_equal require node.name != pod.name",
+        "filter least require node.allocatable.pods >= 2",
+        "filter qos require pod.qos <= Burstable",
+        "score greater weight 3 prefer node.requested.memory > pod.limits.memory",
+    ),
+    "arithmetic": (
+        "filter sum require node.free.cpu - pod.requests.cpu + 100m >= 0m",
+        "filter product require node.allocatable.cpu * 2 > pod.requests.cpu * 3",
+        "filter scaled require node.requested.memory * 1.5 < node.allocatable.memory",
+        "filter ratio require (node.requested.cpu / node.allocatable.cpu else 100%) < 85%",
+        "filter whole require (node.allocatable.memory / (node.pods - 1) else 1Gi) > 256Mi",
+        "score negative weight 1 higher -node.pods normalize minmax",
+    ),
+    "functions": (
+        "filter clamped require clamp(node.free.cpu, 100m, 2) >= min(pod.requests.cpu, 1)",
+        "filter maximum require max(node.requested.memory, pod.requests.memory, 1Gi) < 5Gi",
+        "filter rounded require round(node.requested.cpu / node.allocatable.cpu * 10 else 3) != 5",
+        "score logarithm weight 2 higher (log(node.pods * 1.0) else -1) normalize minmax",
+        "score root weight 2 lower (sqrt(node.free.cpu / 1m - 100) else 0) normalize max",
+        "score power weight 1 lower abs(floor(exp(node.pods * 0.5)) - 3) normalize range(0, 10)",
+    ),
+    "labels": (
+        'filter rack reject node.labels["rack"] == "a"',
+        'filter not_both reject node.labels["rack"] == "b" and node.labels["pool"] == "a"',
+        'filter either reject node.labels["rack"] == "1" or node.labels["gen"] in ["2", "10"]',
+        'filter same when has pod.labels["pool"] require has node.labels["pool"]',
+        'filter condition require (node.conditions["Ready"] else "Unknown") != "Unknown"',
+        'score annotated weight 4 prefer (node.annotations["pool"] else "a") == "a"',
+    ),
+    "lists": (
+        'filter image require "app:1" in pod.images or not ("db:1" in node.images)',
+        'filter tainted reject "spot" in node.taints',
+        'filter tolerating require "dedicated" in pod.tolerations or not ("dedicated" in node.taints)',
+        'filter named require pod.namespace in ["default", "batch"] and not (node.name in ["n1"])',
+    ),
+    "inputs": (
+        'input pool: string = pod.labels["pool"] optional',
+        'input nodes_pool: string = node.labels["pool"] default "general"',
+        'input gen: int = node.labels["gen"] default 0 invalid default',
+        'input rack: int = node.labels["rack"] required "has no rack" invalid reject "has an odd rack"',
+        'input weight_of: int = pod.annotations["gen"] default 3 invalid default',
+        'input tier: string = namespace.labels["rack"] default "standard"',
+        "filter match when has pool require pool == nodes_pool",
+        'filter tier_a when tier == "a" require rack <= weight_of else "rack {rack} is over {weight_of} of {tier}"',
+        "score young weight 5 higher gen + rack normalize range(-3, 12)",
+    ),
+    "refusing inputs": (
+        'input gen: int = pod.labels["gen"] optional invalid reject "gen must be a number"',
+        'input rack: string = namespace.labels["rack"] required "the namespace names no rack"',
+        "include kube_default",
+        "score s weight 2 when has gen prefer node.pods > gen",
+        'filter r require rack != "zz"',
+    ),
+    "metrics": (
+        _RX,
+        _LOAD,
+        'filter strict require rx < 800Mbps missing reject else "receiving {rx}"',
+        "filter lenient require load < 85% missing pass scaleup no",
+        "filter with_else require (rx else 0bps) + 1Mbps < 1Gbps",
+        "filter present require has load or node.pods < 3",
+        "score worst weight 5 lower rx normalize range(0Mbps, 1Gbps) missing worst",
+        "score neutral weight 2 higher load normalize minmax missing neutral",
+        "score best weight 1 lower load * 2 normalize max missing best",
+        "score seven weight 1 prefer rx < 1Gbps missing 7",
+        "score half weight 1 when node.pods > 0 lower rx normalize max missing neutral",
+    ),
+    "outage": (
+        _RX,
+        _LOAD,
+        "outage {\nabove = 50%\nthen = disable\n}",
+        "filter taint_toleration",
+        "filter strict require rx < 800Mbps missing reject",
+        "score idle weight 5 lower rx normalize range(0Mbps, 1Gbps) missing worst",
+        "score loaded weight 2 lower (load else 50%) normalize max",
+        "score free weight 2 higher node.free.cpu normalize max",
+    ),
+    "counting": (
+        "filter few require count(pods on node) < 3",
+        'filter alone require count(pods on node where other.namespace == pod.namespace) <= 1 else "{pod.namespace} is here"',
+        "score quiet weight 3 lower count(pods on node where other.priority >= pod.priority) normalize max",
+        'score kin weight 1 higher count(pods on node where other.labels["pool"] == "a") normalize minmax',
+    ),
+    "time": (
+        'filter hours require window("Mon-Fri 07:00-19:00", "Europe/Zurich")',
+        'filter nights reject window("Sat-Sun 22:00-06:00", "America/New_York")',
+        "filter patient when pod.waited > 20s require node.pods < 2",
+        "filter aged require now - node.created > 1h and now - pod.created >= 1s",
+        "filter deadline when has pod.deadline require pod.deadline > 5m",
+        "queue by pod.waited > 30s desc, pod.attempts, pod.created",
+    ),
+    "queue and gangs": (
+        'input team: string = pod.labels["pool"] optional',
+        'input least: int = pod.labels["gen"] default 2 invalid default',
+        'input tier: string = namespace.labels["rack"] default "b"',
+        "queue by least desc, rank(tier, ['gold', 'a', 'b']), pod.qos desc, pod.queued".replace("'", '"'),
+        "gang by team {\nmin = least\nmax = least * 2\ntimeout = 5m\non_timeout = requeue\n}",
+        "include kube_default",
+    ),
+    "layers": (
+        "include kube_default",
+        _RX,
+        "reweight image_locality 3",
+        "filter room require node.free.memory >= 1Gi",
+        "score idle weight 2 lower rx normalize range(0Mbps, 1Gbps) missing neutral",
+        'layer batch when pod.namespace == "batch" {\namend room require node.free.memory >= 4Gi\n'
+        "reweight idle 9\ndrop image_locality\n}",
+        "layer urgent when pod.priority > 5 {\nreplace filter room require node.free.cpu >= 1\n"
+        'filter fresh reject node.labels["gen"] == "1"\n}',
+        'layer owned when pod.owner.kind == "Job" and pod.service_account == "trainer" {\ndrop node_ports\n}',
+    ),
+    "built-ins by condition": (
+        "filter node_resources_fit when pod.priority >= 0",
+        'filter taint_toleration when (node.labels["pool"] else "a") == "a"',
+        "score node_resources_fit weight 2 when node.pods < 2",
+        "score node_affinity weight 1 when pod.priority >= 0",
+        'score image_locality weight 1 when (node.labels["pool"] else "a") == "a"',
+    ),
+}
+"""Lines of policies by what they are about. Their metrics are those of `clusters.samples`."""
+
+
+@cache
+def corner(name: str) -> Program:
+    return program(*CORNERS[name])
