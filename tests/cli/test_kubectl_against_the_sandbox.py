@@ -1,6 +1,7 @@
 """Stock kubectl takes the sandbox for a cluster: what people do with it, done with it."""
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from policysched.sim.sandbox import Sandbox
 
 WITHIN = "--timeout=10s"
+NUMBERS = itertools.count(1)
 
 WEB = """
 apiVersion: apps/v1
@@ -108,9 +110,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 
 @pytest.fixture
-def kubectl(cluster: Kubectl, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+def kubectl(cluster: Kubectl) -> Iterator[Callable[..., str]]:
     """kubectl in a namespace that goes with the test."""
-    name = f"test-{abs(hash(request.node.name)) % 10**8}"
+    name = f"test-{next(NUMBERS)}"
     cluster("create", "namespace", name)
     cluster("config", "set-context", "--current", f"--namespace={name}")
     yield cluster
@@ -139,6 +141,7 @@ def test_a_deployment_is_applied_rolled_out_scaled_and_deleted(kubectl: Callable
     kubectl("scale", "deployment", "web", "--replicas=4")
     kubectl("wait", "deployment/web", "--for=condition=available", WITHIN)
     kubectl("wait", "deployment/web", "--for=jsonpath={.status.readyReplicas}=4", WITHIN)
+    kubectl("wait", "pod", "-l", "app=web", "--for=condition=Ready", WITHIN)
     pods = columns(kubectl("get", "pods", "-l", "app=web", "-o", "wide", "--no-headers"))
     kubectl("delete", "deployment", "web", "--cascade=foreground", WITHIN)
 
@@ -146,13 +149,14 @@ def test_a_deployment_is_applied_rolled_out_scaled_and_deleted(kubectl: Callable
     assert kubectl("get", "pods", "-o", "name") == ""
 
 
-def test_a_changed_template_is_rolled_out_to_new_pods_and_back(kubectl: Callable[..., str]) -> None:
+def test_a_changed_template_is_rolled_out_to_new_pods_and_back(
+    kubectl: Callable[..., str], cluster: Kubectl
+) -> None:
     kubectl("apply", "-f", "-", stdin=WEB)
     kubectl("rollout", "status", "deployment/web", WITHIN)
 
     kubectl("apply", "-f", "-", stdin=WEB.replace("nginx:1", "nginx:2"))
     kubectl("rollout", "status", "deployment/web", WITHIN)
-    kubectl("wait", "pod", "-l", "app=web", "--for=condition=Ready", WITHIN)
     sets = kubectl(
         "get",
         "replicasets",
@@ -160,8 +164,12 @@ def test_a_changed_template_is_rolled_out_to_new_pods_and_back(kubectl: Callable
         "jsonpath={range .items[*]}{.spec.template.spec.containers[0].image}={.spec.replicas} {end}",
     )
     history = kubectl("rollout", "history", "deployment/web")
+    undone = cluster.run("rollout", "undo", "deployment/web")
+    kubectl("rollout", "status", "deployment/web", WITHIN)
+    image = kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 
     assert sorted(sets.split()) == ["nginx:1=0", "nginx:2=2"]
+    assert (undone.returncode, image) == (0, "nginx:1")
     assert history.splitlines()[2:4] == ["1         <none>", "2         <none>"]
 
 

@@ -1,0 +1,110 @@
+"""Bugs planted in the simulator, and the sentences of the contract that catch them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policysched.sim.apiserver import patches
+from policysched.sim.apiserver.registry import Registry
+from policysched.sim.apiserver.store import Collection
+from policysched.sim.apiserver.watch import Subscription
+from tests.contract import test_binding, test_deleting, test_listing, test_watching, test_writing
+from tests.contract.carriers import Api
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def binds_whatever_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Registry.bind
+
+    def bind(
+        self: Registry, kind: Any, namespace: str, name: str, binding: Any, *, dry_run: bool = False
+    ) -> Any:
+        entry = self.get(kind, namespace, name)
+        spec = {key: value for key, value in entry.obj["spec"].items() if key != "nodeName"}
+        entry.obj["spec"] = spec
+        return honest(self, kind, namespace, name, binding, dry_run=dry_run)
+
+    monkeypatch.setattr(Registry, "bind", bind)
+
+
+def never_finds_a_version_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Registry._updated
+
+    def updated(self: Registry, kind: Any, old: Any, obj: Any, **rest: Any) -> Any:
+        obj["metadata"].pop("resourceVersion", None)
+        return honest(self, kind, old, obj, **rest)
+
+    monkeypatch.setattr(Registry, "_updated", updated)
+
+
+def forgets_what_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, version: Any) -> Any:
+        return self.history[-1:]
+
+    monkeypatch.setattr(Collection, "changes_after", planted)
+
+
+def shows_pages_of_the_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, version: Any) -> Any:
+        return [self.entries[key] for key in self.keys]
+
+    monkeypatch.setattr(Collection, "as_of", planted)
+
+
+def shows_every_change_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, change: Any) -> Any:
+        return change.type
+
+    monkeypatch.setattr(Subscription, "_seen_as", planted)
+
+
+def replaces_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(path: Any) -> Any:
+        return None
+
+    monkeypatch.setattr(patches, "merge_key", planted)
+
+
+def lets_a_status_write_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, kind: Any, before: Any, obj: Any, subresource: Any) -> Any:
+        return obj
+
+    monkeypatch.setattr(Registry, "_kept_apart", planted)
+
+
+def deletes_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any, kind: Any, obj: Any, options: Any) -> Any:
+        return 0
+
+    monkeypatch.setattr(Registry, "_grace_s", planted)
+
+
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        (binds_whatever_is_bound, test_binding.test_a_second_bind_answers_409_and_nothing_changes),
+        (never_finds_a_version_stale, test_writing.test_a_lease_with_a_stale_version_answers_409),
+        (
+            never_finds_a_version_stale,
+            test_writing.test_a_replace_with_a_stale_version_answers_409_and_changes_nothing,
+        ),
+        (
+            forgets_what_came_between,
+            test_watching.test_a_watch_from_a_version_sees_what_happened_between_it_and_now,
+        ),
+        (shows_pages_of_the_present, test_listing.test_pages_show_one_state_of_the_collection),
+        (shows_every_change_as_it_is, test_watching.test_a_watch_with_a_selector_sees_objects_come_and_go),
+        (replaces_lists, test_writing.test_a_strategic_patch_merges_conditions_by_type),
+        (lets_a_status_write_the_spec, test_writing.test_a_patch_of_the_status_does_not_touch_the_spec),
+        (deletes_bound_pods_at_once, test_deleting.test_a_pod_on_a_node_is_left_to_its_kubelet),
+    ],
+)
+def test_a_planted_bug_is_caught(
+    memory_api: Api, monkeypatch: pytest.MonkeyPatch, plant: Plant, sentence: Callable[[Api], None]
+) -> None:
+    plant(monkeypatch)
+
+    with pytest.raises((AssertionError, KeyError, TimeoutError)):
+        sentence(memory_api)

@@ -1,0 +1,227 @@
+"""The road to the server in memory: virtual time, and what can go wrong on the way."""
+
+import asyncio
+from random import Random
+
+import orjson
+import pytest
+
+from policysched.kube.transport import ApiRequest, ApiResponse, TransportError
+from policysched.sim.apiserver import ApiServer
+from policysched.sim.faults import Climate, Faults
+from policysched.sim.loop import Deadlock, run_virtual
+from policysched.sim.transport import MemoryTransport
+from tests.contract.manifests import config_map
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def make(name: str = "a", **params: str) -> ApiRequest:
+    return ApiRequest("POST", MAPS, params, orjson.dumps(config_map(name)), timeout_s=10.0)
+
+
+def road(climate: Climate, seed: int = 1) -> tuple[ApiServer, MemoryTransport, Faults]:
+    loop = asyncio.get_running_loop()
+    server = ApiServer(now=lambda: 1_700_000_000 + loop.time())
+    faults = Faults(climate, Random(seed))
+    return server, MemoryTransport(server, faults=faults), faults
+
+
+def names(server: ApiServer) -> list[str]:
+    return [key[1] for key in server.store.collection("configmaps").keys]
+
+
+def test_hours_pass_in_no_time_and_timers_fire_in_their_order() -> None:
+    async def main() -> list[tuple[float, str]]:
+        loop, fired = asyncio.get_running_loop(), []
+        for name, at_s in (("late", 7200.0), ("early", 0.5), ("middle", 60.25)):
+            loop.call_at(at_s, lambda name=name: fired.append((loop.time(), name)))
+        await asyncio.sleep(10_000)
+        return fired
+
+    assert run_virtual(main()) == [(0.5, "early"), (60.25, "middle"), (7200.0, "late")]
+
+
+def test_waiting_for_what_never_comes_is_an_exception() -> None:
+    async def main() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Deadlock):
+        run_virtual(main())
+
+
+def test_an_executor_runs_here_and_now() -> None:
+    async def main() -> tuple[int, str]:
+        loop = asyncio.get_running_loop()
+        good = await loop.run_in_executor(None, max, 3, 4)
+        try:
+            await loop.run_in_executor(None, int, "none")
+        except ValueError as error:
+            return good, str(error)
+        return good, "nothing raised"
+
+    good, bad = run_virtual(main())
+
+    assert good == 4
+    assert "invalid literal" in bad
+
+
+def test_a_request_lost_before_the_server_changes_nothing() -> None:
+    async def main() -> tuple[list[str], float]:
+        server, transport, _ = road(Climate(lost_before_share=1.0))
+        with pytest.raises(TransportError):
+            await transport.request(make())
+        await asyncio.sleep(1000)
+        return names(server), asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == ([], 1010.0)
+
+
+def test_a_request_lost_after_the_server_has_acted_all_the_same() -> None:
+    async def main() -> list[str]:
+        server, transport, _ = road(Climate(lost_after_share=1.0))
+        with pytest.raises(TransportError):
+            await transport.request(make())
+        return names(server)
+
+    assert run_virtual(main()) == ["a"]
+
+
+def test_a_late_request_acts_after_the_client_gave_up_and_within_its_life() -> None:
+    async def lands_at(seed: int, **params: str) -> float:
+        loop = asyncio.get_running_loop()
+        server, transport, _ = road(Climate(late_share=1.0), seed)
+        started_s, landed_s = loop.time(), []
+        server.store.listen("configmaps", lambda _: landed_s.append(loop.time() - started_s))
+        with pytest.raises(TransportError):
+            await transport.request(make(**params))
+        await asyncio.sleep(100)
+        return landed_s[0]
+
+    async def main() -> tuple[list[float], list[float]]:
+        return [await lands_at(seed) for seed in range(20)], [
+            await lands_at(seed, timeout="5s") for seed in range(20)
+        ]
+
+    free, bounded = run_virtual(main())
+
+    assert all(10.0 <= at_s <= 60.0 for at_s in free)
+    assert max(free) > 30.0
+    assert all(at_s == 10.0 for at_s in bounded)
+
+
+def test_a_doubled_request_arrives_twice() -> None:
+    async def main() -> tuple[int, int]:
+        server, transport, _ = road(Climate(doubled_share=1.0))
+        body = orjson.dumps({"metadata": {"generateName": "a-"}})
+        answer = await transport.request(ApiRequest("POST", MAPS, body=body))
+        await asyncio.sleep(1)
+        return answer.status, len(names(server))
+
+    assert run_virtual(main()) == (201, 2)
+
+
+def test_a_cut_watch_breaks_with_an_error_between_lines_or_within_one() -> None:
+    async def received(climate: Climate) -> tuple[bytes, bool]:
+        server, transport, _ = road(climate)
+        read, broke = b"", False
+
+        async def write() -> None:
+            for at in range(100):
+                await asyncio.sleep(1)
+                server.registry.create(server.kind("configmaps"), "default", config_map(f"map-{at}"))
+
+        writer = asyncio.create_task(write())
+        try:
+            async with transport.stream(ApiRequest("GET", MAPS, {"watch": "true"})) as stream:
+                async for chunk in stream.chunks:
+                    read += chunk
+        except TransportError:
+            broke = True
+        writer.cancel()
+        return read, broke
+
+    async def main() -> list[tuple[bytes, bool]]:
+        whole = await received(Climate(watch_lives_s=20.0))
+        torn = await received(Climate(watch_lives_s=20.0, half_line_share=1.0))
+        return [whole, torn]
+
+    (whole, whole_broke), (torn, torn_broke) = run_virtual(main())
+
+    assert (whole_broke, torn_broke) == (True, True)
+    assert whole.endswith(b"\n")
+    assert not torn.endswith(b"\n")
+
+
+def test_pieces_of_a_watch_may_be_torn_anywhere_and_still_add_up() -> None:
+    async def main() -> tuple[int, list[str]]:
+        server, transport, _ = road(Climate(split_share=1.0))
+        for name in ("a", "b"):
+            server.registry.create(server.kind("configmaps"), "default", config_map(name))
+        pieces = []
+        async with transport.stream(
+            ApiRequest("GET", MAPS, {"watch": "true", "timeoutSeconds": "1"})
+        ) as stream:
+            pieces.extend([chunk async for chunk in stream.chunks])
+        lines = b"".join(pieces).splitlines()
+        return len(pieces), [orjson.loads(line)["object"]["metadata"]["name"] for line in lines]
+
+    assert run_virtual(main()) == (2, ["a", "b"])
+
+
+def test_a_server_that_is_down_refuses_and_breaks_what_is_open() -> None:
+    async def main() -> tuple[list[bool], int]:
+        _, transport, _ = road(Climate())
+        refused = []
+        with pytest.raises(TransportError):
+            async with transport.stream(ApiRequest("GET", MAPS, {"watch": "true"})) as stream:
+                asyncio.get_running_loop().call_later(5, transport.refuse_for, 10.0)
+                async for chunk in stream.chunks:
+                    assert not chunk
+        for _ in range(3):
+            try:
+                await transport.request(make())
+                refused.append(False)
+            except TransportError:
+                refused.append(True)
+            await asyncio.sleep(6)
+        answer = await transport.request(make("b"))
+        return refused, answer.status
+
+    assert run_virtual(main()) == ([True, True, False], 201)
+
+
+def test_the_same_seed_has_the_same_fates_and_a_calm_has_none() -> None:
+    climate = Climate(
+        latency_spread_s=0.5, lost_before_share=0.2, lost_after_share=0.2, late_share=0.2, doubled_share=0.3
+    )
+
+    async def outcomes(seed: int) -> list[tuple[float, int]]:
+        _, transport, faults = road(climate, seed)
+        loop, seen = asyncio.get_running_loop(), []
+        for at in range(60):
+            if at == 40:
+                faults.calm()
+            started_s = loop.time()
+            try:
+                status = (await transport.request(make(f"map-{at}"))).status
+            except TransportError:
+                status = 0
+            seen.append((loop.time() - started_s, status))
+        return seen
+
+    first, again, other = (run_virtual(outcomes(seed)) for seed in (1, 1, 2))
+
+    assert first == again
+    assert first != other
+    assert 0 in {status for _, status in first[:40]}
+    assert {status for _, status in first[40:]} == {201}
+
+
+def test_without_faults_a_request_is_answered_at_once() -> None:
+    async def main() -> tuple[int, float]:
+        server = ApiServer(now=lambda: 0.0)
+        answer: ApiResponse = await MemoryTransport(server).request(make())
+        return answer.status, asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == (201, 0.0)

@@ -1,0 +1,94 @@
+"""What holds of the simulated server and needs its clock or its memory to be turned by hand."""
+
+import orjson
+
+from policysched.kube.transport import ApiResponse
+from policysched.sim.apiserver import ApiServer, Call
+from policysched.sim.apiserver.kinds import Kind
+from tests.contract.carriers import Api
+from tests.contract.manifests import config_map, event, pod
+
+
+def test_the_next_page_of_a_list_whose_version_is_forgotten_answers_410_and_how_to_go_on(
+    memory_api: Api,
+) -> None:
+    maps = f"/api/v1/namespaces/{memory_api.namespace()}/configmaps"
+    for name in "abc":
+        memory_api.post(maps, config_map(name)).ok()
+    token = memory_api.get(maps, limit="1").json["metadata"]["continue"]
+    memory_api.post(maps, config_map("d")).ok()
+    memory_api.make_history_old()
+
+    refused = memory_api.get(maps, limit="1", **{"continue": token})
+    rest = memory_api.get(maps, **{"continue": refused.json["metadata"]["continue"]})
+
+    assert (refused.status, refused.json["reason"]) == (410, "Expired")
+    assert rest.names == ["b", "c", "d"]
+
+
+def test_history_is_bounded_and_its_end_is_410() -> None:
+    server = ApiServer(now=lambda: 0.0, history_changes_max=10)
+    for at in range(25):
+        body = orjson.dumps(config_map(f"map-{at}"))
+        server.handle(Call("POST", "/api/v1/namespaces/default/configmaps", body=body))
+    collection = server.store.collection("configmaps")
+
+    first_line = server.handle(watch_from(collection.compacted - 1)).take(0.0)
+    lines = server.handle(watch_from(collection.compacted)).take(0.0).splitlines()
+
+    assert orjson.loads(first_line)["object"]["code"] == 410
+    assert 10 <= len(lines) <= 20
+    assert all(orjson.loads(line)["type"] == "ADDED" for line in lines)
+
+
+def watch_from(version: int) -> Call:
+    return Call("GET", "/api/v1/configmaps", {"watch": "true", "resourceVersion": str(version)})
+
+
+def test_the_same_requests_give_the_same_bytes() -> None:
+    def run(seed: int) -> list[bytes]:
+        server = ApiServer(now=lambda: 5.0, seed=seed)
+        body = orjson.dumps(pod(generate_name="web-"))
+        answers = [
+            server.handle(Call("POST", "/api/v1/namespaces/default/pods", body=body)) for _ in range(3)
+        ]
+        return [answer.body for answer in answers if isinstance(answer, ApiResponse)]
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+
+
+def test_a_kind_is_served_once_it_has_a_row() -> None:
+    rows = (Kind("gadgets", "Gadget", "example.com"),)
+    server = ApiServer(now=lambda: 0.0, extra_kinds=rows)
+    path = "/apis/example.com/v1/namespaces/default/gadgets"
+
+    made = server.handle(Call("POST", path, body=b'{"metadata": {"name": "a"}, "anything": {"goes": 1}}'))
+    found = server.handle(Call("GET", f"{path}/a"))
+
+    assert isinstance(made, ApiResponse)
+    assert isinstance(found, ApiResponse)
+    assert (made.status, orjson.loads(found.body)["anything"]) == (201, {"goes": 1})
+
+
+def test_an_event_line_is_made_once_for_all_watchers() -> None:
+    server = ApiServer(now=lambda: 0.0)
+    watches = [server.handle(Call("GET", "/api/v1/events", {"watch": "true"})) for _ in range(3)]
+    body = orjson.dumps(event("e1", "default", "web"))
+
+    server.handle(Call("POST", "/api/v1/namespaces/default/events", body=body))
+
+    lines = [watch._lines[0] for watch in watches]
+    assert lines[0] is lines[1] is lines[2]
+
+
+def test_a_closed_watch_is_forgotten() -> None:
+    server = ApiServer(now=lambda: 0.0)
+    watches = [server.handle(Call("GET", "/api/v1/pods", {"watch": "true"})) for _ in range(2)]
+
+    watches[0].close()
+    one_left = server.open_watches
+    server.cut_watches()
+
+    assert (one_left, server.open_watches) == (1, 0)
+    assert watches[1].ended
