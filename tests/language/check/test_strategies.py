@@ -1,0 +1,41 @@
+"""The policies that the properties are run on: that they are policies, and that they are not all alike."""
+
+from hypothesis import HealthCheck, Phase, find, given, settings
+
+from policysched.lang.check import check_text
+from policysched.lang.expr import Else, Has, MetricRef, walk
+from policysched.lang.program import FilterRule
+from policysched.text import Severity
+from tests.strategies import policies, programs
+
+QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+FIRST = settings(QUICK, phases=[Phase.generate], database=None)
+
+
+@QUICK
+@given(policies())
+def test_every_drawn_policy_checks(text: str) -> None:
+    checked = check_text(text)
+
+    errors = [one for one in checked.diagnostics if one.severity is Severity.ERROR]
+
+    assert errors == [], text
+
+
+@QUICK
+@given(programs())
+def test_a_program_can_be_made_again_from_its_own_text(program) -> None:
+    again = check_text(program.text).program
+
+    assert again == program
+
+
+def test_metrics_guards_and_fallbacks_are_all_drawn() -> None:
+    def has(program, kind: type) -> bool:
+        rules = [rule for rule in program.rules.filters if isinstance(rule, FilterRule)]
+        return any(isinstance(one, kind) for rule in rules for one in walk(rule.condition))
+
+    for kind in (MetricRef, Has, Else):
+        found = find(programs(), lambda program, kind=kind: has(program, kind), settings=FIRST)
+
+        assert has(found, kind)
