@@ -15,14 +15,11 @@ from typing import Any
 import orjson
 import yaml
 
+from policysched.app.policy_files import UnusableFile
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Node, ObservedPod
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
-
-
-class UnreadableFile(Exception):
-    """One line that says what and where, for the terminal."""
 
 
 @dataclass(slots=True)
@@ -34,6 +31,21 @@ class ClusterFiles:
     namespaces: list[Namespace] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
+
+    def take(self, obj: dict[str, Any]) -> None:
+        """One more object, as the API server or a manifest has it."""
+        try:
+            match obj.get("kind"):
+                case "Node":
+                    self.nodes.append(wire.node(obj))
+                case "Pod":
+                    self.pods.append(wire.pod(obj))
+                case "Namespace":
+                    self.namespaces.append(wire.namespace(obj))
+                case kind:
+                    self.ignored[str(kind)] += 1
+        except Malformed as error:
+            self.malformed.append(error)
 
     def cache(self) -> Cache:
         """All of it as the scheduler would have seen it. A pod's namespace exists even where the files leave it out."""
@@ -50,38 +62,23 @@ class ClusterFiles:
 
 
 def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
-    """Read every file (`-` is standard input). Raises UnreadableFile."""
+    """Read every file (`-` is standard input). Raises UnusableFile."""
     found = ClusterFiles()
     for path in paths:
-        before = (
-            len(found.nodes)
-            + len(found.pods)
-            + len(found.namespaces)
-            + len(found.malformed)
-            + len(found.ignored)
-        )
         for obj in objects_in(path):
-            _take(found, obj)
-        after = (
-            len(found.nodes)
-            + len(found.pods)
-            + len(found.namespaces)
-            + len(found.malformed)
-            + len(found.ignored)
-        )
-        if after == before:
-            raise UnreadableFile(f"{path}: holds no Kubernetes object")
+            found.take(obj)
     return found
 
 
 def objects_in(path: str) -> Iterator[dict[str, Any]]:
-    """Every object of a file, Lists taken apart. Raises UnreadableFile with the place of the fault."""
+    """Every object of a file, Lists taken apart. Raises UnusableFile with the place of the fault."""
     text = _read(path)
-    for number, document in enumerate(_documents(path, text), start=1):
-        if document is None:
-            continue
+    documents = [document for document in _documents(path, text) if document is not None]
+    if not documents:
+        raise UnusableFile(f"{path}: holds no Kubernetes object")
+    for number, document in enumerate(documents, start=1):
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise UnreadableFile(
+            raise UnusableFile(
                 f"{path}: document {number} is no Kubernetes object: it has no `kind` (expected what "
                 "`kubectl get nodes,pods,namespaces -A -o yaml` prints)"
             )
@@ -94,10 +91,10 @@ def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield document
         return
     if not isinstance(items, list):
-        raise UnreadableFile(f"{path}: the items of a {document['kind']} are no list")
+        raise UnusableFile(f"{path}: the items of a {document['kind']} are no list")
     for item in items:
         if not isinstance(item, dict):
-            raise UnreadableFile(
+            raise UnusableFile(
                 f"{path}: a {document['kind']} holds something that is no object: {str(item)[:40]!r}"
             )
         # The items of a typed list (PodList) do not repeat their kind.
@@ -108,7 +105,7 @@ def _read(path: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
-        raise UnreadableFile(f"{path}: cannot be read: {error.strerror}") from error
+        raise UnusableFile(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _documents(path: str, text: bytes) -> Iterator[Any]:
@@ -121,9 +118,9 @@ def _documents(path: str, text: bytes) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UnreadableFile(f"{path}{place}: is no YAML: {error.problem}") from error
+        raise UnusableFile(f"{path}{place}: is no YAML: {error.problem}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+        raise UnusableFile(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
 
 
 def _json_documents(path: str, text: bytes) -> Iterator[Any]:
@@ -136,28 +133,13 @@ def _json_documents(path: str, text: bytes) -> Iterator[Any]:
     try:
         rest = text.decode()
     except UnicodeDecodeError as error:
-        raise UnreadableFile(f"{path}: is no JSON: {error}") from error
+        raise UnusableFile(f"{path}: is no JSON: {error}") from error
     decoder, at = json.JSONDecoder(), 0
     while at < len(rest):
         try:
             value, at = decoder.raw_decode(rest, at)
         except json.JSONDecodeError as error:
-            raise UnreadableFile(f"{path}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+            raise UnusableFile(f"{path}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
         yield value
         while at < len(rest) and rest[at].isspace():
             at += 1
-
-
-def _take(found: ClusterFiles, obj: dict[str, Any]) -> None:
-    try:
-        match obj.get("kind"):
-            case "Node":
-                found.nodes.append(wire.node(obj))
-            case "Pod":
-                found.pods.append(wire.pod(obj))
-            case "Namespace":
-                found.namespaces.append(wire.namespace(obj))
-            case kind:
-                found.ignored[str(kind)] += 1
-    except Malformed as error:
-        found.malformed.append(error)

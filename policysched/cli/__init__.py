@@ -18,9 +18,12 @@ from policysched import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
     "sandbox": ("policysched.cli.sandbox", "A pretend cluster on this machine."),
+    "demo": ("policysched.cli.demo", "A cluster, the scheduler and a policy edited live, in twenty seconds."),
     "lint": ("policysched.cli.lint", "Check policies and say what is wrong with them."),
     "fmt": ("policysched.cli.fmt", "Format policies."),
     "rule": ("policysched.cli.rule", "Explain a diagnostic by its code or name."),
+    "explain": ("policysched.cli.explain", "Say why a pod of a cluster file goes where it goes."),
+    "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
 }
 """Name -> module and one line of help, in the order in which `--help` shows them."""
 

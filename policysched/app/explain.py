@@ -1,0 +1,78 @@
+"""Why one pod of a cluster file would go where it would go, rule by rule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from policysched.app.cluster_files import ClusterFiles
+from policysched.app.policy_files import UnusableFile
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import MetricSamples, ObservedPod, Pod, PodFacts
+from policysched.lang.program import Program, rules_for
+from policysched.lang.verdict import Explanation
+from policysched.plan import Evaluator
+from policysched.plan import compile as compile_plan
+from policysched.schedule.coverage import PlacedTerms
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`filters` are the rules that apply to the pod, in the order in which they decide."""
+
+    program: Program
+    pod: Pod
+    found: Explanation
+    node_count: int
+    filters: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def explain(
+    program: Program,
+    files: ClusterFiles,
+    pod_name: str,
+    *,
+    samples: Mapping[str, MetricSamples],
+    now_ns: int,
+) -> Explained:
+    """Evaluate one pod (`NAMESPACE/NAME`) as if it were pending. Raises UnusableFile where it is not in the files."""
+    seen = _find(files, pod_name)
+    cache = files.cache()
+    cache.drop_pod(seen.pod.uid)  # its own room is free for it, wherever it is
+    notes = []
+    if seen.node is not None:
+        notes.append(f"{seen.pod.full_name} is on {seen.node} already; explained as if it were pending")
+    if seen.pod.scheduler != program.name:
+        notes.append(f"{seen.pod.full_name} names the scheduler {seen.pod.scheduler}, not {program.name}")
+    plan = compile_plan(program)
+    evaluator = Evaluator(cache)
+    facts = PodFacts(seen.pod.created_ns or now_ns, 0)
+    found = evaluator.explain(plan, seen.pod, now_ns=now_ns, facts=facts, samples=samples)
+    space = cache.namespaces.get(seen.pod.namespace)
+    active = plan.active_layers(plan.seen(seen.pod, space, facts, now_ns))
+    filters = tuple(rule.name for rule in rules_for(program, active).filters)
+    refusing = _refused_by_placed(cache, seen.pod)
+    if refusing is not None:
+        found = replace(_NOTHING, pod_refusal=refusing)
+    gang = plan.gang(seen.pod, space)
+    if gang is not None:
+        notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
+    return Explained(program, seen.pod, found, len(cache.nodes), filters, tuple(notes))
+
+
+_NOTHING = Explanation(pod_refusal=None, feasible=(), rejected={}, scores={}, totals={}, selected=None)
+
+
+def _refused_by_placed(cache: Cache, pod: Pod) -> str | None:
+    """Whether a placed pod's required anti-affinity might refuse the pod, which no built-in evaluates yet."""
+    terms = PlacedTerms()
+    for seen in cache.pods.values():
+        terms.put(seen)
+    return terms.refusing(pod)
+
+
+def _find(files: ClusterFiles, pod_name: str) -> ObservedPod:
+    wanted = pod_name if "/" in pod_name else f"default/{pod_name}"
+    for seen in files.pods:
+        if seen.pod.full_name == wanted:
+            return seen
+    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({len(files.pods)} pods)")

@@ -1,0 +1,68 @@
+"""What `explain` answers, as the record that its JSON schema (`schemas/explain.json`) describes."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policysched.cluster.objects import Pod
+from policysched.lang.message import unavailable_message
+from policysched.lang.program import Program
+from policysched.lang.verdict import Explanation, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStep:
+    """One rule over all nodes: how many it would let pass `alone`, and how many are `left` after it and all before."""
+
+    rule: str
+    alone: int
+    left: int
+
+
+def explain_record(program: Program, pod: Pod, found: Explanation, *, node_count: int) -> dict[str, Any]:
+    """The explanation of one pod, in plain JSON values."""
+    return {
+        "format_version": 1,
+        "policy": {"name": program.name, "sha256": program.sha256},
+        "pod": pod.full_name,
+        "feasible": sorted(found.feasible),
+        "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.rejected.items())},
+        "scores": {
+            rule: {
+                node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
+                for node, cell in sorted(cells.items())
+            }
+            for rule, cells in found.scores.items()
+        },
+        "totals": dict(sorted(found.totals.items())),
+        "selected": found.selected,
+        "message": decision_message(pod, found, node_count=node_count),
+    }
+
+
+def decision_message(pod: Pod, found: Explanation, *, node_count: int) -> str:
+    """What the event on the pod would say, in kube-scheduler's words."""
+    if found.selected is not None:
+        return f"Successfully assigned {pod.full_name} to {found.selected}"
+    if found.pod_refusal is not None:
+        return found.pod_refusal
+    groups = Counter(group for refusals in found.rejected.values() for group in refusals[0].groups)
+    return unavailable_message(node_count, groups)
+
+
+def filter_steps(
+    rejected: Mapping[str, tuple[Refusal, ...]], *, node_count: int, order: list[str]
+) -> list[FilterStep]:
+    """The rules in the order in which they decide, with what each takes away."""
+    alone = Counter(refusal.rule for refusals in rejected.values() for refusal in refusals)
+    deciding = Counter(refusals[0].rule for refusals in rejected.values())
+    steps, left = [], node_count
+    for rule in order:
+        left -= deciding[rule]
+        steps.append(FilterStep(rule, alone=node_count - alone[rule], left=left))
+    return steps
+
+
+def _reasons(refusals: tuple[Refusal, ...]) -> list[dict[str, str]]:
+    return [{"rule": refusal.rule, "reason": reason} for refusal in refusals for reason in refusal.reasons]

@@ -1,0 +1,70 @@
+"""What the offline commands ask with: one checked policy, a cluster and samples, all from files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from policysched.app.policy_files import UnusableFile, load_policy_sources
+from policysched.cluster.objects import MetricSamples
+from policysched.lang.check import check_sources
+from policysched.lang.program import Program
+from policysched.samples.file import BadSamples, read_samples
+from policysched.samples.source import RawSamples, samples_of
+from policysched.text import Diagnostic, Severity
+
+
+class PolicyHasErrors(Exception):
+    """The chosen policy does not check. `diagnostics` are its errors."""
+
+    def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        super().__init__(f"the policy has {len(diagnostics)} error(s)")
+        self.diagnostics = diagnostics
+
+
+def choose_policy(path: str, name: str | None) -> Program:
+    """The one policy of a file, or of a ConfigMap or folder with several the one by that name.
+
+    Raises UnusableFile where there is none or more than one to choose from, PolicyHasErrors where it does not check.
+    """
+    programs: dict[str, Program] = {}
+    errors: list[Diagnostic] = []
+    for one in load_policy_sources([path]):
+        for key, checked in check_sources(one.sources).checked.items():
+            if key not in one.asked:
+                continue
+            errors += [found for found in checked.diagnostics if found.severity >= Severity.ERROR]
+            if checked.program is not None:
+                programs[checked.program.name] = checked.program
+    wanted = [program for program in programs.values() if name in (None, program.name)]
+    if len(wanted) == 1 and (name is not None or not errors):
+        return wanted[0]
+    if errors:
+        raise PolicyHasErrors(tuple(errors))
+    if wanted:
+        raise UnusableFile(
+            f"{path}: has several policies; choose one by --name: {', '.join(sorted(programs))}"
+        )
+    if programs:
+        raise UnusableFile(f"{path}: has no policy `{name}`; there is {', '.join(sorted(programs))}")
+    raise UnusableFile(f"{path}: holds libraries only, and a library is no policy by itself")
+
+
+def load_samples(
+    path: Path | None, program: Program, *, now_ns: int
+) -> tuple[Mapping[str, MetricSamples], list[str]]:
+    """The samples that the policy's metrics have in the file, counted as measured now, and notes for the user about
+    metrics without samples and samples without a metric. Raises UnusableFile."""
+    try:
+        table = read_samples(path) if path is not None else {}
+    except BadSamples as error:
+        raise UnusableFile(str(error)) from error
+    samples = {
+        name: samples_of(metric, RawSamples(table[name], now_ns))
+        for name, metric in program.metrics.items()
+        if name in table
+    }
+    source = path if path is not None else "no --metrics file was given"
+    notes = [f"metric {name} has no samples ({source})" for name in program.metrics if name not in table]
+    notes += [
+        f"{path}: the policy declares no metric {name}" for name in table if name not in program.metrics
+    ]
+    return samples, notes

@@ -1,0 +1,145 @@
+"""`policysched explain`: why one pod goes where it goes, or nowhere."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from policysched.app.explain import Explained
+from policysched.app.explain import explain as explain_pod
+from policysched.app.explanations import decision_message, explain_record, filter_steps
+from policysched.app.offline import load_samples
+from policysched.cli.offline_options import (
+    answer_console,
+    load,
+    now_ns,
+    offline_options,
+    one_line_problems,
+    print_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NODES_SHOWN = 12
+
+
+@click.command()
+@click.argument("pod", metavar="[NAMESPACE/]POD")
+@offline_options
+@click.option(
+    "--all-nodes", is_flag=True, help=f"Show every node in the tables, not the first {_NODES_SHOWN}."
+)
+def explain(
+    pod: str,
+    policy_path: str,
+    name: str | None,
+    cluster_paths: tuple[str, ...],
+    metrics_path: Path | None,
+    output_format: str,
+    all_nodes: bool,
+) -> None:
+    """Say for every node which rules refuse the pod, and how the others score it.
+
+    \b
+    kubectl get nodes,pods,namespaces -A -o yaml > cluster.yaml
+    policysched explain batch/train-7 --policy my.policy --cluster cluster.yaml
+    policysched explain web --policy my.policy --cluster cluster.yaml --output-format json | jq .totals
+
+    Exit codes: 0 explained, whether or not a node was found; 2 could not run.
+    """
+    with one_line_problems():
+        program, files = load(policy_path, name, cluster_paths)
+        at_ns = now_ns()
+        samples, notes = load_samples(metrics_path, program, now_ns=at_ns)
+        answer = explain_pod(program, files, pod, samples=samples, now_ns=at_ns)
+    notes = [*answer.notes, *notes]
+    if output_format == "json":
+        record = explain_record(program, answer.pod, answer.found, node_count=answer.node_count)
+        print_json({**record, "notes": notes})
+        return
+    say(notes)
+    console = answer_console()
+    print_explained(console, answer, shown=answer.node_count if all_nodes else _NODES_SHOWN)
+
+
+def print_explained(console: "Console", answer: Explained, *, shown: int = _NODES_SHOWN) -> None:
+    """The tables for people: filters, refused nodes, scores, and last what the event would say."""
+    console.print(f"policy [bold]{answer.program.name}[/]  sha {answer.program.sha256[:12]}")
+    console.print(f"pod    [bold]{answer.pod.full_name}[/]\n")
+    if answer.found.pod_refusal is None:
+        _print_filters(console, answer)
+        _print_rejected(console, answer, shown)
+        _print_scores(console, answer, shown)
+    console.print(decision_message(answer.pod, answer.found, node_count=answer.node_count), markup=False)
+
+
+def _print_filters(console: "Console", answer: Explained) -> None:
+    from rich.table import Table
+
+    total = answer.node_count
+    table = Table("filter", box=None, pad_edge=False, header_style="bold")
+    table.add_column("alone", justify="right")
+    table.add_column("left", justify="right")
+    steps = filter_steps(answer.found.rejected, node_count=total, order=list(answer.filters))
+    for step in steps:
+        table.add_row(step.rule, f"{step.alone}/{total}", str(step.left))
+    console.print(table)
+    console.print()
+
+
+def _print_rejected(console: "Console", answer: Explained, shown: int) -> None:
+    from rich.table import Table
+
+    if not answer.found.rejected:
+        return
+    table = Table("node", "refused by", "reason", box=None, pad_edge=False, header_style="bold")
+    for node, refusals in sorted(answer.found.rejected.items())[:shown]:
+        for index, refusal in enumerate(refusals):
+            for reason in refusal.reasons:
+                style = "" if index == 0 else "dim"
+                table.add_row(node if index == 0 else "", refusal.rule, reason, style=style)
+    console.print(table)
+    _print_rest(console, len(answer.found.rejected) - shown)
+    console.print()
+
+
+def _print_scores(console: "Console", answer: Explained, shown: int) -> None:
+    from rich.table import Table
+
+    totals = sorted(
+        answer.found.totals.items(), key=lambda item: (item[0] != answer.found.selected, -item[1], item[0])
+    )
+    if not totals:
+        return
+    table = Table("node", box=None, pad_edge=False, header_style="bold")
+    rules = list(answer.found.scores)
+    for rule in rules:
+        weight = max((cell.weight for cell in answer.found.scores[rule].values()), default=0)
+        table.add_column(f"{rule} ×{weight}", justify="right", overflow="fold")
+    table.add_column("total", justify="right")
+    for node, total in totals[:shown]:
+        cells = [answer.found.scores[rule].get(node) for rule in rules]
+        chosen = node == answer.found.selected
+        row = [
+            f"→ {node}" if chosen else f"  {node}",
+            *("" if cell is None else str(cell.score) for cell in cells),
+        ]
+        table.add_row(*row, str(total), style="bold" if chosen else "")
+    console.print(table)
+    _print_rest(console, len(totals) - shown)
+    if len(totals) > 1:
+        margin = totals[0][1] - totals[1][1]
+        words = (
+            f"{margin} ahead of {totals[1][0]}"
+            if margin
+            else f"equal with {totals[1][0]}; settled by the hash of names"
+        )
+        console.print(f"{totals[0][0]} is {words}", markup=False)
+    console.print()
+
+
+def _print_rest(console: "Console", rest: int) -> None:
+    if rest > 0:
+        console.print(f"  and {rest} more (--all-nodes shows them)", style="dim")

@@ -1,0 +1,105 @@
+"""The options that the offline commands share, and how they say that something cannot be used."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from policysched.app.cluster_files import ClusterFiles, read_cluster_files
+from policysched.app.offline import PolicyHasErrors, choose_policy
+from policysched.app.policy_files import UnusableFile
+from policysched.cli import Problem
+from policysched.lang.program import Program
+from policysched.text.people import full
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPE_COLUMNS = 240
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def offline_options(command: Command) -> Command:
+    """`--policy --name --cluster --metrics --output-format`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option(
+        "--policy",
+        "policy_path",
+        required=True,
+        metavar="FILE",
+        help="A policy, or a ConfigMap with policies.",
+    ),
+    click.option("--name", metavar="NAME", help="Which policy, where the file has several."),
+    click.option(
+        "--cluster",
+        "cluster_paths",
+        required=True,
+        multiple=True,
+        metavar="FILE",
+        help="Kubernetes objects, YAML or JSON, such as `kubectl get nodes,pods,namespaces -A -o yaml` prints; "
+        "`-` is standard input. May be given several times.",
+    ),
+    click.option(
+        "--metrics",
+        "metrics_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Samples, {metric: {node: value}} in YAML or JSON.",
+    ),
+    click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+)
+
+
+@contextmanager
+def one_line_problems() -> Iterator[None]:
+    """A file that cannot be used ends the command with one line and exit 2; a policy's errors are shown in full."""
+    try:
+        yield
+    except UnusableFile as error:
+        raise Problem(str(error)) from error
+    except PolicyHasErrors as error:
+        for found in error.diagnostics:
+            click.echo(full(found, explain_command="policysched rule") + "\n", err=True)
+        raise Problem("the policy has errors, nothing was evaluated") from error
+
+
+def load(policy_path: str, name: str | None, cluster_paths: tuple[str, ...]) -> tuple[Program, ClusterFiles]:
+    """The policy and the cluster; what is wrong with single objects is said and does not stop anything."""
+    program = choose_policy(policy_path, name)
+    files = read_cluster_files(cluster_paths)
+    for malformed in files.malformed:
+        click.echo(f"policysched: left out: {malformed}", err=True)
+    return program, files
+
+
+def now_ns() -> int:
+    return time.time_ns()
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    import orjson
+
+    sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def answer_console() -> "Console":
+    """Tables on standard output: as wide as the terminal, and wide enough for any table where it is a file or a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
+
+
+def say(notes: tuple[str, ...] | list[str]) -> None:
+    """Notes go to standard error, so that the answer alone is on standard output."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)

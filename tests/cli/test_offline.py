@@ -1,0 +1,198 @@
+"""`explain` and `simulate` as their users run them: files in, tables or JSON out, exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from policysched.cli import main
+from policysched.schemas import schema
+from tests.words import node_manifest, pod_manifest
+
+POLICY = """\
+policy test version 1
+metric net_rx: bandwidth {
+  query = "rate(node_network_receive_bytes_total[2m])"
+  unit = "B/s"
+  join = instance
+  every = 15s
+  stale = 90s
+}
+include kube_default
+filter link_cool require net_rx < 800Mbps missing pass else "receiving {net_rx}"
+score bandwidth weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A policy, a cluster with a busy node, a quiet one and a full one, and samples."""
+    nodes = [node_manifest("busy"), node_manifest("quiet"), node_manifest("full", cpu="1")]
+    pods = [
+        pod_manifest("holder", cpu="900m", node="full", phase="Running"),
+        pod_manifest("web", cpu="500m", memory="256Mi"),
+        pod_manifest("huge", cpu="64"),
+        pod_manifest("other", cpu="100m", scheduler="default-scheduler"),
+    ]
+    (tmp_path / "test.policy").write_text(POLICY)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all([{"kind": "List", "items": nodes}, *pods]))
+    (tmp_path / "samples.yaml").write_text("net_rx: {busy: 900Mbps, quiet: 100Mbps, full: 0}\n")
+    return tmp_path
+
+
+def run(files: Path, *args: str) -> Result:
+    common = ["--policy", str(files / "test.policy"), "--cluster", str(files / "cluster.yaml")]
+    return CliRunner().invoke(main, [*args, *common, "--metrics", str(files / "samples.yaml")])
+
+
+def answer(result: Result, name: str) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    record: dict[str, Any] = json.loads(result.stdout)
+    jsonschema.validate(record, schema(name))
+    return record
+
+
+def test_explain_says_who_refuses_which_node_and_what_the_others_score(files: Path) -> None:
+    record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
+
+    assert record["feasible"] == ["quiet"]
+    assert record["selected"] == "quiet"
+    assert record["rejected"] == {
+        "busy": [{"rule": "link_cool", "reason": "receiving 900Mbps"}],
+        "full": [{"rule": "node_resources_fit", "reason": "Insufficient cpu"}],
+    }
+    assert record["scores"]["bandwidth"]["quiet"] == {"raw": 100e6, "score": 90, "weight": 5, "weighted": 450}
+    assert record["totals"]["quiet"] == sum(cells["quiet"]["weighted"] for cells in record["scores"].values())
+    assert record["message"] == "Successfully assigned default/web to quiet"
+
+
+def test_explain_of_a_pod_that_fits_nowhere_has_the_words_of_its_event(files: Path) -> None:
+    record = answer(run(files, "explain", "huge", "--output-format", "json"), "explain")
+
+    assert record["selected"] is None
+    assert record["message"] == "0/3 nodes are available: 3 Insufficient cpu."
+    assert [refusal["rule"] for refusal in record["rejected"]["busy"]] == ["node_resources_fit", "link_cool"]
+
+
+def test_explain_for_people_shows_every_part(files: Path) -> None:
+    result = run(files, "explain", "web")
+
+    assert result.exit_code == 0
+    for words in ("link_cool", "receiving 900Mbps", "→ quiet", "bandwidth ×5", "Successfully assigned"):
+        assert words in result.stdout
+
+
+def test_a_bound_pod_is_explained_as_if_its_own_room_were_free(files: Path) -> None:
+    record = answer(run(files, "explain", "holder", "--output-format", "json"), "explain")
+
+    assert "full" in record["feasible"]
+    assert any("is on full already" in note for note in record["notes"])
+
+
+def test_simulate_places_what_names_the_policy_and_leaves_the_rest_alone(files: Path) -> None:
+    record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+
+    assert [(one["pod"], one["node"]) for one in record["placements"]] == [("default/web", "quiet")]
+    assert record["pending"] == [
+        {"pod": "default/huge", "message": "0/3 nodes are available: 3 Insufficient cpu."}
+    ]
+    assert record["considered"] == "named"
+
+
+def test_simulate_places_everything_where_nothing_names_the_policy(files: Path) -> None:
+    renamed = POLICY.replace("policy test", "policy newcomer")
+    (files / "test.policy").write_text(renamed)
+
+    record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+
+    assert {one["pod"] for one in record["placements"]} == {"default/web", "default/other"}
+    assert record["considered"] == "all"
+
+
+def test_each_placement_takes_from_the_next(files: Path) -> None:
+    cluster = [
+        node_manifest("only", cpu="1"),
+        *(pod_manifest(name, cpu="600m") for name in ("first", "second")),
+    ]
+    (files / "cluster.yaml").write_text(yaml.safe_dump_all(cluster))
+
+    result = run(files, "simulate", "--output-format", "json", "--fail-on-pending")
+
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert len(record["placements"]) == 1
+    assert record["pending"][0]["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_a_malformed_object_is_said_and_left_out(files: Path) -> None:
+    broken = node_manifest("broken", cpu="many")
+    (files / "cluster.yaml").write_text(
+        yaml.safe_dump_all([node_manifest("good"), broken, pod_manifest("web")])
+    )
+
+    result = run(files, "simulate", "--output-format", "json")
+
+    assert "left out: Node broken: status.allocatable.cpu" in result.stderr
+    assert [one["node"] for one in json.loads(result.stdout)["placements"]] == ["good"]
+
+
+def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
+    nodes = {"kind": "NodeList", "items": [{k: v for k, v in node_manifest("a").items() if k != "kind"}]}
+    (files / "cluster.yaml").write_text(f"{json.dumps(nodes)}\n{json.dumps(pod_manifest('web'))}\n")
+
+    record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+
+    assert [one["node"] for one in record["placements"]] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("just words", "has no `kind`"),
+        ("- 1\n- 2\n", "has no `kind`"),
+        ("", "holds no Kubernetes object"),
+        ("kind: [unclosed", "cluster.yaml:2:1: is no YAML"),
+        ('{"kind": "Pod"', "is no JSON"),
+        ("kind: List\nitems: [7]\n", "no object"),
+    ],
+)
+def test_a_file_that_is_no_cluster_is_one_line_and_exit_2(files: Path, text: str, words: str) -> None:
+    (files / "cluster.yaml").write_text(text)
+
+    result = run(files, "simulate")
+
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["explain", "default/nobody"], "pod default/nobody is in none of the cluster files"),
+        (["simulate", "--name", "other"], "has no policy `other`; there is test"),
+        (["simulate", "--cluster", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["simulate", "--colour"], "--colour"),
+    ],
+)
+def test_what_cannot_run_says_so_in_one_line_and_exits_2(files: Path, args: list[str], words: str) -> None:
+    result = run(files, *args)
+
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_policy_with_errors_shows_each_of_them_and_evaluates_nothing(files: Path) -> None:
+    (files / "test.policy").write_text(POLICY.replace("net_rx <", "net_rz <"))
+
+    result = run(files, "simulate")
+
+    assert result.exit_code == 2
+    assert "unknown" in result.stderr
+    assert "`net_rx`" in result.stderr
+    assert result.stdout == ""
