@@ -13,6 +13,7 @@ from policysched.schedule.commands import ReportPod
 from policysched.schedule.core import Core
 from policysched.schedule.gangs import Gang
 from policysched.schedule.heap import MovableHeap
+from policysched.schedule.kin import kin_of
 from policysched.schedule.limits import SECOND_NS
 from policysched.schedule.rejection import span_of_time
 from policysched.schedule.units import PendingPod, Place
@@ -82,14 +83,15 @@ class Admission:
         if pod.failed:
             self._hold(pod, pod.failed, now_ns)
             return
-        plan, space = core.plan(pod.policy), core.namespace_of(value)
+        running, space = core.policies.running[pod.policy], core.namespace_of(value)
+        plan = running.plan
         refusal = plan.admission(value, space)
         if refusal is not None:
             self._hold(pod, refusal, now_ns)
             return
         self._warn(pod, plan.warnings(value, space))
         self.rekey(pod, now_ns)
-        pod.kin = (pod.policy, plan.read_key(value, space))
+        pod.kin = kin_of(plan, value, space, reads_queue=running.reads_queue)
         terms = plan.gang(value, space)
         if terms is None:
             core.queue.enqueue(pod, now_ns, event)

@@ -25,6 +25,7 @@ from policysched.lang.program import Program
 from policysched.plan import Plan
 from policysched.schedule.commands import Command, KeepPolicies, Log, ReportPolicies
 from policysched.schedule.events import PoliciesOffered
+from policysched.schedule.kin import reads_the_queue
 from policysched.schedule.rejection import errors_of, header_name, rejection, short, span_of_time
 from policysched.text import Diagnostic
 
@@ -34,11 +35,13 @@ ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A policy that decides. `since_ns`: when this text became active in this process."""
+    """A policy that decides. `since_ns`: when this text became active in this process.
+    `reads_queue`: see `kin`."""
 
     program: Program
     plan: Plan
     since_ns: int
+    reads_queue: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Policies:
     def activated(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
         """The plan decides from now on."""
         name = program.name
-        self.running[name] = Running(program, plan, now_ns)
+        self.running[name] = Running(program, plan, now_ns, reads_the_queue(program))
         offered = self._offered.get(name)
         if offered is None or offered[1].sha256 != program.sha256:
             before = self._status[name]

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from policysched.lang.program import Program
 from policysched.plan import Plan
+from policysched.plan import compile as compile_plan
 from policysched.schedule.core import Core
 from policysched.schedule.events import PoliciesOffered
 from policysched.schedule.membership import Membership
+
+_DONE = object()
 
 
 @dataclass(slots=True)
@@ -52,7 +55,7 @@ class Reload:
     def step(self, now_ns: int) -> None:
         """One slice of preparation; the swap when it was the last."""
         for name, swap in list(self._swaps.items()):
-            if next(swap.steps, None) is None:
+            if next(swap.steps, _DONE) is _DONE:
                 del self._swaps[name]
                 self._activate(swap.program, swap.plan, now_ns, synced=True)
             return
@@ -60,7 +63,7 @@ class Reload:
     def _begin(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
         core = self._core
         try:
-            plan = Plan.compile(program)
+            plan = compile_plan(program)
         except RecursionError:  # the limit on nesting should have refused it; no edit may end the loop
             core.out += core.policies.refused(program, "is nested too deeply to be compiled", now_ns)
             return

@@ -28,7 +28,7 @@ from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import Limits
 from policysched.schedule.membership import Membership
 from policysched.schedule.outages import Outages
-from policysched.schedule.policies import PolicyStatus
+from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.reload import Reload
 from policysched.schedule.trials import Trials
@@ -212,7 +212,7 @@ class Scheduler:
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()
 
-    def reloads(self) -> dict[str, int]:
+    def reloads(self) -> dict[ReloadResult, int]:
         """Offers of the ConfigMap by what became of them."""
         return dict(self._core.policies.reloads)
 
