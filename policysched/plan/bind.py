@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from policysched.lang import expr as e
 from policysched.lang.builtins import BUILTINS
+from policysched.lang.events import ClusterEvent
 from policysched.lang.message import VARYING_TEXT, no_sample_reason, unsatisfied_reason
-from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Template
+from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Input, Template
+from policysched.lang.reads import reads_of
 from policysched.plan.kernels import FILTERS, SCORES
 from policysched.plan.lower import FilterStep, ScoreStep, Variant
 from policysched.plan.normalize import normalizer_of
@@ -25,7 +27,6 @@ from policysched.plan.rules import (
     expression_score,
 )
 from policysched.plan.scalars import Seen, Value
-from policysched.plan.waking import input_waking_events
 from policysched.plan.words import shown
 
 
@@ -46,7 +47,7 @@ class Bound:
 def bind(variant: Variant, seen: Seen, leaves: list[Value]) -> Bound:
     moment = Moment(variant.machine, seen, leaves)
     filters = [
-        BoundFilter(declared.name, NodeInputs(declared), True, input_waking_events(declared))
+        BoundFilter(declared.name, NodeInputs(declared), True, _input_wakes(declared))
         for declared in variant.node_inputs
     ]
     for step in variant.filters:
@@ -55,6 +56,11 @@ def bind(variant: Variant, seen: Seen, leaves: list[Value]) -> Bound:
             filters.append(bound)
     scores = [found for one in variant.scores if (found := _bound_score(one, moment)) is not None]
     return Bound(variant, moment, tuple(filters), tuple(scores))
+
+
+def _input_wakes(declared: Input) -> frozenset[ClusterEvent]:
+    read = e.InputRef(declared.name, declared.type, declared.stage, declared.span)
+    return reads_of(read, {declared.name: declared}).wakes | {ClusterEvent.NODE_ADD}
 
 
 def _bound_filter(step: FilterStep, moment: Moment) -> BoundFilter | None:

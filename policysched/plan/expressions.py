@@ -341,7 +341,11 @@ def _compare(machine: Machine, expr: e.Compare) -> Step:
     floating = e.is_floating(expr.left) or e.is_floating(expr.right)
 
     def run(frame: Frame) -> Vector:
-        one, two = left(frame), right(frame)
+        if is_leaf(expr.left):
+            two = right(frame)  # first: a text of the pod is looked up among the values of the column
+            one = left(frame)
+        else:
+            one, two = left(frame), right(frame)
         known = both(one.known, two.known)
         if floating:
             return Vector(compare(_as_float(one.values), _as_float(two.values)), known)

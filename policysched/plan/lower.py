@@ -20,10 +20,10 @@ from policysched.lang.program import (
     ScoreRule,
     rules_for,
 )
+from policysched.lang.reads import rule_reads
 from policysched.plan.expressions import Machine, is_leaf
 from policysched.plan.scalars import Function, compiled
 from policysched.plan.times import steepness, timed_parts
-from policysched.plan.waking import waking_events
 
 AnyRule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 
@@ -145,7 +145,7 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
     assert isinstance(rule, FilterRule | BuiltinFilter), f"{rule.name} does not filter"
     pod_when, node_when = _when(rule.when, machine)
     metrics = metrics_read(deciding(written))
-    wakes = waking_events(written, machine.program)
+    wakes = rule_reads(written, machine.program.inputs).wakes | {ClusterEvent.NODE_ADD}
     if isinstance(rule, BuiltinFilter):
         return FilterStep(
             rule,

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from policysched.cluster.objects import Namespace, Pod
-from policysched.lang import expr as e
-from policysched.lang.builtins import BUILTINS
-from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Program, Template
-from policysched.plan.lower import AnyRule, deciding
-from policysched.plan.scalars import Seen, attribute, input_text
+from policysched.lang.program import FilterRule, Program
+from policysched.lang.reads import NOTHING, reads_of, rule_reads, text_reads
+from policysched.plan.lower import AnyRule
+from policysched.plan.scalars import Seen, attribute
 
 Read = Callable[[Seen], Hashable]
 
@@ -33,32 +32,26 @@ class ReadSet:
 
 def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
     """What the rules, their words and the conditions of the layers read of the pod and its namespace."""
-    reads: dict[str, Read] = {}
-    facts = False
-    exprs: list[e.Expr] = [layer.condition for layer in program.layers]
+    found = NOTHING
+    for layer in program.layers:
+        found |= reads_of(layer.condition, program.inputs)
     for rule in rules:
-        if isinstance(rule, BuiltinFilter | BuiltinScore):
-            for field in BUILTINS[rule.builtin].pod_reads:
-                reads[f"pod.{field}"] = _field(field)
-        exprs += [one for one in deciding(rule) if one is not None]
-        if isinstance(rule, FilterRule) and rule.template is not None:
-            exprs += template_exprs(rule.template)
-    for expr in exprs:
-        for one in e.walk(expr):
-            match one:
-                case e.Attr(owner="pod", path=("queued" | "attempts",)):
-                    facts = True
-                case e.Attr(owner="pod", path=("waited",)):
-                    pass  # the clock's part of the key says what it amounts to
-                case e.Attr(owner="pod" | "namespace" as owner, path=path):
-                    reads[f"{owner}.{'.'.join(path)}"] = attribute(one)
-                case e.InputRef(name=name) if program.inputs[name].owner != "node":
-                    reads[name] = input_text(program.inputs[name])
-    return ReadSet(tuple(sorted(reads)), tuple(reads[name] for name in sorted(reads)), facts)
+        found |= rule_reads(rule, program.inputs)
+        if isinstance(rule, FilterRule):
+            found |= text_reads(rule, program.inputs)
+    reads: dict[str, Read] = {f"pod.{field}": _field(field) for field in found.pod_fields}
+    for path in found.pod - _OF_THE_QUEUE:
+        if path[0] not in found.pod_fields:
+            reads[f"pod.{'.'.join(path)}"] = attribute("pod", path)
+    for path in found.namespace:
+        reads[f"namespace.{'.'.join(path)}"] = attribute("namespace", path)
+    # The time waited is no part of it: what the clock amounts to has a place of its own in the key.
+    facts = not found.pod.isdisjoint(_OF_THE_QUEUE - {("waited",)})
+    names = tuple(sorted(reads))
+    return ReadSet(names, tuple(reads[name] for name in names), facts)
 
 
-def template_exprs(template: Template) -> list[e.Expr]:
-    return [part for part in template.parts if not isinstance(part, str)]
+_OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 
 
 def _field(name: str) -> Read:

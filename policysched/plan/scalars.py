@@ -58,8 +58,8 @@ def compiled(expr: e.Expr, program: Program) -> Function:
     match expr:
         case e.Const(value=value):
             return lambda seen: value
-        case e.Attr():
-            return attribute(expr)
+        case e.Attr(owner=owner, path=path):
+            return attribute(owner, path)
         case e.InputRef(name=name):
             return input_value(program.inputs[name])
         case e.MetricRef(name=name):
@@ -100,16 +100,16 @@ def compiled(expr: e.Expr, program: Program) -> Function:
 # ── leaves ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def attribute(attr: e.Attr) -> Function:
-    match attr.owner:
+def attribute(owner: e.Owner, path: tuple[str, ...]) -> Function:
+    match owner:
         case "pod":
-            return _of_pod(attr.path, lambda seen: seen.pod)
+            return _of_pod(path, lambda seen: seen.pod)
         case "other":
-            return _of_pod(attr.path, _counted)
+            return _of_pod(path, _counted)
         case "node":
-            return _of_node(attr.path)
+            return _of_node(path)
         case "namespace":
-            return _of_namespace(attr.path)
+            return _of_namespace(path)
         case "victim":
             raise AssertionError("a victim is looked at by preemption alone")
 
