@@ -3,7 +3,8 @@
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, value_type
-from policysched.lang.check.scope import Place, Scope, did_you_mean
+from policysched.lang.check.scope import Place, Scope, did_you_mean, nearest
+from policysched.text import Span
 
 
 def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
@@ -17,6 +18,14 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
         scope.report("PS220", f"{place.word} cannot read `{node.span.text}`", node.span, label=_why(owner))
         return None
     words = tuple(part.text for part in node.path)
+    if owner == "pod" and words in (("waited",), ("queued",), ("attempts",)) and not place.queue:
+        scope.report(
+            "PS220",
+            f"{place.word} cannot read `{node.span.text}`",
+            node.span,
+            label="only known in the queue",
+        )
+        return None
     plain = tuple(part.text for part in node.path if not part.keyed)
     if (owner, plain) in UNAVAILABLE:
         scope.report(
@@ -41,6 +50,15 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
         return e.Attr(owner, words, value_type(container, last.text), node.span)
     _unknown_path(scope, node, owner, words)
     return None
+
+
+def like_attribute(word: str) -> str:
+    """A help text for a bare name that looks like an attribute without its owner."""
+    names = {
+        path[-1]: row.name for (owner, path), row in reversed(ATTRIBUTES.items()) if owner in ("pod", "node")
+    }
+    near = nearest(word, names)
+    return "" if near is None else f"did you mean `{names[near]}`? Attributes have their owner in front"
 
 
 def _readable(owner: e.Owner, place: Place) -> bool:
@@ -72,7 +90,8 @@ def _unknown_owner(scope: Scope, node: s.Attribute) -> None:
     else:
         message = f"unknown name `{node.owner}`"
         hint = did_you_mean(node.owner, OWNERS) or "attributes are of `pod`, `node` or `namespace`"
-    scope.report("PS210", message, node.span, label="no such owner", help=hint)
+    span = Span(node.span.source, node.span.start, node.span.start + len(node.owner))
+    scope.report("PS210", message, span, label="no such owner", help=hint)
 
 
 def _unknown_path(scope: Scope, node: s.Attribute, owner: e.Owner, words: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES,
         f"`{node.span.text}` is no type that can stand here",
         node.span,
         label="unknown type",
-        help=did_you_mean(name, known) or f"types are {', '.join(known)}",
+        help=did_you_mean(name, known) or f"types are {', '.join(known).replace('list', 'list<...>')}",
     )
     return None
 

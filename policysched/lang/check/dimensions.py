@@ -37,6 +37,8 @@ def same_dimension(left: Type, right: Type) -> bool:
 
 
 def conversion_help(left: Type, right: Type) -> str:
+    if {left.kind, right.kind} == {Kind.STRING, Kind.QOS}:
+        return "QoS classes are written without quotes: `Guaranteed`"
     if Kind.STRING in (left.kind, right.kind) and (left.numeric or right.numeric):
         wanted = left if left.numeric else right
         return f"a label is a string; declare an input of it, `input NAME: {wanted.present()} = ...`"

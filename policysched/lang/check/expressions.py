@@ -150,7 +150,9 @@ class Reader:
             f"unknown name `{node.name}`",
             node.span,
             label="not declared",
-            help=near or f'declare it with `let` or `input`, or write `"{node.name}"` if a string is meant',
+            help=near
+            or like_attribute(node.name)
+            or f'declare it with `let` or `input`, or write `"{node.name}"` if a string is meant',
             related=related,
         )
         return None

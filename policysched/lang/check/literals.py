@@ -138,7 +138,7 @@ def _unreadable(scope: Scope, node: s.NumberLit, kind: Kind, why: str) -> None:
             ]
             message, hint = f"`{text}` is not a whole number of {unit}", "round it to what can be counted"
         case "large":
-            message, hint = f"`{text}` is larger than any {kind.value} can be", ""
+            message, hint = f"`{text}` is larger than {_NAMES[kind]} can be", ""
         case _:
             message, hint = f"`{text}` is not a number", f"such as `{_EXAMPLES.get(kind, '3')}`"
     scope.report("PS208", message, node.span, help=hint)

@@ -27,6 +27,7 @@ class Place:
     victim: bool = False
     other: bool = False
     count: bool = False
+    queue: bool = True  # what the queue knows of the pod
 
 
 CONSTANT = Place("a constant", pod=False)
@@ -35,8 +36,8 @@ CONDITION = Place("a condition", node=True, metrics=True, time=True, count=True)
 VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True)
 LAYER = Place("a layer's `when`", time=True)
 QUEUE_KEY = Place("a key of the queue", time=True)
-GANG = Place("a gang's terms")
-ASSUME = Place("what a metric assumes of a pod")
+GANG = Place("a gang's terms", queue=False)
+ASSUME = Place("what a metric assumes of a pod", queue=False)
 VICTIMS = Place("what is said of victims", victim=True)
 COUNTED = Place("what is said of counted pods", other=True)
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
@@ -61,7 +62,7 @@ class Scope:
     declared: dict[str, Declared] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    _seen: set[tuple[str, int, int, int]] = field(default_factory=set)
+    _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)
 
     def report(
         self,
@@ -74,7 +75,7 @@ class Scope:
         related: tuple[Label, ...] = (),
     ) -> None:
         """Note a finding; the same at the same place counts once (a rule may be checked in two versions)."""
-        key = (code, id(span.source), span.start, span.end)
+        key = (code, message, id(span.source), span.start, span.end)
         if key not in self._seen:
             self._seen.add(key)
             self.diagnostics.append(diagnostic(code, message, span, label=label, help=help, related=related))
