@@ -6,7 +6,6 @@ comes with another that continues in the present, as the real server offers it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from policysched.sim.apiserver.errors import (
     too_large_version,
 )
 from policysched.sim.apiserver.selectors import Filter
-from policysched.sim.apiserver.store import Collection, Entry, Key, Store
+from policysched.sim.apiserver.store import Collection, Entry, Key, Past, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +83,27 @@ def list_page(store: Store, resource: str, wanted: Filter, params: Mapping[str, 
             raise gone(
                 f"The resourceVersion for the provided list is too old: {version} ({collection.compacted})."
             )
-        return _cut(_matching(collection.as_of(version), wanted), version, limit, wanted)
+        return _cut(collection.as_of(version, wanted.namespace), version, limit, wanted)
     if version == 0:
         limit = 0
-    entries = _matching(list(collection.in_namespace(wanted.namespace)), wanted)
-    return _cut(entries, store.version, limit, wanted)
+    return _cut(collection.as_of(store.version, wanted.namespace), store.version, limit, wanted)
 
 
 def _forbidden_match(why: str) -> Refusal:
     return invalid("meta.k8s.io", "ListOptions", "", [may_not("resourceVersionMatch", why)])
 
 
-def _matching(entries: list[Entry], wanted: Filter) -> list[Entry]:
-    if wanted.takes_all:
-        if not wanted.namespace:
-            return entries
-        return [entry for entry in entries if entry.key[0] == wanted.namespace]
-    return [entry for entry in entries if wanted.matches(entry.obj)]
-
-
-def _cut(entries: list[Entry], version: int, limit: int, wanted: Filter) -> Page:
-    if limit <= 0 or len(entries) <= limit:
-        return Page(entries, version)
-    kept = entries[:limit]
-    remaining = len(entries) - limit if wanted.takes_all else None
-    return Page(kept, version, _token(version, kept[-1].key), remaining)
+def _cut(then: Past, version: int, limit: int, wanted: Filter) -> Page:
+    """The first `limit` objects that are wanted (0: all of them), and a token if there are more."""
+    entries: list[Entry] = []
+    for entry in then:
+        if not wanted.takes_all and not wanted.matches(entry.obj):
+            continue
+        if limit > 0 and len(entries) == limit:
+            remaining = len(then) - limit if wanted.takes_all else None
+            return Page(entries, version, _token(version, entries[-1].key), remaining)
+        entries.append(entry)
+    return Page(entries, version)
 
 
 def _continued(store: Store, collection: Collection, wanted: Filter, token: str, limit: int) -> Page:
@@ -123,9 +118,7 @@ def _continued(store: Store, collection: Collection, wanted: Filter, token: str,
             "created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
         )
         raise gone(message, meta={"continue": _token(_PRESENT, after)})
-    entries = collection.as_of(version)
-    rest = entries[bisect_right(entries, after, key=lambda entry: entry.key) :]
-    return _cut(_matching(rest, wanted), version, limit, wanted)
+    return _cut(collection.as_of(version, wanted.namespace, after), version, limit, wanted)
 
 
 def _token(version: int, after: Key) -> str:

@@ -58,6 +58,27 @@ class Change:
     before: Entry | None
 
 
+_FIRST: Key = ("", "")
+"""Before all keys: every object has a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Objects as they were at a version: their keys in order, and those that are otherwise now."""
+
+    keys: list[Key]
+    undone: dict[Key, Entry | None]
+    now: dict[Key, Entry]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Entry]:
+        for key in self.keys:
+            then = self.undone.get(key)
+            yield self.now[key] if then is None else then
+
+
 @dataclass(slots=True)
 class Collection:
     """The objects of one resource and its recent changes. `compacted` is the newest version that is forgotten."""
@@ -72,16 +93,27 @@ class Collection:
         assert version >= self.compacted, f"asked for changes after {version}, compacted at {self.compacted}"
         return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
 
-    def as_of(self, version: int) -> list[Entry]:
-        """All objects as they were at `version`, in key order: what came after it is undone."""
+    def as_of(self, version: int, namespace: str = "", after: Key = _FIRST) -> "Past":
+        """The objects of a namespace (`""`: of all) behind `after` as they were at `version`: what came since is undone.
+
+        Costs little where nothing came and went since: pages of a long list are asked for one by one.
+        """
+        begin = bisect_right(self.keys, max(after, (namespace, "")))
+        end = bisect_left(self.keys, (namespace + "\0", "")) if namespace else len(self.keys)
+        keys = self.keys[begin:end]
         undone: dict[Key, Entry | None] = {}
         for change in self.changes_after(version):
             undone.setdefault(change.entry.key, change.before)
-        if not undone:
-            return [self.entries[key] for key in self.keys]
-        then = {key: entry for key, entry in self.entries.items() if key not in undone}
-        then.update((key, entry) for key, entry in undone.items() if entry is not None)
-        return [then[key] for key in sorted(then)]
+        for key, before in undone.items():
+            if key <= after or (namespace and key[0] != namespace):
+                continue
+            at = bisect_left(keys, key)
+            is_there = at < len(keys) and keys[at] == key
+            if before is None and is_there:
+                del keys[at]
+            elif before is not None and not is_there:
+                keys.insert(at, key)
+        return Past(keys, undone, self.entries)
 
     def in_namespace(self, namespace: str) -> Iterator[Entry]:
         """The objects of one namespace, or all for `""`, in key order."""
