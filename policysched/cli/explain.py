@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _NODES_SHOWN = 12
+_COLUMNS_SHOWN = 5
 
 
 @click.command()
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @offline_options
-@click.option(
-    "--all-nodes", is_flag=True, help=f"Show every node in the tables, not the first {_NODES_SHOWN}."
-)
+@click.option("--all-nodes", is_flag=True, help="Show every node in the tables, not only the first.")
 def explain(
     pod: str,
     policy_path: str,
@@ -106,35 +105,30 @@ def _print_rejected(console: "Console", answer: Explained, shown: int) -> None:
 
 
 def _print_scores(console: "Console", answer: Explained, shown: int) -> None:
+    """A column a node, the chosen one first; each cell is what the rule adds to the node's total."""
     from rich.table import Table
 
-    totals = sorted(
-        answer.found.totals.items(), key=lambda item: (item[0] != answer.found.selected, -item[1], item[0])
-    )
+    found = answer.found
+    totals = sorted(found.totals.items(), key=lambda item: (item[0] != found.selected, -item[1], item[0]))
     if not totals:
         return
-    table = Table("node", box=None, pad_edge=False, header_style="bold")
-    rules = list(answer.found.scores)
-    for rule in rules:
-        weight = max((cell.weight for cell in answer.found.scores[rule].values()), default=0)
-        table.add_column(f"{rule} ×{weight}", justify="right", overflow="fold")
-    table.add_column("total", justify="right")
-    for node, total in totals[:shown]:
-        cells = [answer.found.scores[rule].get(node) for rule in rules]
-        chosen = node == answer.found.selected
-        row = [
-            f"→ {node}" if chosen else f"  {node}",
-            *("" if cell is None else str(cell.score) for cell in cells),
-        ]
-        table.add_row(*row, str(total), style="bold" if chosen else "")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("score × weight")
+    columns = totals if shown >= answer.node_count else totals[:_COLUMNS_SHOWN]
+    for node, _ in columns:
+        chosen = node == found.selected
+        table.add_column(f"→ {node}" if chosen else node, justify="right", style="bold" if chosen else "")
+    for rule, cells in found.scores.items():
+        weight = max((cell.weight for cell in cells.values()), default=0)
+        row = (str(cells[node].weighted) if node in cells else "" for node, _ in columns)
+        table.add_row(f"{rule} × {weight}", *row)
+    table.add_row("total", *(str(total) for _, total in columns), style="bold")
     console.print(table)
-    _print_rest(console, len(totals) - shown)
+    _print_rest(console, len(totals) - len(columns))
     if len(totals) > 1:
-        margin = totals[0][1] - totals[1][1]
+        margin, second = totals[0][1] - totals[1][1], totals[1][0]
         words = (
-            f"{margin} ahead of {totals[1][0]}"
-            if margin
-            else f"equal with {totals[1][0]}; settled by the hash of names"
+            f"{margin} ahead of {second}" if margin else f"equal with {second}; settled by the hash of names"
         )
         console.print(f"{totals[0][0]} is {words}", markup=False)
     console.print()

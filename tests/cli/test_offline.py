@@ -82,7 +82,7 @@ def test_explain_for_people_shows_every_part(files: Path) -> None:
     result = run(files, "explain", "web")
 
     assert result.exit_code == 0
-    for words in ("link_cool", "receiving 900Mbps", "→ quiet", "bandwidth ×5", "Successfully assigned"):
+    for words in ("link_cool", "receiving 900Mbps", "→ quiet", "bandwidth × 5", "Successfully assigned"):
         assert words in result.stdout
 
 

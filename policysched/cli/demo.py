@@ -1,0 +1,178 @@
+"""`policysched demo`: what a policy is and does, in twenty seconds on this machine."""
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from policysched.cli import Problem
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    from policysched.app.demo import Demo
+
+Answer = TypeVar("Answer")
+
+BUSY_BITS_S = 500e6
+_APPS = ("shipper", "web", "trainer", "trainer-xl")
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Leave the cluster and the scheduler up at the end, until Ctrl-C.")
+def demo(keep: bool) -> None:
+    """Start a cluster in a box with the scheduler beside it, run a workload, and edit the policy live.
+
+    Nothing is installed and nothing outside of this machine is touched. With --keep the cluster stays up and the line
+    to point kubectl at it is printed.
+
+    \b
+    policysched demo
+    policysched demo --keep
+    """
+    from policysched.app.demo import DemoFailed
+
+    try:
+        asyncio.run(_demo(keep))
+    except DemoFailed as error:
+        raise Problem(f"the demo failed: {error}") from error
+    except KeyboardInterrupt:
+        return
+
+
+async def _demo(keep: bool) -> None:
+    from rich.console import Console
+
+    from policysched.app.demo import Demo
+
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="policysched-demo-") as directory:
+        async with Demo(directory=Path(directory)) as world:
+            await _story(console, world)
+            if keep:
+                _say_how_to_go_on(console, world)
+                await asyncio.Event().wait()
+
+
+async def _story(console: "Console", world: "Demo") -> None:
+    _heading(console, "A cluster of 6 nodes, and two policies in a ConfigMap")
+    world.apply_policies()
+    await world.start_scheduler()
+    console.print(
+        "ConfigMap policysched/policies has network-aware.policy, whose `score bandwidth` is commented out, and "
+        "gang-batch.policy. Pods choose one by schedulerName.\n"
+    )
+    with _live(console, world) as live:
+        await world.apply_workload("shipper")
+        await _following(world.wait_for_pods("shipper", running=2), live, world)
+        await world.apply_workload("web")
+        await _following(world.wait_for_pods("web", running=6), live, world)
+        await world.apply_workload("trainer", "trainer-xl")
+        await _following(world.wait_for_pods("trainer", running=4), live, world)
+        message = await _following(world.wait_for_message("trainer-xl"), live, world)
+    before = _by_traffic(world)
+    console.print(
+        "\n\nThe log shippers fill the links of two nodes. The web pods were spread by what they request alone: "
+        f"[bold]{before[0]} of {sum(before)}[/] share a busy link. The gang of 4 trainers started whole; the gang of 8 "
+        "does not fit, so it waits whole, holds nothing, and says why:"
+    )
+    console.print(f"  [yellow]{message}[/]\n")
+
+    _heading(console, "Edit the ConfigMap: bandwidth shall count")
+    for line in await world.edit_policy():
+        style = "green" if line.startswith("+") else "red"
+        console.print(line, style=style, markup=False, soft_wrap=True)
+    await world.wait_for_policy("network-aware.policy")
+    await world.wait_for_samples()
+    console.print(
+        "\nChecked, compiled and active; nothing was restarted. Now twelve web pods instead of six:\n"
+    )
+    with _live(console, world) as live:
+        await world.scale("web", 12)
+        await _following(world.wait_for_pods("web", running=12), live, world)
+    after = _by_traffic(world)
+    busy, quiet = after[0] - before[0], after[1] - before[1]
+    console.print(f"\n\nOf the six new web pods [bold]{busy}[/] share a busy link, [bold]{quiet}[/] do not.\n")
+
+    _heading(console, "Why there?")
+    await asyncio.to_thread(_explain_newest, console, world)
+
+
+def _heading(console: "Console", text: str) -> None:
+    console.print(f"[bold cyan]── {text} ──[/]")
+
+
+def _live(console: "Console", world: "Demo") -> "Live":
+    from rich.live import Live
+
+    return Live(_table(world), console=console, refresh_per_second=8)
+
+
+async def _following(work: Coroutine[None, None, Answer], live: "Live", world: "Demo") -> Answer:
+    """Await a step while the table shows what happens meanwhile."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        live.update(_table(world))
+        await asyncio.wait([task], timeout=0.1)
+    live.update(_table(world))
+    return task.result()
+
+
+def _table(world: "Demo") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("node")
+    table.add_column("receiving", justify="right")
+    for app in _APPS:
+        table.add_column(app, justify="right")
+    for node in world.nodes():
+        busy = node.receiving >= BUSY_BITS_S
+        traffic = f"{node.receiving / 1e6:.0f} Mbit/s" if node.receiving else "-"
+        counts = (str(node.pods.get(app, "")) for app in _APPS)
+        table.add_row(node.name, traffic, *counts, style="yellow" if busy else "")
+    waiting = (sum(not pod["spec"].get("nodeName") for pod in world.pods_of(app)) for app in _APPS)
+    table.add_row("pending", "", *(str(count or "") for count in waiting), style="dim")
+    return table
+
+
+def _by_traffic(world: "Demo") -> tuple[int, int]:
+    """How many web pods are on nodes with a busy link, and how many on others."""
+    counts = [0, 0]
+    for node in world.nodes():
+        counts[node.receiving < BUSY_BITS_S] += node.pods.get("web", 0)
+    return counts[0], counts[1]
+
+
+def _explain_newest(console: "Console", world: "Demo") -> None:
+    """The newest web pod, explained by the same code as `policysched explain`."""
+    import time
+
+    from policysched.app.cluster_files import ClusterFiles
+    from policysched.app.explain import explain
+    from policysched.app.offline import choose_policy, load_samples
+    from policysched.cli.explain import print_explained
+    from policysched.resources import resource
+
+    newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    files = ClusterFiles()
+    for obj in world.objects():
+        files.take(obj)
+    program = choose_policy(str(resource("policies", "network-aware.policy")), None)
+    at_ns = time.time_ns()
+    samples, _ = load_samples(world.samples_path, program, now_ns=at_ns)
+    name = f"{newest['metadata']['namespace']}/{newest['metadata']['name']}"
+    print_explained(console, explain(program, files, name, samples=samples, now_ns=at_ns))
+
+
+def _say_how_to_go_on(console: "Console", world: "Demo") -> None:
+    console.print("\nThe cluster stays up until Ctrl-C. In another terminal:\n")
+    console.print(f"  export KUBECONFIG={world.sandbox.kubeconfig_path}", markup=False)
+    console.print("  kubectl get pods -A -o wide")
+    console.print("  kubectl -n policysched edit configmap policies")
+    console.print(f"\nThe scheduler's log: {world.log_path}")

@@ -1,0 +1,82 @@
+"""The demo as a new user runs it: a process, to its end."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policysched.app.demo import EDITED, POLICIES, RULE, without_rule
+from policysched.lang.check import check_text
+from policysched.resources import resource
+
+COMMAND = (sys.executable, "-m", "policysched", "demo")
+
+
+def test_the_demo_tells_its_story_and_ends_with_zero() -> None:
+    ended = subprocess.run(COMMAND, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    words = " ".join(ended.stdout.split())
+    assert re.search(r"2 of 6 share a busy link", words)
+    assert re.search(r"gang ml/trainer-xl: \d of 8 members fit now: 0/6 nodes are available", words)
+    assert f"+{RULE} weight 5" in ended.stdout
+    assert "Of the six new web pods 0 share a busy link, 6 do not." in words
+    assert re.search(r"Successfully assigned shop/web-\S+ to node-\d", words)
+
+
+def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
+    kubectl = Path(sys.executable).parent / "kubectl"
+    process = subprocess.Popen((*COMMAND, "--keep"), stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+    try:
+        assert process.stdout is not None
+        line = next(one for one in process.stdout if "export KUBECONFIG=" in one)
+        path = Path(line.split("=", 1)[1].strip())
+        pods = subprocess.run(
+            (kubectl, "--kubeconfig", str(path), "get", "pods", "-n", "shop", "--no-headers"),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert len(pods.stdout.splitlines()) == 12
+    finally:
+        process.send_signal(signal.SIGINT)
+        ended_with = process.wait(timeout=30)
+
+    assert ended_with == 0
+    assert not path.exists()
+    assert _scheduler_is_gone(path)
+
+
+@pytest.mark.parametrize("key", POLICIES)
+def test_the_policies_of_the_demo_check_before_and_after_the_edit(key: str) -> None:
+    text = resource("policies", key).read_text()
+
+    assert check_text(text).program is not None
+    if key == EDITED:
+        before = without_rule(text)
+        assert before != text
+        assert check_text(before).program is not None
+
+
+def _scheduler_is_gone(kubeconfig: Path) -> bool:
+    """Whether no process is left that was started with this kubeconfig."""
+    ends_s = time.monotonic() + 10
+    while time.monotonic() < ends_s:
+        if not any(str(kubeconfig).encode() in line for line in _command_lines()):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def _command_lines() -> Iterator[bytes]:
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield one.read_bytes()
