@@ -54,9 +54,8 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
 
 def like_attribute(word: str) -> str:
     """A help text for a bare name that looks like an attribute without its owner."""
-    names = {
-        path[-1]: row.name for (owner, path), row in reversed(ATTRIBUTES.items()) if owner in ("pod", "node")
-    }
+    rows = [row for row in ATTRIBUTES.values() if row.owner in ("pod", "node")]
+    names = {row.path[-1]: row.name for row in reversed(rows)}
     near = nearest(word, names)
     return "" if near is None else f"did you mean `{names[near]}`? Attributes have their owner in front"
 

@@ -10,7 +10,7 @@ from typing import Literal, cast
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
-from policysched.lang.check.attributes import attribute
+from policysched.lang.check.attributes import attribute, like_attribute
 from policysched.lang.check.dimensions import (
     DIMENSIONLESS,
     common,
