@@ -63,6 +63,7 @@ class Controllers:
         self._ownership = Ownership()
         self._plurals = tuple(dict.fromkeys(kind.plural for kind in server.kinds))
         self._waiting: dict[tuple[str, str, str], None] = {}
+        self._lost_nodes: list[str] = []
         self._woken = asyncio.Event()
         replica_sets = ReplicaSets(self._local, self._owned)
         self._handlers: dict[str, Callable[[Json], None]] = {
@@ -84,6 +85,8 @@ class Controllers:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
+                while self._lost_nodes:
+                    self._drop_pods_of(self._lost_nodes.pop())
                 while self._waiting:
                     for address in tuple(self._waiting)[:_AT_ONCE]:
                         del self._waiting[address]
@@ -109,7 +112,8 @@ class Controllers:
                 self._want(address)
             self._ownership.forget(obj)
             if plural == "nodes":
-                self._drop_pods_of(obj["metadata"]["name"])
+                self._lost_nodes.append(obj["metadata"]["name"])
+                self._woken.set()
         else:
             if change.before is not None and change.before.obj["metadata"].get("ownerReferences"):
                 self._ownership.forget(change.before.obj)
@@ -199,11 +203,12 @@ class Controllers:
         self._local.change(plural, obj, finished)
 
     def _drop_pods_of(self, node: str) -> None:
+        """Pods of a node that has gone, and has not come back meanwhile, have gone with it."""
+        if self._local.get("nodes", "", node) is not None:
+            return
         for pod in self._local.list("pods"):
             if pod["spec"].get("nodeName") == node:
-                asyncio.get_running_loop().call_soon(
-                    partial(self._local.delete, "pods", pod, grace_period_s=0)
-                )
+                self._local.delete("pods", pod, grace_period_s=0)
 
     def _namespace(self, obj: Json) -> None:
         """Give a new namespace its service account; empty one that is going, and let it go when it is empty."""

@@ -38,6 +38,7 @@ class Kubelet:
         self._woken = asyncio.Event()
         self._addresses = 0
         self._ends_at_s: dict[str, float] = {}
+        self._new_nodes: list[Json] = []
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -80,7 +81,8 @@ class Kubelet:
                 if pod["spec"].get("nodeName") == name:
                     self._look_at(pod)
             # Not from within the change: listeners after this one have yet to hear of it.
-            asyncio.get_running_loop().call_soon(self._report_ready, change.entry.obj)
+            self._new_nodes.append(change.entry.obj)
+            self._woken.set()
 
     def _report_ready(self, node: Json) -> None:
         conditions = (node.get("status") or {}).get("conditions") or ()
@@ -119,6 +121,8 @@ class Kubelet:
         self._woken.set()
 
     def _do_what_is_due(self) -> None:
+        while self._new_nodes:
+            self._report_ready(self._new_nodes.pop())
         now_s = self._local.now()
         while self._due and self._due[0][0] <= now_s:
             _, _, namespace, name, version = heapq.heappop(self._due)
