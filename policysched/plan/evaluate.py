@@ -184,7 +184,7 @@ class Evaluator:
         timed = variant.clock.vague or bool(variant.clock.compares)
         facts = seen.facts if reads.facts or timed else None
         now_ns = seen.now_ns if variant.clock.in_words else None
-        return id(plan), variant.active, reads.key(seen), clock, facts, now_ns
+        return plan, variant.active, reads.key(seen), clock, facts, now_ns
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}

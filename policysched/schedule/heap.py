@@ -56,6 +56,9 @@ class MovableHeap(Generic[Item]):
 
     def first(self) -> Item | None:
         """The least item, which stays."""
+        if not self._living:
+            self._heap.clear()
+            return None
         heap = self._heap
         while heap:
             _, serial, item = heap[0]
@@ -66,6 +69,8 @@ class MovableHeap(Generic[Item]):
         return None
 
     def first_key(self) -> Key | None:
+        if not self._living:
+            return None
         item = self.first()
         return None if item is None else self._heap[0][0]
 

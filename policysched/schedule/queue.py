@@ -11,6 +11,7 @@ No event is lost between a decision and its parking, because events are applied 
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from policysched.lang.events import ClusterEvent
@@ -21,6 +22,7 @@ from policysched.schedule.units import Place, Unit
 
 Kin = Hashable
 
+_BY_NAME = attrgetter("value")
 _RECHECK_SOONEST_NS = 100_000_000  # a verdict that says it expires at once is still kept this long
 
 

@@ -138,8 +138,10 @@ class Scheduler:
             return self._synced and self._reload.busy
         if len(core.in_flight) > core.limits.binds_in_flight_max:
             return False
+        if core.queue.busy or self._reload.busy:
+            return True
         next_ns = self._next_time_ns()
-        return core.queue.busy or self._reload.busy or (next_ns is not None and next_ns <= now_ns)
+        return next_ns is not None and next_ns <= now_ns
 
     def decide(self, now_ns: int) -> list[Command]:
         """Do what time has made due, prepare one slice of a policy that is to replace another, and take the first

@@ -93,3 +93,22 @@ def test_a_pod_that_backs_off_is_taken_early_when_nobody_else_is_there() -> None
     assert rig.where() == {"web": "b"}, (
         "its backoff of one second is not over, and there is nothing else to do"
     )
+
+
+def test_waiting_time_orders_pods_whose_keys_were_made_at_different_times() -> None:
+    rig = Rig(
+        "policy test version 1\nqueue by pod.waited desc\nfilter node_resources_fit\n", node("a", cpu="1")
+    )
+    rig.see(pod("oldest", cpu="2"))
+    rig.now_ns += 5 * 10**9
+    rig.see(pod("older", cpu="3"))
+    rig.settle()
+    rig.now_ns += 100 * 10**9
+    rig.see(pod("older", cpu="2"))
+    rig.see(pod("young", cpu="2"))
+    rig.settle()
+
+    rig.see(node("b", cpu="6"))
+    rig.pass_time(20)
+
+    assert rig.order() == ["oldest", "older", "young"]
