@@ -42,6 +42,7 @@ class ReflectSettings:
     watch_min_s: int = 300
     watch_max_s: int = 600
     idle_s: float = 150.0
+    page_timeout_s: float = 30.0
 
 
 @dataclass(slots=True)
@@ -121,7 +122,13 @@ class Reflector(Generic[Emitted]):
     async def _list(self, page_size: int) -> None:
         listed: set[str] = set()
         version = ""
-        async for page in self._api.pages(self._resource.path, self._resource.params, page_size=page_size):
+        pages = self._api.pages(
+            self._resource.path,
+            self._resource.params,
+            page_size=page_size,
+            timeout_s=self._settings.page_timeout_s,
+        )
+        async for page in pages:
             version = page.resource_version
             self._note_time_running_backwards(_number(version))
             for obj in page.items:

@@ -20,14 +20,17 @@ from policysched.kube.api import (
     ApiProblem,
     Conflict,
     Forbidden,
+    Garbled,
     NotFound,
     Refused,
     ServerFault,
     Throttled,
+    Unauthorized,
 )
 from policysched.kube.backoff import Backoff
 from policysched.kube.budget import Budget
 from policysched.kube.lease import micro_time
+from policysched.kube.transport import TransportError
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -277,21 +280,21 @@ class Reporter:
             if under_way.wanted:
                 await self._patch_condition(condition)
                 backoff.worked()
-        except (NotFound, Conflict, Forbidden) as error:
+        except (TransportError, Garbled, Unauthorized, Throttled, ServerFault) as error:
+            self.counts.failed += 1
+            wait_s = backoff.failed(error)
+        except Refused as error:
             # Gone, or another pod by that name; or RBAC without it, which the log says and a repetition does not cure.
             self.counts.failed += 1
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
             log.log(level, "a pod's condition was not written", extra={"why": error.message})
-        except ApiProblem as error:
-            self.counts.failed += 1
-            wait_s = backoff.failed(error)
         finally:
-            del self._in_flight[condition.uid]
             under_way.done.set_result(None)
-        if wait_s:
+            # Until the wait is over nothing newer about this pod is tried either, and `settle` can still end it.
             await asyncio.sleep(wait_s)
-            if under_way.wanted:  # and nothing newer came meanwhile
-                self._conditions.setdefault(condition.uid, condition)
+            del self._in_flight[condition.uid]
+        if wait_s and under_way.wanted:  # and nothing newer came meanwhile
+            self._conditions.setdefault(condition.uid, condition)
 
     async def _patch_condition(self, condition: Condition) -> None:
         path = f"/api/v1/namespaces/{condition.namespace}/pods/{condition.name}/status"

@@ -1,0 +1,209 @@
+"""At most one leads, whatever the road does, and nobody decides while a bind of the leader before may still land."""
+
+import asyncio
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.api import Api
+from policysched.kube.lease import Elector, LeaseSettings, Standing
+from policysched.sim.faults import Climate
+from policysched.sim.transport import MemoryTransport
+from tests.kube.world import World, on_virtual_time, running, until
+
+LOSSY = Climate(
+    latency_s=0.05, latency_spread_s=0.3, lost_before_share=0.2, lost_after_share=0.2, late_share=0.1
+)
+
+
+def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> Elector:
+    return Elector(
+        Api(road),
+        LeaseSettings(),
+        identity=name,
+        monotonic_s=world.loop.time,
+        now_ns=world.now_ns,
+        random=Random(f"{name}{seed}"),
+    )
+
+
+def lease(world: World) -> dict[str, Any]:
+    found = world.local.get("leases", "kube-system", "policysched")
+    assert found is not None
+    return found
+
+
+async def storm(seed: int) -> None:
+    """Three of us, roads that fail and are gone for a while; asked every 50 ms who leads."""
+    world, dice = World(), Random(seed)
+    roads = [world.road(LOSSY, seed * 10 + number) for number in range(3)]
+    electors = [elector(world, f"e{number}", road, seed) for number, road in enumerate(roads)]
+    led: set[int] = set()
+    async with running(*(one.run() for one in electors)):
+        for _ in range(4000):
+            leading = [number for number, one in enumerate(electors) if one.leads()]
+            assert len(leading) <= 1, f"{leading} lead at {world.loop.time()}"
+            led.update(leading)
+            if dice.random() < 0.01:
+                dice.choice(roads).refuse_for(dice.random() * 40)
+            await asyncio.sleep(0.05)
+    assert led, "nobody ever led"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_never_do_two_lead_at_once(seed: int) -> None:
+    on_virtual_time(lambda: storm(seed))
+
+
+def test_an_elector_that_leads_by_what_it_remembers_is_caught() -> None:
+    """The planted bug: the renew deadline does not end the leadership."""
+
+    def forgets_the_deadline(self: Elector) -> bool:
+        return self.standing is Standing.LEADING
+
+    with patch.object(Elector, "leads", forgets_the_deadline), pytest.raises(AssertionError):
+        for seed in range(5):
+            with patch.object(Elector, "_keep", _never_gives_up):
+                on_virtual_time(lambda seed=seed: storm(seed))  # type: ignore[misc]
+
+
+async def _never_gives_up(self: Elector) -> None:
+    await asyncio.sleep(3600)
+
+
+def test_the_lease_has_the_shape_that_others_read() -> None:
+    async def scenario() -> None:
+        world = World()
+        one = elector(world, "one", world.road())
+
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            await asyncio.sleep(5)
+
+        spec = lease(world)["spec"]
+        assert spec["holderIdentity"] == "one"
+        assert spec["leaseDurationSeconds"] == 15
+        assert spec["leaseTransitions"] == 0
+        assert spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
+        assert spec["renewTime"] > "2026-01-01T00:00:04"
+
+    on_virtual_time(scenario)
+
+
+def test_when_the_leader_dies_another_leads_within_the_lease_time_and_waits_before_it_decides() -> None:
+    async def scenario() -> None:
+        world = World()
+        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.may_decide, "one to decide")
+        async with running(two.run()):
+            await asyncio.sleep(4)
+            first.cancel()
+            died_s = world.loop.time()
+
+            await until(two.leads, "two to lead")
+            leads_s = world.loop.time() - died_s
+            await until(two.may_decide, "two to decide")
+            decides_s = world.loop.time() - died_s
+
+        assert 12 < leads_s < 18
+        assert decides_s - leads_s >= 5.0  # the life of a bind request
+        assert lease(world)["spec"]["leaseTransitions"] == 1
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("nothing_in_flight", [True, False])
+def test_a_clean_stop_hands_over_at_once_only_if_no_bind_is_unanswered(nothing_in_flight: bool) -> None:
+    async def scenario() -> None:
+        world = World()
+        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.may_decide, "one to decide")
+        async with running(two.run()):
+            await asyncio.sleep(4)
+            first.cancel()
+            await one.release(nothing_in_flight=nothing_in_flight)
+            stopped_s = world.loop.time()
+            assert not one.leads()
+
+            await until(two.may_decide, "two to decide")
+
+        waited_s = world.loop.time() - stopped_s
+        assert (waited_s < 3) if nothing_in_flight else (waited_s > 15)
+
+    on_virtual_time(scenario)
+
+
+def test_a_lease_that_somebody_else_released_is_not_trusted_to_leave_nothing_behind() -> None:
+    async def scenario() -> None:
+        world = World()
+        one = elector(world, "one", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.may_decide, "one to decide")
+        first.cancel()
+        await one.release(nothing_in_flight=True)
+        # A stock kube-scheduler took it and released it again; it keeps annotations that it does not know.
+        world.local.change(
+            "leases",
+            lease(world),
+            lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "", "leaseTransitions": 1}},
+        )
+
+        two = elector(world, "two", world.road())
+        async with running(two.run()):
+            await until(two.leads, "two to lead")
+            assert two.decides_in_s() > 5
+
+    on_virtual_time(scenario)
+
+
+def test_a_lease_from_the_manifests_that_nobody_ever_held_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.local.create("leases", "kube-system", {"metadata": {"name": "policysched"}, "spec": {}})
+        await asyncio.sleep(90)
+        one = elector(world, "one", world.road())
+
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+
+            assert one.may_decide()
+
+    on_virtual_time(scenario)
+
+
+def test_against_a_server_that_hangs_it_stops_at_the_deadline() -> None:
+    async def scenario() -> None:
+        world = World()
+        road = world.road(Climate())
+        one = elector(world, "one", road)
+        async with running(one.run()):
+            await until(one.may_decide, "one to decide")
+            hangs_s = world.loop.time()
+            road._faults.climate = Climate(lost_before_share=1.0)
+
+            await until(lambda: not one.leads(), "the end of it")
+            assert world.loop.time() - hangs_s <= 10.0
+            await until(lambda: one.standing is Standing.LOST, "it to be said", within_s=1)
+
+    on_virtual_time(scenario)
+
+
+def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_successor_decides() -> None:
+    async def scenario() -> None:
+        world = World()
+        one, two = elector(world, "one", world.road()), elector(world, "two", world.road())
+        async with running(one.run(), two.run()):
+            await until(lambda: one.may_decide() or two.may_decide(), "one of them to decide")
+            before, after = (one, two) if one.leads() else (two, one)
+            world.local.delete("leases", lease(world))
+
+            await until(lambda: after.leads(), "the other to lead")
+            await until(after.may_decide, "the other to decide")
+
+            assert before.standing is Standing.LOST
+
+    on_virtual_time(scenario)

@@ -1,0 +1,285 @@
+"""Words behind binds: coalesced, bounded, and never against a binding."""
+
+import asyncio
+import logging
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from policysched.kube.api import Api, Throttled
+from policysched.kube.backoff import Backoff
+from policysched.kube.budget import Budget
+from policysched.kube.report import About, Condition, Reporter, ReportSettings, Words
+from policysched.kube.transport import Transport
+from policysched.sim.apiserver.eventversions import as_events_v1
+from policysched.sim.faults import Climate
+from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running
+
+
+class Reporting:
+    def __init__(self, transport: Transport, **settings: Any) -> None:
+        self.binds_waiting = 0
+        loop = asyncio.get_running_loop()
+        self.reporter = Reporter(
+            Api(transport),
+            instance="test-1",
+            now_ns=lambda: int((EPOCH_S + loop.time()) * 1e9),
+            random=Random(1),
+            binds_waiting=lambda: self.binds_waiting,
+            settings=ReportSettings(**settings),
+        )
+
+
+def about(pod: dict[str, Any]) -> About:
+    meta = pod["metadata"]
+    return About("Pod", meta["namespace"], meta["name"], meta["uid"])
+
+
+def failed(pod: dict[str, Any], note: str = "0/1 nodes are available: 1 Insufficient cpu.") -> Words:
+    return Words(about(pod), "Warning", "FailedScheduling", "Scheduling", note, "test")
+
+
+def condition(pod: dict[str, Any], message: str = "no room") -> Condition:
+    meta = pod["metadata"]
+    return Condition(meta["namespace"], meta["name"], meta["uid"], "Unschedulable", message)
+
+
+def conditions(world: World, name: str) -> list[tuple[str, str, str]]:
+    said = world.pod(name)["status"].get("conditions", [])
+    return [
+        (one["status"], one.get("reason", ""), one.get("message", ""))
+        for one in said
+        if one["type"] == "PodScheduled"
+    ]
+
+
+def events(world: World) -> list[dict[str, Any]]:
+    return [as_events_v1(one) for one in world.local.list("events")]
+
+
+def test_an_event_says_who_what_and_about_whom() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        async with running(reporting.reporter.run()):
+            reporting.reporter.say(failed(pod))
+            await reporting.reporter.drained()
+
+        (said,) = events(world)
+        assert said["regarding"]["uid"] == pod["metadata"]["uid"]
+        assert (said["reason"], said["type"], said["action"]) == ("FailedScheduling", "Warning", "Scheduling")
+        assert (said["reportingController"], said["reportingInstance"]) == ("test", "test-1")
+        assert said["note"] == "0/1 nodes are available: 1 Insufficient cpu."
+
+    on_virtual_time(scenario)
+
+
+def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        async with running(reporting.reporter.run()):
+            for _ in range(90):
+                reporting.reporter.say(failed(pod))
+                await asyncio.sleep(1)
+            reporting.reporter.say(failed(pod, "other words"))
+            await asyncio.sleep(120)
+
+        repeated, other = sorted(events(world), key=lambda one: one["note"])
+        assert repeated["series"]["count"] == 90
+        assert "series" not in other
+        assert reporting.reporter.counts.events_written <= 5
+
+    on_virtual_time(scenario)
+
+
+def test_only_the_newest_condition_is_written_and_the_same_is_not_written_again() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        for number in range(10):
+            reporting.reporter.mark(condition(pod, f"words {number}"))
+        async with running(reporting.reporter.run()):
+            await reporting.reporter.drained()
+            reporting.reporter.mark(condition(pod, "words 9"))
+            await reporting.reporter.drained()
+
+        assert conditions(world, "web") == [("False", "Unschedulable", "words 9")]
+        assert reporting.reporter.counts.conditions_written == 1
+
+    on_virtual_time(scenario)
+
+
+def test_new_words_keep_the_time_at_which_the_status_changed() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        async with running(reporting.reporter.run()):
+            reporting.reporter.mark(condition(pod, "first"))
+            await asyncio.sleep(30)
+            reporting.reporter.mark(condition(pod, "second"))
+            await asyncio.sleep(30)
+
+        (said,) = world.pod("web")["status"]["conditions"]
+        assert said["message"] == "second"
+        assert said["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod, other = world.add_pod("web"), world.add_pod("other")
+        road = world.road()
+        road.refuse_for(20)
+        reporting = Reporting(road)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.mark(condition(pod))
+            reporting.reporter.mark(condition(other))
+            await asyncio.sleep(5)
+            await reporting.reporter.settle(other["metadata"]["uid"])
+            await asyncio.sleep(60)
+
+        assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
+        assert conditions(world, "other") == []
+
+    on_virtual_time(scenario)
+
+
+def test_a_pod_settles_when_the_patch_under_way_is_answered() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(Climate(latency_s=1.5)))
+        async with running(reporting.reporter.run()):
+            reporting.reporter.mark(condition(pod))
+            await asyncio.sleep(0.1)
+            began_s = world.loop.time()
+            await reporting.reporter.settle(pod["metadata"]["uid"])
+
+        assert world.loop.time() - began_s == pytest.approx(2.9)
+        assert conditions(world, "web")
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
+    async def scenario() -> None:
+        world = World()
+        first = world.add_pod("web")
+        world.local.delete("pods", first, grace_period_s=0)
+        world.add_pod("web")
+        reporting = Reporting(world.road())
+        async with running(reporting.reporter.run()):
+            reporting.reporter.mark(condition(first))
+            await reporting.reporter.drained()
+
+        assert conditions(world, "web") == []
+
+    on_virtual_time(scenario)
+
+
+def test_words_wait_while_many_binds_do_and_conditions_go_first() -> None:
+    async def scenario() -> None:
+        road = Script([(200, {})])
+        reporting = Reporting(road, writers=1)
+        reporting.binds_waiting = 201
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.reporter.say(failed(pod))
+            reporting.reporter.mark(condition(pod))
+            await asyncio.sleep(10)
+            assert road.asked == []
+
+            reporting.binds_waiting = 200
+            await reporting.reporter.drained()
+
+        assert [one.method for one in road.asked] == ["PATCH", "POST"]
+
+    on_virtual_time(scenario)
+
+
+def test_memory_is_bounded_and_what_is_dropped_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        reporting = Reporting(
+            Script([(200, {})]), events_waiting_max=10, conditions_waiting_max=5, remembered_max=20
+        )
+        for number in range(100):
+            pod = {"metadata": {"namespace": "default", "name": f"p{number}", "uid": f"u{number}"}}
+            reporting.reporter.say(failed(pod))
+            reporting.reporter.mark(condition(pod))
+
+        assert reporting.reporter.waiting == 15
+        assert reporting.reporter.counts.dropped == 90 + 95
+
+    with caplog.at_level(logging.WARNING):
+        on_virtual_time(scenario)
+
+    assert len(caplog.records) == 1
+
+
+def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road(), series_every_s=1)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.say(failed(pod))
+            await asyncio.sleep(5)
+            world.local.delete("events", events(world)[0])
+            reporting.reporter.say(failed(pod))
+            await asyncio.sleep(5)
+
+        (said,) = events(world)
+        assert said["series"]["count"] == 2
+
+    on_virtual_time(scenario)
+
+
+def test_an_event_without_an_answer_is_tried_a_few_times_and_then_given_up() -> None:
+    async def scenario() -> None:
+        road = Script([no_answer()])
+        reporting = Reporting(road, tries=3)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.say(failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}))
+            await reporting.reporter.drained()
+
+        assert len(road.asked) == 3
+        assert len({orjson.loads(one.body)["metadata"]["name"] for one in road.asked}) == 1
+        assert reporting.reporter.counts.failed == 1
+
+    on_virtual_time(scenario)
+
+
+def test_a_budget_lets_a_burst_through_and_then_its_rate() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        budget = Budget(per_s=10, burst=5)
+        times_s = []
+        for _ in range(10):
+            await budget.take()
+            times_s.append(loop.time())
+
+        assert times_s[4] == 0
+        assert times_s[9] == pytest.approx(0.5)
+
+    on_virtual_time(scenario)
+
+
+def test_waits_double_with_jitter_up_to_the_longest_and_never_undercut_the_server() -> None:
+    backoff = Backoff(Random(7), first_s=1, longest_s=8)
+
+    waits_s = [backoff.failed() for _ in range(6)]
+
+    for wait_s, whole_s in zip(waits_s, [1, 2, 4, 8, 8, 8], strict=True):
+        assert whole_s / 2 <= wait_s <= whole_s
+    assert backoff.failed(Throttled(429, "", "slow down", retry_after_s=30)) == 30
+    backoff.worked()
+    assert backoff.failed() <= 1

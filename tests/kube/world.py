@@ -1,0 +1,152 @@
+"""A server in memory on virtual time, and roads to it: one that draws its faults, one that follows a script."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import orjson
+
+from policysched.kube.api import Api
+from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.faults import Climate, Faults
+from policysched.sim.local import Local
+from policysched.sim.loop import run_virtual
+from policysched.sim.transport import MemoryTransport
+from tests.words import node_manifest, pod_manifest
+
+EPOCH_S = 1_767_225_600.0  # 2026-01-01
+
+
+class World:
+    """`server` and the sandbox's own hands on it. Made inside the loop whose clock it goes by."""
+
+    def __init__(self, **server: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.server = ApiServer(now=lambda: EPOCH_S + self.loop.time(), **server)
+        self.local = Local(self.server)
+
+    def now_ns(self) -> int:
+        return int((EPOCH_S + self.loop.time()) * 1e9)
+
+    def road(self, climate: Climate | None = None, seed: int = 0) -> MemoryTransport:
+        return MemoryTransport(self.server, faults=None if climate is None else Faults(climate, Random(seed)))
+
+    def api(self, climate: Climate | None = None, seed: int = 0) -> Api:
+        return Api(self.road(climate, seed))
+
+    def add_pod(self, name: str, **more: Any) -> dict[str, Any]:
+        manifest = pod_manifest(name, **more)
+        del manifest["metadata"]["uid"], manifest["status"]
+        return self.local.create("pods", manifest["metadata"]["namespace"], manifest)
+
+    def add_node(self, name: str, **more: Any) -> dict[str, Any]:
+        manifest = node_manifest(name, **more)
+        del manifest["metadata"]["uid"]
+        return self.local.create("nodes", "", manifest)
+
+    def pod(self, name: str, namespace: str = "default") -> dict[str, Any]:
+        found = self.local.get("pods", namespace, name)
+        assert found is not None, f"no pod {namespace}/{name}"
+        return found
+
+    def node_of(self, name: str) -> str | None:
+        node: str | None = self.pod(name)["spec"].get("nodeName")
+        return node
+
+
+def on_virtual_time(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run a test's body where nothing takes real time."""
+
+    async def main() -> None:
+        await scenario()
+
+    run_virtual(main())
+
+
+async def until(look: Callable[[], object], what: str, *, within_s: float = 120.0) -> None:
+    """Let virtual time pass until it is so."""
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + within_s
+    while not look():
+        assert loop.time() < ends_s, f"waited {within_s:g} s in vain for {what}"
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(*work: Awaitable[object]) -> AsyncIterator[None]:
+    """Tasks for the length of a block. One that fails on its own fails the test."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        yield
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Answer = tuple[int, dict[str, Any]] | Exception
+Stream = Sequence[dict[str, Any] | bytes | Exception]
+
+
+class Script:
+    """A transport whose answers are written down: `answers` for requests and `streams` for watches, each in turn; the
+    last of each is repeated. `asked` keeps the requests."""
+
+    def __init__(self, answers: Sequence[Answer] = (), streams: Sequence[Stream] = ()) -> None:
+        self._answers = list(answers)
+        self._streams = list(streams)
+        self.asked: list[ApiRequest] = []
+        self.watched: list[ApiRequest] = []
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(0)
+        self.asked.append(request)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        status, body = answer
+        headers = {"retry-after": str(body["retryAfter"])} if "retryAfter" in body else {}
+        return ApiResponse(status, orjson.dumps(body), headers)
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+        await asyncio.sleep(0)
+        self.watched.append(request)
+        if not self._streams:
+            await asyncio.sleep(3600)
+        lines = self._streams.pop(0) if len(self._streams) > 1 else self._streams[0]
+        yield ApiStream(200, {}, _said(lines))
+
+
+async def _said(lines: Stream) -> AsyncIterator[bytes]:
+    for line in lines:
+        await asyncio.sleep(0)
+        if isinstance(line, Exception):
+            raise line
+        yield line if isinstance(line, bytes) else orjson.dumps(line) + b"\n"
+
+
+def listed(version: int, *items: dict[str, Any], token: str = "") -> Answer:
+    return 200, {
+        "kind": "List",
+        "metadata": {"resourceVersion": str(version), "continue": token},
+        "items": list(items),
+    }
+
+
+def event(kind: str, obj: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": obj}
+
+
+def versioned(obj: dict[str, Any], version: int) -> dict[str, Any]:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+
+def no_answer() -> TransportError:
+    return TransportError("connection refused")
