@@ -51,6 +51,9 @@ class Columns:
         self._row_of: dict[NodeName, int] = {}
         self._free: list[int] = []
         self._kept: dict[ColumnKind, Array] = {}
+        self._of_usage: list[tuple[ColumnKind, Array]] | None = (
+            None  # the columns to read again after a placement
+        )
         self._asked: OrderedDict[ColumnKind, Array] = OrderedDict()
         self._log: list[int] = []
         self._log_start = 0
@@ -77,6 +80,7 @@ class Columns:
         found = self._asked.get(kind)
         if found is None:
             found = self._asked[kind] = self._made(kind)
+            self._of_usage = None
             if len(self._asked) > _POD_COLUMNS_MAX:
                 self._asked.popitem(last=False)
         else:
@@ -87,6 +91,7 @@ class Columns:
         """Make the column now and keep it for good: a plan needs it."""
         if kind not in self._kept:
             made = self._asked.pop(kind, None)
+            self._of_usage = None
             self._kept[kind] = self._made(kind) if made is None else made
 
     @property
@@ -141,9 +146,10 @@ class Columns:
 
     def _refresh_usage(self, row: int, node: Node) -> None:
         usage = self.usage(row)
-        for kind, array in self._all():
-            if kind.of_usage:
-                array[row] = kind.read(node, usage, self.codes)
+        if self._of_usage is None:
+            self._of_usage = [(kind, array) for kind, array in self._all() if kind.of_usage]
+        for kind, array in self._of_usage:
+            array[row] = kind.read(node, usage, self.codes)
         self._note_terms(row, usage)
 
     def _drop(self, row: int, name: NodeName) -> None:
@@ -180,6 +186,7 @@ class Columns:
             return np.concatenate([array, np.zeros(more, array.dtype)])
 
         self.capacity += more
+        self._of_usage = None
         self.valid, self.name_hash = longer(self.valid), longer(self.name_hash)
         for columns in (self._kept, self._asked):
             for kind in columns:
@@ -200,6 +207,7 @@ class Columns:
         """Start the codes anew, without the values that only nodes of the past had. Codes live in columns alone."""
         self.codes = Interners()
         self._asked.clear()
+        self._of_usage = None
         for kind in self._kept:
             self._kept[kind] = self._made(kind)
 

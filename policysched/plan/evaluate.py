@@ -12,7 +12,7 @@ import numpy as np
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import MetricSamples, Namespace, Pod, PodFacts, Samples
 from policysched.lang.events import ClusterEvent
-from policysched.lang.program import Metric
+from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
 from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation
 from policysched.plan.admission import refusal_by_placed_pods
@@ -20,6 +20,7 @@ from policysched.plan.bind import bind
 from policysched.plan.columns import Columns, text_hash
 from policysched.plan.explain import explanation
 from policysched.plan.expressions import columns_of
+from policysched.plan.kernels import COLUMNS
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.metrics import MetricColumn
 from policysched.plan.overlay import Overlay
@@ -63,10 +64,12 @@ class Evaluator:
         rules: list[AnyRule] = [step.rule for step in variant.filters]
         rules += [step.rule for step in variant.scores]
         for rule in rules:
-            for expr in deciding(rule):
-                for kind in () if expr is None else columns_of(expr, plan.program):
-                    self._columns.keep(kind)
-                    yield
+            kinds = [kind for expr in deciding(rule) if expr for kind in columns_of(expr, plan.program)]
+            if isinstance(rule, BuiltinFilter | BuiltinScore):
+                kinds += COLUMNS.get(rule.builtin, ())
+            for kind in kinds:
+                self._columns.keep(kind)
+                yield
 
     def overlay(self) -> Overlay:
         """A hypothetical cluster, equal to the real one so far."""

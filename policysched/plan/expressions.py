@@ -188,10 +188,10 @@ def column_of(path: tuple[str, ...]) -> ColumnKind:
             return Text(entries, key)
         case ("allocatable", resource):
             return Allocatable(resource)
+        case ("pods",) | ("requested", "pods"):
+            return PodCount()
         case ("requested", resource):
             return Requested(resource)
-        case ("pods",):
-            return PodCount()
         case ("taints" | "images" as listed,):
             return Listed(listed)
         case ("created",):
@@ -210,7 +210,7 @@ def columns_of(expr: e.Expr, program: Program) -> list[ColumnKind]:
     for one in e.walk(expr):
         match one:
             case e.Attr(owner="node", path=("free", resource)):
-                found += [Allocatable(resource), Requested(resource)]
+                found += [Allocatable(resource), column_of(("requested", resource))]
             case e.Attr(owner="node", path=path):
                 found.append(column_of(path))
             case e.InputRef(name=name) if program.inputs[name].owner == "node":
@@ -224,7 +224,7 @@ def _attr(machine: Machine, expr: e.Attr) -> Step:
     assert expr.owner == "node", f"{expr.owner}.{'.'.join(expr.path)} is a leaf"
     match expr.path:
         case ("free", resource):
-            allocatable, requested = Allocatable(resource), Requested(resource)
+            allocatable, requested = Allocatable(resource), column_of(("requested", resource))
 
             def free(frame: Frame) -> Vector:
                 return Vector(frame.view.column(allocatable) - frame.view.column(requested), True)

@@ -74,7 +74,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The rules for the pods to which the layers `active` apply."""
+    """The rules for the pods to which the layers `active` apply. `metrics`: every one that a rule reads."""
 
     active: tuple[int, ...]
     machine: Machine
@@ -82,12 +82,7 @@ class Variant:
     filters: tuple[FilterStep, ...]
     scores: tuple[ScoreStep, ...]
     clock: Clock
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Every metric that a rule reads."""
-        steps: tuple[FilterStep | ScoreStep, ...] = (*self.filters, *self.scores)
-        return tuple(dict.fromkeys(name for step in steps for name in step.metrics))
+    metrics: tuple[str, ...]
 
 
 def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Variant:
@@ -106,6 +101,7 @@ def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Vari
         filters=tuple(_filter_step(rule, folded(rule, lowering), machine) for rule in rules.filters),
         scores=tuple(_score_step(rule, folded(rule, lowering), machine) for rule in rules.scores),
         clock=_clock(everything, machine),
+        metrics=metrics_read(expr for rule in (*rules.filters, *rules.scores) for expr in deciding(rule)),
     )
 
 

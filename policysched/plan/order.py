@@ -38,7 +38,7 @@ class Order:
     def key(self, seen: Seen) -> OrderPlace:
         places: list[Any] = []
         for function, descending, gained_a_ns in self._keys:
-            value = function(seen)
+            value: Any = function(seen)
             if gained_a_ns and isinstance(value, int):
                 # Keys made at different times are compared: what grows for all alike is told apart by what it was at 0.
                 value = value - gained_a_ns * seen.now_ns

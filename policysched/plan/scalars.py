@@ -138,6 +138,8 @@ def _of_pod(path: tuple[str, ...], whose: Callable[[Seen], Pod]) -> Function:
         case ("labels" | "annotations" as name, key):
             entries = attrgetter(name)
             return lambda seen: entries(whose(seen)).get(key)
+        case ("requests", "pods"):
+            return lambda seen: 1
         case ("requests" | "limits" as name, resource):
             amounts = attrgetter(name)
             return lambda seen: amounts(whose(seen)).get(resource, 0)
@@ -174,14 +176,15 @@ def _of_node(path: tuple[str, ...]) -> Function:
             return lambda seen: entries(node(seen)).get(key)
         case ("allocatable", resource):
             return lambda seen: node(seen).allocatable.get(resource, 0)
+        case ("pods",) | ("requested", "pods"):
+            return lambda seen: len(usage(seen).pods)
         case ("requested", resource):
             return lambda seen: usage(seen).requested.get(resource, 0)
         case ("free", resource):
+            requested = _of_node(("requested", resource))
             return lambda seen: saturate(
-                node(seen).allocatable.get(resource, 0) - usage(seen).requested.get(resource, 0)
+                node(seen).allocatable.get(resource, 0) - int(_number(requested(seen)))
             )
-        case ("pods",):
-            return lambda seen: len(usage(seen).pods)
         case ("taints",):
             return lambda seen: tuple(taint.key for taint in node(seen).taints)
         case ("images",):
@@ -372,6 +375,6 @@ def minute_of_week(now_ns: int, zone: ZoneInfo) -> int:
     return local.weekday() * 24 * 60 + local.hour * 60 + local.minute
 
 
-def _number(found: Held) -> int | float:
+def _number(found: Value) -> int | float:
     assert isinstance(found, int | float), f"{found!r} is not a number"
     return found

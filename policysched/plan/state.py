@@ -51,7 +51,7 @@ class State:
         self._metrics = tuple(dict.fromkeys(name for metrics in bound.rule_metrics() for name in metrics))
         self._local = [place for place, rule in enumerate(bound.scores) if rule.local]
         self._global = [place for place, rule in enumerate(bound.scores) if not rule.local]
-        self.revision = 0
+        self._by_touch = _ByTouch.of(bound)
         self._start_over(world)
 
     # ── catching up ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,17 +71,13 @@ class State:
         changed, used = touched
         used |= set(overlay_rows) - changed
         self._note(world)
-        for place in self._stale_scores(world):
-            self._score_all(place, world)
-            self._totals_stale = True
-        for place in self._stale_filters(world):
-            self._refused[place][: columns.size] = self.bound.filters[place].kernel.refused(world.view())
-            self._totals_stale = True
+        self._answer_stale_rules(world)
         if changed:
-            self._update(changed, world, Touch.NODE)
+            self._update(changed, world, range(len(self._refused)), range(len(self.bound.scores)))
         if used:
-            self._update(used, world, Touch.USAGE)
-        self._conclude(world, changed | used)
+            self._update(used, world, self._by_touch.usage_filters, self._by_touch.usage_scores)
+        if self._stale or changed or used:
+            self._conclude(world, changed | used)
 
     def copied(self) -> "State":
         """For an overlay: the same results, kept apart from here on."""
@@ -92,6 +88,8 @@ class State:
 
     def _start_over(self, world: World) -> None:
         capacity, view = world.columns.capacity, world.view()
+        self._samples_key: Hashable = None
+        self._now_ns = world.now_ns
         self._note(world)
         self._refused = [np.zeros(capacity, np.bool_) for _ in self.bound.filters]
         for place, rule in enumerate(self.bound.filters):
@@ -100,38 +98,51 @@ class State:
         self._measures: dict[int, Measures] = {}
         self._fingerprints: dict[int, Hashable] = {}
         self._facts: dict[int, Hashable] = {}
+        self._facts_before: dict[int, Hashable] = {}
         for place in range(len(self.bound.scores)):
             self._score_all(place, world)
-        self._lacking: dict[str, Array] = {}
+        self.out: frozenset[str] = frozenset()
         self.feasible = np.zeros(capacity, np.bool_)
+        self.feasible_count = 0
         self.total = np.zeros(capacity, np.int64)
-        self._totals_stale = True
+        self._stale = True
         self._conclude(world, set())
 
     def _note(self, world: World) -> None:
-        """Where this state stands, and whether samples and clock are others than before."""
+        """Where this state stands, and whether samples and clock are others than before. `_stale`: sums have to be made anew
+        for all rows."""
         key = (world.samples_key, world.metrics_known_until_ns(self._metrics)) if self._metrics else None
-        self._samples_moved = key != getattr(self, "_samples_key", key)
-        self._time_moved = world.now_ns != getattr(self, "_now_ns", world.now_ns)
+        self._samples_moved = key != self._samples_key
+        self._time_moved = world.now_ns != self._now_ns
         self._samples_key, self._now_ns = key, world.now_ns
         self._position = world.columns.log_end
         self._overlay_position = 0 if world.overlay is None else len(world.overlay.log)
+        self._stale = False
 
-    def _moved(self, touch: Touch) -> bool:
-        return (Touch.SAMPLES in touch and self._samples_moved) or (Touch.TIME in touch and self._time_moved)
-
-    def _stale_filters(self, world: World) -> list[int]:
-        return [place for place, rule in enumerate(self.bound.filters) if self._moved(rule.kernel.touch)]
-
-    def _stale_scores(self, world: World) -> list[int]:
-        stale = []
-        for place, rule in enumerate(self.bound.scores):
-            cluster = (
-                Touch.CLUSTER in rule.touch and rule.fingerprint(world.view()) != self._fingerprints[place]
+    def _answer_stale_rules(self, world: World) -> None:
+        """Ask rules about all rows again where samples, the clock or facts about the whole cluster moved."""
+        by = self._by_touch
+        filters, scores = set[int](), set[int]()
+        if self._samples_moved:
+            filters |= by.samples_filters
+            scores |= by.samples_scores
+        if self._time_moved:
+            filters |= by.time_filters
+            scores |= by.time_scores
+        if by.cluster_scores:
+            view = world.view()
+            scores |= {
+                place
+                for place in by.cluster_scores
+                if self.bound.scores[place].fingerprint(view) != self._fingerprints[place]
+            }
+        for place in filters:
+            self._refused[place][: world.columns.size] = self.bound.filters[place].kernel.refused(
+                world.view()
             )
-            if cluster or self._moved(rule.touch):
-                stale.append(place)
-        return stale
+        for place in scores:
+            self._score_all(place, world)
+        self._stale = bool(filters or scores)
 
     def _score_all(self, place: int, world: World) -> None:
         rule, view = self.bound.scores[place], world.view()
@@ -142,49 +153,48 @@ class State:
         else:
             self._measures[place] = _lengthened(measures, world.columns.capacity)
 
-    def _update(self, rows: set[int], world: World, what: Touch) -> None:
-        """Ask the rules that such a change touches again, for these rows."""
+    def _update(self, rows: set[int], world: World, filters: Iterable[int], scores: Iterable[int]) -> None:
+        """Ask these rules again about these rows."""
         view = world.view(rows)
-        for place, rule in enumerate(self.bound.filters):
-            if what in rule.kernel.touch or what is Touch.NODE:
-                self._refused[place][view.rows] = rule.kernel.refused(view)
-        for place, score in enumerate(self.bound.scores):
-            if what in score.touch or what is Touch.NODE:
-                measures = score.measure(view)
-                if score.local:
-                    self._weighted[place][view.rows] = score.weight * score.local_scores(measures)
-                else:
-                    _put(self._measures[place], view.rows, measures)
+        for place in filters:
+            self._refused[place][view.rows] = self.bound.filters[place].kernel.refused(view)
+        for place in scores:
+            rule = self.bound.scores[place]
+            measures = rule.measure(view)
+            if rule.local:
+                self._weighted[place][view.rows] = rule.weight * rule.local_scores(measures)
+            else:
+                _put(self._measures[place], view.rows, measures)
+                self._facts.pop(place, None)
 
     # ── concluding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _conclude(self, world: World, rows: set[int]) -> None:
-        if not self._totals_stale and not rows:
-            return
-        self.revision += 1
-        out_before = getattr(self, "out", None)
-        self.out = self._outages(world)
-        if self._totals_stale or self.out != out_before:
-            chosen: slice | Array = slice(0, world.columns.capacity)
-        else:
-            chosen = np.array(sorted(rows), np.intp)
+        """From what each rule says to who is feasible and what everybody's total is, for these rows or for all."""
+        if self._outage_above is not None and self._metrics:
+            out = self._outages(world, self._outage_above)
+            self._stale |= out != self.out
+            self.out = out
+        chosen = slice(0, len(self.feasible)) if self._stale else _places(rows)
         feasible = world.columns.valid[chosen].copy()
         for place, rule in enumerate(self.bound.filters):
-            if not self.out.intersection(rule.metrics):
+            if not rule.metrics or not self.out.intersection(rule.metrics):
                 feasible &= ~self._refused[place][chosen]
-        self.feasible[chosen] = feasible
-        self.feasible_count = int(np.count_nonzero(self.feasible))
+        if self._stale or not np.array_equal(feasible, self.feasible[chosen]):
+            self.feasible[chosen] = feasible
+            self.feasible_count = int(np.count_nonzero(self.feasible))
+            self._facts.clear()
         self._sum_up(chosen)
-        self._totals_stale = False
 
     def _sum_up(self, chosen: slice | Array) -> None:
-        facts = {
-            place: self.bound.scores[place].candidate_facts(self._measures[place], self.feasible)
-            for place in self._global
-        }
-        if facts != self._facts:
+        before = self._facts_before if not self._stale else {}
+        for place in self._global:
+            if place not in self._facts:
+                rule = self.bound.scores[place]
+                self._facts[place] = rule.candidate_facts(self._measures[place], self.feasible)
+        if self._facts != before:
             chosen = slice(0, len(self.feasible))
-            self._facts = facts
+            self._facts_before = dict(self._facts)
         total: Array = np.zeros(len(self.feasible[chosen]), np.int64)
         for place in self._local:
             if self._counts(self.bound.scores[place]):
@@ -193,18 +203,15 @@ class State:
             rule = self.bound.scores[place]
             if self._counts(rule):
                 measures = _chosen(self._measures[place], chosen)
-                total += rule.weight * rule.candidate_scores(measures, facts[place])
+                total += rule.weight * rule.candidate_scores(measures, self._facts[place])
         self.total[chosen] = np.where(self.feasible[chosen], total, _REFUSED_TOTAL)
 
     def _counts(self, rule: BoundScore) -> bool:
-        return not self.out.intersection(rule.metrics)
+        return not rule.metrics or not self.out.intersection(rule.metrics)
 
-    def _outages(self, world: World) -> frozenset[str]:
+    def _outages(self, world: World, above: float) -> frozenset[str]:
         """The metrics that too many candidates lack; candidates of this question pass every filter without metrics."""
-        if self._outage_above is None or not self._metrics:
-            return frozenset()
-        columns = world.columns
-        candidates = columns.valid.copy()
+        candidates = world.columns.valid.copy()
         for place, rule in enumerate(self.bound.filters):
             if not rule.metrics:
                 candidates &= ~self._refused[place]
@@ -212,8 +219,7 @@ class State:
         return frozenset(
             name
             for name in self._metrics
-            if int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns)))
-            > self._outage_above * count
+            if int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns))) > above * count
         )
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -226,10 +232,50 @@ class State:
         """The row with the greatest total, among equals the greatest `node_hash XOR pod_hash`."""
         if not self.feasible_count:
             return None
-        tied = np.flatnonzero(self.total == self.total.max())
+        total = self.total
+        tied = np.flatnonzero(total == total.max())
         if len(tied) == 1:
             return int(tied[0])
         return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])
+
+
+@dataclass(frozen=True, slots=True)
+class _ByTouch:
+    """The places of the rules that a change of each kind makes ask again. A changed node concerns all."""
+
+    usage_filters: tuple[int, ...]
+    usage_scores: tuple[int, ...]
+    cluster_scores: frozenset[int]
+    samples_filters: frozenset[int]
+    samples_scores: frozenset[int]
+    time_filters: frozenset[int]
+    time_scores: frozenset[int]
+
+    @staticmethod
+    def of(bound: Bound) -> "_ByTouch":
+        filters = [rule.kernel.touch for rule in bound.filters]
+        scores = [rule.touch for rule in bound.scores]
+
+        def places(touches: list[Touch], wanted: Touch) -> tuple[int, ...]:
+            return tuple(place for place, touch in enumerate(touches) if touch & wanted)
+
+        return _ByTouch(
+            usage_filters=places(filters, Touch.USAGE),
+            usage_scores=places(scores, Touch.USAGE),
+            cluster_scores=frozenset(places(scores, Touch.CLUSTER)),
+            samples_filters=frozenset(places(filters, Touch.SAMPLES)),
+            samples_scores=frozenset(places(scores, Touch.SAMPLES)),
+            time_filters=frozenset(places(filters, Touch.TIME)),
+            time_scores=frozenset(places(scores, Touch.TIME)),
+        )
+
+
+def _places(rows: set[int]) -> slice | Array:
+    """One row as a slice, which NumPy reads without a copy."""
+    if len(rows) == 1:
+        row = next(iter(rows))
+        return slice(row, row + 1)
+    return np.array(sorted(rows), np.intp)
 
 
 def _lengthened(measures: Measures, capacity: int) -> Measures:

@@ -3,6 +3,17 @@
 from collections.abc import Callable, Mapping
 
 from policysched.cluster.objects import Pod
+from policysched.plan.column_kinds import (
+    Allocatable,
+    ColumnKind,
+    Name,
+    PodCount,
+    PortSet,
+    Requested,
+    ScoringRequested,
+    TaintSet,
+    Unschedulable,
+)
 from policysched.plan.kernel import FilterKernel, Params, ScoreKernel
 from policysched.plan.kernels import (
     image_locality,
@@ -30,3 +41,21 @@ SCORES: Mapping[str, Callable[[Pod, Params], ScoreKernel | None]] = {
     "node_resources_balanced_allocation": node_resources_balanced_allocation.bind_score,
     "image_locality": image_locality.bind_score,
 }
+
+COLUMNS: Mapping[str, tuple[ColumnKind, ...]] = {
+    "node_unschedulable": (Unschedulable(),),
+    "taint_toleration": (TaintSet(),),
+    "node_affinity": (Name(),),
+    "node_ports": (PortSet(),),
+    "node_resources_fit": (
+        PodCount(),
+        *(Allocatable(resource) for resource in ("cpu", "memory", "pods")),
+        *(Requested(resource) for resource in ("cpu", "memory")),
+        *(ScoringRequested(resource) for resource in ("cpu", "memory")),
+    ),
+    "node_resources_balanced_allocation": (
+        *(Allocatable(resource) for resource in ("cpu", "memory")),
+        *(Requested(resource) for resource in ("cpu", "memory")),
+    ),
+}
+"""The columns that nearly every pod needs, made when a plan is prepared; the others when a pod first asks."""
