@@ -67,19 +67,40 @@ def scenes(draw: st.DrawFn, *, nodes_max: int = 6, placed_max: int = 6, pods: in
     numbers = st.integers(0, 2**32 - 1)
     names = NODE_NAMES[: draw(st.integers(0, nodes_max))]
     dice = Dice(draw(numbers))
-    cache = world(
+    count = draw(st.integers(0, placed_max)) if names else 0
+    return _scene(
+        dice,
         nodes=[random_node(Dice(draw(numbers)), name) for name in names],
-        namespaces=[
-            Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)
+        on_nodes=[
+            (random_pod(Dice(draw(numbers)), f"placed-{index}"), dice.choice(names)) for index in range(count)
         ],
+        pods=[random_pod(Dice(draw(numbers)), f"pod-{index}") for index in range(pods)],
+        now_ns=draw(st.sampled_from(TIMES_NS)),
     )
-    if names:
-        for index in range(draw(st.integers(0, placed_max))):
-            cache.put_pod(placed(random_pod(Dice(draw(numbers)), f"placed-{index}"), dice.choice(names)))
-    now_ns = draw(st.sampled_from(TIMES_NS))
+
+
+def scene_of(number: int, *, pods: int = 3) -> Scene:
+    """A scene without Hypothesis: the same for the same number."""
+    dice = Dice(number)
+    names = NODE_NAMES[: dice.randint(1, len(NODE_NAMES))]
+    return _scene(
+        dice,
+        nodes=[random_node(dice, name) for name in names],
+        on_nodes=[
+            (random_pod(dice, f"placed-{index}"), dice.choice(names)) for index in range(dice.randrange(6))
+        ],
+        pods=[random_pod(dice, f"pod-{index}") for index in range(pods)],
+        now_ns=dice.choice(TIMES_NS),
+    )
+
+
+def _scene(
+    dice: "Dice", *, nodes: list[Node], on_nodes: list[tuple[Pod, str]], pods: list[Pod], now_ns: int
+) -> Scene:
+    spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
     return Scene(
-        cache=cache,
-        pods=tuple(random_pod(Dice(draw(numbers)), f"pod-{index}") for index in range(pods)),
+        cache=world(nodes, [placed(pod, name) for pod, name in on_nodes], spaces),
+        pods=tuple(pods),
         facts=PodFacts(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
         samples=random_samples(dice, now_ns),
         now_ns=now_ns,
