@@ -6,7 +6,7 @@ from policysched.app.policy_files import SourceSet
 from policysched.lang.check import check_sources
 from policysched.lang.ignores import without_ignored
 from policysched.lang.rules import diagnostic
-from policysched.text import Diagnostic, Span
+from policysched.text import Diagnostic, Severity, Span
 
 
 def lint(sets: Sequence[SourceSet]) -> tuple[Diagnostic, ...]:
@@ -37,4 +37,11 @@ def _of_set(one: SourceSet) -> Iterator[Diagnostic]:
                 label="the text begins here",
                 help=f"write it as a block: `{key}: |`, and the policy indented below",
             )
-        yield from without_ignored(one.sources[key], bundle.checked[key].diagnostics)
+        yield from without_ignored(one.sources[key], _sure(bundle.checked[key].diagnostics))
+
+
+def _sure(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+    """While a statement cannot be read, whether something is used or left out is not known."""
+    if not any(one.code.startswith("PS1") and one.severity is Severity.ERROR for one in found):
+        return found
+    return [one for one in found if one.severity is Severity.ERROR or one.code < "PS200"]

@@ -45,9 +45,9 @@ class _Commands(click.Group):
     ) -> Any:
         """As click's, but what is wrong with the command line or a file is one line on stderr, and exit 2."""
         if not standalone_mode:
-            return super().main(args, prog_name, standalone_mode=False, **extra)
+            return super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **extra)
+            code = super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), err=True)
             sys.exit(2)

@@ -1,5 +1,6 @@
 """How a statement is broken into lines. For `printer`, which knows where the comments go."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -8,6 +9,7 @@ from policysched.lang.expression_text import condition_lines, expression_text, n
 from policysched.text import Span
 
 WIDTH = 100
+_TO_THE_BRACE = re.compile(r"(?:\s|#[^\n]*\n)*\}")
 INDENT = "  "
 
 
@@ -154,7 +156,7 @@ def shape_of(statement: s.Statement) -> Shape:
                 return _words(span, f"gang by {expression_text(by)}")
             return _braced(f"gang by {expression_text(by)}", span, by.span.end, params, tall=True)
         case s.Queue(keys=keys):
-            head = _part("queue by", span, end=keys[0].span.start)
+            head = _part("queue by", span, end=span.start + len("queue"))
             return Shape(head, [_order_key(key) for key in keys], separator=",")
         case s.Filter() | s.Score():
             return _rule("", statement, span)
@@ -235,10 +237,16 @@ def _with_clauses(
     if params is not None:
         parts = [_param(param) for param in params]
         start = parts[0].start if parts else span.end
-        end = parts[-1].end if parts else span.end
+        end = _closing_brace(span, parts[-1].end) if parts else span.end
         lines = ["{", *(INDENT + line for part in parts for line in _broken(part, "")), "}"]
         segments.append(Segment(_in_braces([part.text for part in parts]), lines, start, end, hangs=True))
     return Shape(_part(head, span, end=name.span.end), segments)
+
+
+def _closing_brace(span: Span, last_end: int) -> int:
+    """Where the braces around parameters end, of which the last ended there: for the comments in between."""
+    match = _TO_THE_BRACE.match(span.source.text, last_end, span.end)
+    return span.end if match is None else match.end()
 
 
 def _clause(clause: s.Clause) -> Segment:

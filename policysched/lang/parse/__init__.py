@@ -14,7 +14,7 @@ from policysched.lang import syntax as s
 from policysched.lang.parse.build import LayerHead, Reading
 from policysched.lang.parse.grammar import UnexpectedInput, read
 from policysched.lang.parse.mistakes import explain
-from policysched.lang.parse.scan import Piece, Scan, scan
+from policysched.lang.parse.scan import Piece, Scan, scan, stray_brace
 from policysched.lang.parse.shape import remarks, too_large
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Source, Span
@@ -94,6 +94,8 @@ class _Parse:
                 large = too_large(statement)
                 if large is None:
                     self.diagnostics.extend(remarks(statement))
+                    if piece.stray is not None:
+                        self.diagnostics.append(stray_brace(self.source, piece.stray))
                     return statement
                 self.diagnostics.append(large)
         if piece.keyword in _NAMING and (named := _NAMED.match(self.source.text, piece.start, piece.end)):

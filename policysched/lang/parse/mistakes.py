@@ -72,6 +72,8 @@ class Trouble:
         return opened
 
 
+_BRACED = frozenset({"metric", "resource", "outage", "preemption", "layer"})
+
 Explanation = Callable[[Trouble], Diagnostic | None]
 
 
@@ -163,7 +165,9 @@ def _equals_sign(trouble: Trouble) -> Diagnostic | None:
     found = trouble.found
     if found is None:
         return None
-    if found.text == "==" and "EQUAL" in trouble.accepts:
+    before = trouble.before()
+    named = before is not None and before.kind == "word" and before.text not in _VALUE_WORDS
+    if found.text == "==" and ("EQUAL" in trouble.accepts or (trouble.wants_value and named)):
         return diagnostic(
             "PS110",
             "`==` compares; a value is given with `=`",
@@ -256,8 +260,16 @@ def _order_before_key(trouble: Trouble) -> Diagnostic | None:
         f"`{order.text}` stands before what it orders",
         trouble.span(order),
         label="belongs behind",
-        help=f"write `{found.text} {order.text}`",
+        help=f"write `{_up_to_comma(trouble)} {order.text}`",
     )
+
+
+def _up_to_comma(trouble: Trouble) -> str:
+    """The source from the token found to the next comma or the end of the statement."""
+    end = next(
+        (token.start for token in trouble.tokens[trouble.at :] if token.text == ","), trouble.reading.end
+    )
+    return trouble.reading.source.text[trouble.tokens[trouble.at].start : end].strip()
 
 
 # ── what is missing ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -340,9 +352,11 @@ def _unclosed(trouble: Trouble, bracket: Token, why: str) -> Diagnostic:
 
 
 def _no_block(trouble: Trouble) -> Diagnostic | None:
-    if trouble.accepts != {"LBRACE"} and not (
-        trouble.keyword == "layer" and "LBRACE" in trouble.accepts and trouble.found is None
-    ):
+    if trouble.keyword not in _BRACED or "LBRACE" not in trouble.accepts or trouble.open_brackets():
+        return None
+    if (
+        trouble.keyword == "layer" and trouble.found is not None
+    ):  # more likely something is wrong with its condition
         return None
     before = trouble.before()
     assert before is not None, "a statement begins with its keyword"
@@ -404,6 +418,36 @@ def _misspelt_word(trouble: Trouble) -> Diagnostic | None:
         trouble.span(found),
         label="unknown word",
         help=f"did you mean `{meant[0]}`?",
+    )
+
+
+def _begins_no_statement(trouble: Trouble) -> Diagnostic | None:
+    """The statement before could have ended, and a line begins with something else than a keyword."""
+    found = trouble.found
+    if found is None or not trouble.can_end:
+        return None
+    text = trouble.reading.source.text
+    if text[text.rfind("\n", 0, found.start) + 1 : found.start].strip():
+        return None
+    return diagnostic(
+        "PS107",
+        f"`{found.text}` begins no statement",
+        trouble.span(found),
+        label="neither a statement nor the rest of the one before",
+        help=f"statements begin with one of: {', '.join(STATEMENTS)}",
+    )
+
+
+def _else_without_text(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if found is None or found.text != "else" or "ELSE_TEXT" not in trouble.accepts:
+        return None
+    return diagnostic(
+        "PS101",
+        "`else` ends a rule with a text, and none follows",
+        trouble.span(found),
+        label='a text in `"` is expected behind this',
+        help='write `else "why the node was refused"`',
     )
 
 
@@ -477,4 +521,6 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     _second_statement,
     _comma_between_clauses,
     _misspelt_word,
+    _else_without_text,
+    _begins_no_statement,
 )

@@ -29,6 +29,7 @@ NESTING_MAX = 64
 _STATEMENTS = frozenset(STATEMENTS)
 _RESERVED = frozenset(RESERVED_STATEMENTS)
 _IN_LAYERS = frozenset(LAYER_STATEMENTS) | _RESERVED
+_PREFIXES = frozenset({"replace", "locked"})
 _SETS_A_PARAMETER = re.compile(r"\s*=(?!=)")
 _OPENS_A_BLOCK = re.compile(r"\s*\{")
 _GOES_ON_WITH = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
@@ -48,6 +49,7 @@ class Piece:
     sound: bool = True  # False: something was said about it that keeps the grammar from reading it
     body: list["Piece"] | None = None  # of a layer
     body_end: int = 0
+    stray: int | None = None  # where a `}` stood on a line of its own behind it
 
     @property
     def whole_end(self) -> int:
@@ -68,6 +70,16 @@ def scan(source: Source) -> Scan:
     return _Scanner(source).run()
 
 
+def stray_brace(source: Source, start: int) -> Diagnostic:
+    return diagnostic(
+        "PS108",
+        "`}` closes nothing",
+        Span(source, start, start + 1),
+        label="no brace is open that it could close",
+        help="take it out, or open the brace before",
+    )
+
+
 class _Scanner:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -79,9 +91,11 @@ class _Scanner:
         self.brackets = 0  # ( and [
         self.fresh = True  # a statement could begin here
         self.line_empty = True  # so far
+        self.line_empty_before = True  # before this token
         self.line_start = 0
         self.edits: list[tuple[int, int, str]] = []
         self.tabbed = False  # in this piece
+        self.prefixed = False  # nothing but `replace` and `locked` so far in this piece
         self.unopened_layers = 0  # heads without `{`, whose `}` will come
 
     def run(self) -> Scan:
@@ -115,7 +129,11 @@ class _Scanner:
                         help=f"statements begin with one of: {', '.join(STATEMENTS)}",
                     )
                 )
+            self.line_empty_before = self.line_empty
             self.fresh = self.line_empty = False
+            self.prefixed = text in _PREFIXES and (
+                self.prefixed or self.piece is None or self.piece.start == start
+            )
             handler = _HANDLERS.get(kind)
             if handler is None or not handler(self, text, start):
                 self._extend(start + len(text))
@@ -126,7 +144,7 @@ class _Scanner:
 
     def _word_at_the_beginning(self, word: str, start: int) -> None:
         if word in _STATEMENTS or word in _RESERVED:
-            if self._is_a_parameter(word, start):
+            if self._goes_on(word, start):
                 return
             self._leave_open_braces(word, start)
             self._begin(word, start)
@@ -156,8 +174,11 @@ class _Scanner:
         elif not self.braces and not self.brackets:
             self._unknown_word_at_the_beginning(word, start)
 
-    def _is_a_parameter(self, word: str, start: int) -> bool:
-        """`resource = 1` in braces is a parameter of that name; so is `outage { ... }` indented in a metric."""
+    def _goes_on(self, word: str, start: int) -> bool:
+        """`resource = 1` in braces is a parameter of that name; so is `outage { ... }` indented in a metric. And the
+        `filter` of `replace filter` or `locked filter` may stand on the next line."""
+        if self.prefixed and word in ("filter", "score", "locked"):
+            return True
         if not self.braces or self.piece is None:
             return False
         behind = start + len(word)
@@ -286,15 +307,11 @@ class _Scanner:
             self._close_piece()
             return True
         if piece is None:
-            self._say(
-                diagnostic(
-                    "PS108",
-                    "`}` closes nothing",
-                    self._span(start, start + 1),
-                    label="no `{` is open here",
-                    help="take it out",
-                )
-            )
+            self._say(stray_brace(self.source, start))
+            return True
+        if self.line_empty_before:
+            piece.stray = start
+            self._close_piece()
             return True
         return False
 

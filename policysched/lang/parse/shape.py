@@ -177,6 +177,9 @@ def clause_word(clause: s.Clause) -> str:
             return "normalize"
 
 
+_VALUES = frozenset({"now", "node"})
+"""Words that are values all the same: the time, and `join = node`."""
+
 _SHARED_PLACES = {"reject": "require", "higher": "lower", "prefer": "lower"}
 
 
@@ -251,7 +254,9 @@ def _words_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
     pending = [expression]
     while pending:
         node = pending.pop()
-        if isinstance(node, s.Bare) and node.name in NOT_NAMES and node.name not in ("now",):
+        if (
+            isinstance(node, s.Bare) and node.name in NOT_NAMES and node.name not in ("now", "node")
+        ):  # `join = node`
             yield diagnostic(
                 "PS109",
                 f"a value is missing before `{node.name}`",

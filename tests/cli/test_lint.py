@@ -1,0 +1,333 @@
+"""`policysched lint` from end to end."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import policysched
+from tests.cli.words import BAD, GOOD, WARNED, config_map, run, write
+
+SCHEMA = Path(policysched.__file__).parent / "schemas" / "lint.json"
+
+
+def test_a_good_policy_has_no_findings_and_exit_0(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=GOOD)
+
+    done = run("lint", path)
+
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "no findings in 1 file\n"
+
+
+def test_a_bad_policy_is_shown_with_its_line_and_exit_1(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=BAD)
+
+    done = run("lint", path)
+
+    assert done.code == 1
+    assert f"--> {path}:3:14" in done.out
+    assert "3 | filter ready requires node.ready" in done.out
+    assert "  |              ^^^^^^^^ unknown word" in done.out
+    assert "help: did you mean `require`?" in done.out
+    assert done.err == "1 error in 1 file\n"
+
+
+def test_a_config_map_is_shown_with_the_lines_and_columns_of_its_file(tmp_path: Path) -> None:
+    (path,) = write(
+        tmp_path, a_yaml="# stream\n---\n" + config_map(good=GOOD) + "---\n" + config_map(bad=BAD)
+    )
+
+    done = run("lint", path, "--output-format", "concise")
+
+    line = (tmp_path / "a.yaml").read_text().split("\n").index("    filter ready requires node.ready") + 1
+    assert done.out == f"{path}:{line}:18: error[PS106] `requires` is not a word that can stand here\n"
+
+
+def test_a_quoted_text_is_shown_at_its_key(tmp_path: Path) -> None:
+    text = json.dumps({"kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"a.policy": BAD}}, indent=1)
+    (path,) = write(tmp_path, a_json=text)
+
+    done = run("lint", path, "--output-format", "concise")
+
+    places = {line.split(" ")[0] for line in done.out.splitlines()}
+    assert places == {f"{path}:7:3:"}
+    assert "PS105" in done.out and "PS106" in done.out
+
+
+def test_a_library_is_found_in_the_same_config_map_and_the_same_folder(tmp_path: Path) -> None:
+    base = "library base version 1\nfilter ready require node.ready\n"
+    uses = 'policy example version 1\ninclude kube_default\ninclude "base.policy"\n'
+    together, alone, _ = write(
+        tmp_path, cm_yaml=config_map(base=base, example=uses), uses_policy=uses, base_policy=base
+    )
+
+    assert run("lint", together).code == 0
+    assert run("lint", alone).code == 0
+    (tmp_path / "base.policy").unlink()
+    assert run("lint", alone).code == 1
+
+
+def test_a_folder_is_searched_for_policies_and_config_maps(tmp_path: Path) -> None:
+    write(tmp_path, a_policy=GOOD, cm_yaml=config_map(bad=BAD), other_yaml="kind: Service\n", notes_md="no")
+
+    done = run("lint", str(tmp_path), "--output-format", "concise")
+
+    assert done.code == 1
+    assert [line.split(":")[0] for line in done.out.splitlines()] == [str(tmp_path / "cm.yaml")]
+    assert done.err.endswith("in 2 files\n")
+
+
+def test_standard_input_has_the_name_that_it_is_given() -> None:
+    assert run("lint", "-", stdin=BAD).out.split("\n")[1].strip() == "--> -:3:14"
+    assert "--> a/b.policy:3:14" in run("lint", "-", "--stdin-filename", "a/b.policy", stdin=BAD).out
+    assert "key bad.policy" in run("lint", "-", stdin=config_map(bad=BAD)).out
+
+
+def test_the_fail_level_decides_about_the_exit_code(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=WARNED)
+
+    assert run("lint", path).code == 0
+    assert run("lint", path, "--fail-level", "warning").code == 1
+    assert run("lint", path, "--fail-level", "warning", "--exit-zero").code == 0
+
+
+def test_findings_are_selected_and_ignored_by_code_name_and_block(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=WARNED)
+
+    def codes(*options: str) -> list[str]:
+        return [
+            entry["code"]
+            for entry in json.loads(run("lint", path, "--output-format", "json", *options).out)["diagnostics"]
+        ]
+
+    assert codes() == ["PS412"]
+    assert (
+        codes("--ignore", "PS412")
+        == codes("--ignore", "name-of-kube-scheduler")
+        == codes("--ignore", "PS4")
+        == []
+    )
+    assert codes("--select", "PS1,PS2") == []
+    assert codes("--select", "ps412") == ["PS412"]
+    assert run("lint", path, "--select", "PS999").code == 2
+
+
+@pytest.mark.parametrize(
+    ("comment", "codes"),
+    [
+        ("  # policysched: ignore[PS412] we are alone here", []),
+        ("  # policysched: ignore[name-of-kube-scheduler] we are alone here", []),
+        ("  # policysched: ignore[PS412]", ["PS002"]),
+        ("  # policysched: ignore[PS306] because", ["PS412", "PS001"]),
+        ("  # policysched: ignore[PS777] because", ["PS412", "PS001"]),
+    ],
+)
+def test_a_comment_silences_a_warning_and_says_why(tmp_path: Path, comment: str, codes: list[str]) -> None:
+    lines = WARNED.split("\n")
+    behind, above = write(
+        tmp_path,
+        behind_policy="\n".join([lines[0] + comment, *lines[1:]]),
+        above_policy="\n".join([comment.strip(), *lines]),
+    )
+
+    for path in (behind, above):
+        found = json.loads(run("lint", path, "--output-format", "json").out)["diagnostics"]
+        assert sorted(entry["code"] for entry in found) == sorted(codes)
+
+
+def test_a_comment_cannot_silence_an_error(tmp_path: Path) -> None:
+    (path,) = write(
+        tmp_path, a_policy=BAD.replace("node.ready\n", "node.ready  # policysched: ignore[PS106] please\n")
+    )
+
+    done = run("lint", path, "--output-format", "concise")
+
+    assert done.code == 1
+    assert "error[PS106]" in done.out
+    assert "`PS106` is an error, and errors cannot be ignored" in done.out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["lint", "nowhere.policy"], "policysched: nowhere.policy: no such file"),
+        (["lint", "--frmat", "x"], "policysched lint: No such option '--frmat'"),
+        (["lint"], "policysched lint: Missing argument 'PATH...'."),
+        (["lintt"], "policysched: No such command 'lintt'. Did you mean 'lint'?"),
+    ],
+)
+def test_what_cannot_run_is_said_in_one_line_with_exit_2(args: list[str], said: str) -> None:
+    done = run(*args)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(said)
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a_yaml", "a: [1\nb: 2\n", "a.yaml:2:2: not YAML"),
+        ("b_yaml", "kind: Service\n", "no ConfigMap in it has a key that ends in .policy"),
+    ],
+)
+def test_a_file_that_holds_no_policy_is_said_in_one_line(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (path,) = write(tmp_path, **{name: text})
+
+    done = run("lint", path)
+
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_bytes_that_are_no_text_are_said_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.policy"
+    path.write_bytes(b"policy \xff\xfe")
+
+    done = run("lint", str(path))
+
+    assert (done.code, done.err) == (2, f"policysched: {path}: not UTF-8 text (byte 7)\n")
+
+
+# ── formats ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def printed(tmp_path: Path, output_format: str) -> tuple[str, str]:
+    (path,) = write(tmp_path, a_policy=BAD)
+    return path, run("lint", path, "--output-format", output_format).out
+
+
+def test_json_has_places_and_follows_its_schema(tmp_path: Path) -> None:
+    path, text = printed(tmp_path, "json")
+    report = json.loads(text)
+    schema = json.loads(SCHEMA.read_text())
+
+    jsonschema.validate(report, schema)
+    (entry,) = report["diagnostics"]
+    assert (entry["code"], entry["name"], entry["severity"], entry["filename"]) == (
+        "PS106",
+        "misspelt-word",
+        "error",
+        path,
+    )
+    assert entry["location"] == {"row": 3, "column": 14}
+    assert entry["end_location"] == {"row": 3, "column": 22}
+    assert report["error_count"] == 1
+
+
+def test_json_lines_has_the_same_entries(tmp_path: Path) -> None:
+    whole = json.loads(printed(tmp_path, "json")[1])
+    lines = [json.loads(line) for line in printed(tmp_path, "json-lines")[1].splitlines()]
+
+    assert lines == whole["diagnostics"]
+
+
+def test_github_annotations_escape_what_their_syntax_needs(tmp_path: Path) -> None:
+    path, text = printed(tmp_path, "github")
+
+    assert text == (
+        f"::error title=policysched (PS106),file={path},line=3,col=14,endLine=3,endColumn=22::"
+        f"{path}:3:14: error[PS106] `requires` is not a word that can stand here%0A  help: did you mean `require`?\n"
+    )
+
+
+def test_gitlab_fingerprints_stay_when_lines_above_come_and_go(tmp_path: Path) -> None:
+    def fingerprint(text: str) -> str:
+        (path,) = write(tmp_path, a_policy=text)
+        (entry,) = json.loads(run("lint", path, "--output-format", "gitlab").out)
+        assert entry["severity"] == "major"
+        return str(entry["fingerprint"])
+
+    before = fingerprint(BAD)
+
+    assert fingerprint(BAD.replace("filter", "# a comment\nfilter")) == before
+    assert fingerprint(BAD.replace("ready requires", "other requires")) != before
+
+
+def test_junit_has_a_suite_for_each_file(tmp_path: Path) -> None:
+    good, bad = write(tmp_path, good_policy=GOOD, bad_policy=BAD)
+
+    suites = ElementTree.fromstring(run("lint", good, bad, "--output-format", "junit").out)
+
+    assert [(suite.get("name"), suite.get("failures")) for suite in suites] == [(good, "0"), (bad, "1")]
+    assert suites[1][0].get("name") == "org.policysched.PS106"
+
+
+def test_sarif_has_the_rule_and_the_region(tmp_path: Path) -> None:
+    path, text = printed(tmp_path, "sarif")
+    report = json.loads(text)
+
+    (run_,) = report["runs"]
+    (result,) = run_["results"]
+    assert report["version"] == "2.1.0"
+    assert run_["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "PS106"
+    physical = result["locations"][0]["physicalLocation"]
+    assert physical["artifactLocation"]["uri"] == path
+    assert physical["region"] == {"startLine": 3, "startColumn": 14, "endLine": 3, "endColumn": 22}
+    assert set(result["partialFingerprints"]) == {"policysched/v1"}
+
+
+def test_machine_formats_stand_alone_on_stdout(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=GOOD)
+
+    for output_format in ("json", "gitlab", "sarif"):
+        json.loads(run("lint", path, "--output-format", output_format).out)
+
+
+def test_findings_can_go_to_a_file(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=BAD)
+
+    done = run("lint", path, "--output-format", "json", "--output-file", str(tmp_path / "out.json"))
+
+    assert done.out == ""
+    assert json.loads((tmp_path / "out.json").read_text())["error_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colours_follow_the_environment_where_there_is_no_terminal(
+    tmp_path: Path, env: dict[str, str], coloured: bool
+) -> None:
+    (path,) = write(tmp_path, a_policy=BAD)
+
+    assert ("\x1b[" in run("lint", path, env=env).out) is coloured
+
+
+# ── what it costs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("args", [["lint"], ["fmt", "--check"]])
+def test_lint_and_fmt_import_nothing_of_the_cluster(tmp_path: Path, args: list[str]) -> None:
+    (path,) = write(tmp_path, a_policy=GOOD)
+    script = (
+        "import sys\nfrom policysched.cli import main\n"
+        f"try: main({[*args, path]!r})\nexcept SystemExit as end: assert not end.code\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}"
+        " & {'numpy', 'aiohttp', 'kubernetes', 'rich', 'asyncio', 'jsonschema', 'orjson'}))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_imports_no_command() -> None:
+    script = (
+        "import sys\nfrom policysched.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted(name for name in sys.modules if name.startswith('policysched.')))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "['policysched.cli']"
+    assert "lint" in done.stdout

@@ -1,0 +1,42 @@
+"""`policysched rule` from end to end."""
+
+import json
+
+from policysched.lang.rules import RULES
+from tests.cli.words import run
+
+
+def test_a_rule_is_explained_by_code_and_by_name() -> None:
+    by_code, by_name = run("rule", "ps110"), run("rule", "equals-sign")
+
+    assert by_code.code == 0
+    assert by_code.out == by_name.out
+    assert by_code.out.startswith("PS110 equals-sign (error)\n")
+    assert "Bad:" in by_code.out and "Good:" in by_code.out
+
+
+def test_all_lists_each_code_once() -> None:
+    done = run("rule", "--all")
+
+    assert [line.split()[0] for line in done.out.splitlines()] == list(RULES)
+
+
+def test_json_has_the_examples() -> None:
+    (entry,) = json.loads(run("rule", "PS110", "--output-format", "json").out)
+
+    assert entry["name"] == "equals-sign"
+    assert entry["bad"] != entry["good"]
+
+
+def test_an_unknown_code_is_said_in_one_line() -> None:
+    done = run("rule", "equal-sign")
+
+    assert done.code == 2
+    assert (
+        done.err
+        == "policysched: `equal-sign` is neither the code nor the name of a diagnostic; did you mean `equals-sign`?\n"
+    )
+
+
+def test_the_large_examples_are_cut() -> None:
+    assert max(map(len, run("rule", "PS005").out.splitlines())) < 200

@@ -1,0 +1,37 @@
+"""Every code has prose and two examples: one that draws it, and the same mended."""
+
+import re
+
+import pytest
+
+from policysched.app.linting import lint
+from policysched.app.policy_files import SourceSet, sources_of_text
+from policysched.lang.rules import RULES, RuleDoc
+from policysched.text import Source
+
+
+def lint_example(rule: RuleDoc, text: str) -> set[str]:
+    """The codes that lint reports on an example, which may be a ConfigMap."""
+    if text.startswith("apiVersion"):
+        return {found.code for found in lint(sources_of_text(text, "example.yaml"))}
+    texts = {**dict(rule.others), "example.policy": text}
+    sources = {key: Source(key, one) for key, one in texts.items()}
+    return {found.code for found in lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+def test_the_bad_example_draws_the_code(rule: RuleDoc) -> None:
+    assert rule.code in lint_example(rule, rule.bad)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+def test_the_good_example_does_not_draw_the_code(rule: RuleDoc) -> None:
+    assert rule.code not in lint_example(rule, rule.good)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+def test_a_code_has_a_name_and_prose(rule: RuleDoc) -> None:
+    assert re.fullmatch(r"PS\d{3}", rule.code)
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+    assert rule.summary and not rule.summary.endswith(".")
+    assert rule.explanation.endswith((".", ")")) and len(rule.explanation) > 30

@@ -1,0 +1,93 @@
+"""Formatting: the pairs in `fmt/`, and what holds of every text."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from policysched.lang import expression_text, formatting, layout
+from policysched.lang.formatting import format_source, same_tree
+from policysched.lang.parse import parse
+from policysched.lang.printer import print_document
+from policysched.text import Source
+from tests.language.chapters import check_chapter
+from tests.language.texts import decorated_policies
+
+PAIRS = sorted((Path(__file__).parent / "fmt").glob("*.md"))
+
+
+@pytest.mark.parametrize("chapter", PAIRS, ids=lambda path: path.stem)
+def test_a_pair_is_formatted_as_written_down(chapter: Path, update_golden: bool) -> None:
+    check_chapter(chapter, update=update_golden)
+
+
+def printing_keeps_everything(text: str) -> None:
+    document, problems = parse(Source("test.policy", text))
+    assert problems == (), text
+
+    printed = print_document(document)
+    again, problems = parse(Source("test.policy", printed))
+
+    assert problems == (), printed
+    assert same_tree(document.statements, again.statements), printed
+    assert Counter(c.text for c in document.comments) == Counter(c.text for c in again.comments), printed
+    assert print_document(again) == printed
+
+
+@settings(max_examples=150, deadline=None)
+@given(decorated_policies())
+def test_printing_keeps_the_tree_and_the_comments_and_is_a_fixed_point(text: str) -> None:
+    printing_keeps_everything(text)
+
+
+def test_the_property_notices_a_printer_that_forgets_parentheses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expression_text, "_level", lambda _expression: expression_text.PRIMARY)
+
+    with pytest.raises(AssertionError):
+        printing_keeps_everything("filter a require (b or c) and d\n")
+
+
+def test_the_property_notices_a_printer_that_forgets_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "_behind", lambda _segment: "")
+
+    with pytest.raises(AssertionError):
+        printing_keeps_everything("filter a  # why\n  require node.ready\n")
+
+
+def test_a_text_with_a_syntax_error_is_not_formatted() -> None:
+    result = format_source(Source("test.policy", "filter a require && b\n"))
+
+    assert result.text is None
+    assert [found.code for found in result.diagnostics] == ["PS111"]
+
+
+def test_tabs_go_away_by_formatting() -> None:
+    result = format_source(Source("test.policy", "filter ready\n\trequire node.ready\n"))
+
+    assert result.text == "filter ready require node.ready\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "fault"),
+    [
+        ("filter a require x ==\n", "would not parse"),
+        ("filter a require y\n# c\n", "mean something else"),
+        ("filter a require x\n", "other comments"),
+        ("filter a   require x\n# c\n", "again"),
+    ],
+)
+def test_a_printer_that_went_wrong_is_found_out_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch, printed: str, fault: str
+) -> None:
+    texts = iter((printed, "something else"))
+    monkeypatch.setattr(formatting, "print_document", lambda _document: next(texts))
+
+    result = format_source(Source("test.policy", "filter a require x\n# c\n"))
+
+    assert result.text is None
+    assert fault in result.fault
+
+
+def test_an_empty_text_stays_empty() -> None:
+    assert format_source(Source("test.policy", "")).text == ""

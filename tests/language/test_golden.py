@@ -1,0 +1,35 @@
+"""What is said about each mistake, word for word: the chapters in `golden/`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from policysched.lang.rules import RULES
+from tests.language.chapters import answered, check_chapter
+
+GOLDEN = Path(__file__).parent / "golden"
+CHAPTERS = sorted(GOLDEN.glob("*.md"))
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_says_what_lint_says(chapter: Path, update_golden: bool) -> None:
+    check_chapter(chapter, update=update_golden)
+
+
+def test_every_code_about_syntax_occurs_in_a_chapter() -> None:
+    occurring = {
+        code for path in CHAPTERS for code in re.findall(r"\[(PS\d{3})\]", path.read_text(encoding="utf-8"))
+    }
+
+    assert {code for code in RULES if code < "PS200"} - occurring == {"PS005"}  # its example is 256 KiB
+
+
+def test_a_chapter_with_a_wrong_answer_is_noticed(tmp_path: Path) -> None:
+    wrong = CHAPTERS[0].read_text(encoding="utf-8").replace("[PS", "[PX", 1)
+    path = tmp_path / "chapter.md"
+    path.write_text(wrong, encoding="utf-8")
+
+    with pytest.raises(AssertionError, match="says something else"):
+        check_chapter(path, update=True)
+    assert path.read_text(encoding="utf-8") == answered(wrong) != wrong

@@ -1,0 +1,366 @@
+"""Reading policies: what the tree holds, where reading goes on after a mistake, and that nothing is too strange."""
+
+import threading
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from lark import Lark
+from lark.exceptions import GrammarError
+from lark.parsers.lalr_parser import LALR_Parser
+
+from policysched.lang import syntax as s
+from policysched.lang.formatting import same_tree
+from policysched.lang.parse import TEXT_BYTES_MAX, parse
+from policysched.lang.parse.grammar import STARTS
+from policysched.lang.parse.words import CLAUSES, STATEMENTS
+from policysched.resources import resource
+from policysched.text import Diagnostic, Source
+from tests.language.texts import policies
+
+
+def read(text: str) -> tuple[s.Document, tuple[Diagnostic, ...]]:
+    return parse(Source("test.policy", text))
+
+
+def codes(text: str) -> list[str]:
+    return [found.code for found in read(text)[1]]
+
+
+def only(text: str) -> s.Statement:
+    document, problems = read(text)
+    assert problems == ()
+    (statement,) = document.statements
+    return statement
+
+
+def condition(text: str) -> s.Expression:
+    rule = only(f"filter a require {text}")
+    assert isinstance(rule, s.Filter)
+    (clause,) = rule.clauses
+    assert isinstance(clause, s.RequireClause)
+    return clause.condition
+
+
+# ── the tree ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("a or b and c", "a or (b and c)"),
+        ("not a == b", "not (a == b)"),
+        ("a + b * c < d - e - f", "(a + (b * c)) < ((d - e) - f)"),
+        ("a - b / c else 0 > 1", "(a - ((b / c) else 0)) > 1"),
+        ("a else b else c", "a else (b else c)"),
+        ("a * b else c * d", "(a * b) else (c * d)"),
+        ("-a * b", "(-a) * b"),
+        ("not a not in [b]", "not (a not in [b])"),
+        ("has a and b", "(has a) and b"),
+    ],
+)
+def test_operators_bind_as_the_language_says(text: str, same: str) -> None:
+    assert same_tree(condition(text), condition(same))
+
+
+def test_parentheses_that_matter_make_another_tree() -> None:
+    assert not same_tree(condition("(a or b) and c"), condition("a or b and c"))
+
+
+def test_a_string_behind_else_at_the_end_of_a_rule_is_the_text_of_the_rule() -> None:
+    rule = only('filter a require b scaleup no else "text" # behind')
+
+    assert isinstance(rule, s.Filter)
+    assert [type(clause) for clause in rule.clauses] == [s.RequireClause, s.ScaleupClause, s.TextClause]
+    assert isinstance(rule.clauses[-1], s.TextClause)
+    assert rule.clauses[-1].text.value == "text"
+
+
+def test_a_string_behind_else_before_another_clause_is_the_text_of_the_rule_too() -> None:
+    assert codes('filter a require b else "text" scaleup no') == ["PS119"]
+    assert codes('layer l when a { amend b require c else "text" }') == []
+
+
+def test_a_string_behind_else_inside_an_expression_is_a_value() -> None:
+    rule = only('filter a require pool else "none" == "x" else "text"')
+
+    assert isinstance(rule, s.Filter)
+    require, text = rule.clauses
+    assert isinstance(require, s.RequireClause)
+    assert same_tree(require.condition, condition('(pool else "none") == "x"'))
+    assert isinstance(text, s.TextClause)
+
+
+def test_outside_of_rules_a_string_behind_else_is_always_a_value() -> None:
+    statement = only('let pool: string = wanted else "general"')
+
+    assert isinstance(statement, s.Let)
+    assert isinstance(statement.value, s.ElseExpr)
+
+
+def test_words_of_clauses_can_be_names_of_parameters_and_inputs_of_functions() -> None:
+    metric = only('metric m: ratio { query = "q"  unit = "1"  default = 3, when = 4 outage { above = 5% } }')
+
+    assert isinstance(metric, s.Metric)
+    assert [param.name.text for param in metric.params] == ["query", "unit", "default", "when", "outage"]
+
+
+def test_a_metric_can_be_joined_by_node_and_conditions_can_read_the_clock() -> None:
+    assert codes("metric m: ratio { join = node }\nfilter a require now > pod.created\n") == []
+
+
+def test_spans_point_at_the_source_with_parentheses_counted_in() -> None:
+    product = condition("(a + b) * c")
+
+    assert isinstance(product, s.Binary)
+    assert product.span.text == "(a + b) * c"
+    assert product.left.span.text == "(a + b)"
+    assert product.op_span.text == "*"
+
+
+def test_a_statement_ends_before_the_comment_behind_it() -> None:
+    document, _ = read("let a: cpu = 1  # one\n# two\nlet b: cpu = 2\n")
+
+    assert [statement.span.text for statement in document.statements] == ["let a: cpu = 1", "let b: cpu = 2"]
+    assert [(comment.text, comment.alone) for comment in document.comments] == [
+        ("# one", False),
+        ("# two", True),
+    ]
+
+
+def test_the_rule_behind_replace_may_stand_on_the_next_line() -> None:
+    statement = only("replace\nlocked\nfilter a require b")
+
+    assert isinstance(statement, s.Replace)
+
+
+def test_an_outage_in_a_metric_belongs_to_the_metric_and_on_its_own_to_the_policy() -> None:
+    document, problems = read(
+        "metric m: ratio {\n  outage { above = 5% }\n}\noutage { above = 50%  then = disable }\n"
+    )
+
+    assert problems == ()
+    assert [type(statement) for statement in document.statements] == [s.Metric, s.Outage]
+
+
+def test_locked_stands_before_the_rule() -> None:
+    rule = only("locked filter a require b")
+
+    assert isinstance(rule, s.Filter)
+    assert rule.locked
+
+
+def test_a_layer_can_stand_on_one_line() -> None:
+    layer = only("layer l when a { drop b }")
+
+    assert isinstance(layer, s.Layer)
+    assert [statement.span.text for statement in layer.body] == ["drop b"]
+
+
+def test_strings_have_their_escapes_replaced() -> None:
+    literal = condition(r'"\"\\\n"')
+    assert isinstance(literal, s.StringLit)
+    assert literal.value == '"\\\n'
+
+
+# ── going on after a mistake ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_mistake_of_several_statements_is_reported_once_and_the_rest_is_read() -> None:
+    text = """policy example version 1
+let a: cpu = 100m &&
+filter one require pod.labels[x] == "y"
+filter two require node.ready
+score three weight 3 lower net_rx normalise max
+gang by pod.owner.name {
+  min = 2
+queue by desc pod.priority
+filter four require node.ready
+"""
+    document, problems = read(text)
+
+    assert [found.code for found in problems] == ["PS111", "PS112", "PS106", "PS102", "PS116"]
+    names = [
+        statement.name.text for statement in document.statements if isinstance(statement, s.Filter | s.Header)
+    ]
+    assert names == ["example", "two", "four"]
+    assert document.broken == ("a", "one", "three")
+
+
+def test_a_mistake_in_a_layer_leaves_the_other_rules_of_the_layer() -> None:
+    document, problems = read("layer l when a {\n  amend b requires c\n  drop d\n}\nlet e: cpu = 1\n")
+
+    assert [found.code for found in problems] == ["PS106"]
+    layer, let = document.statements
+    assert isinstance(layer, s.Layer)
+    assert [statement.span.text for statement in layer.body] == ["drop d"]
+    assert isinstance(let, s.Let)
+
+
+def test_a_layer_without_its_opening_brace_is_one_mistake() -> None:
+    assert codes("layer l when a\n  drop b\n}\nlet c: cpu = 1\n") == ["PS131"]
+
+
+def test_a_brace_too_many_on_its_own_line_leaves_the_statement_before() -> None:
+    document, problems = read("metric m: ratio {\n}\n}\nlet a: cpu = 1\n")
+
+    assert [found.code for found in problems] == ["PS108"]
+    assert len(document.statements) == 2
+
+
+def test_every_one_letter_typo_of_a_clause_gets_the_right_word_offered() -> None:
+    rule = 'filter r when a require b missing pass scaleup no else "t"'
+    words = ["when", "require", "missing", "scaleup"]
+    for word in words:
+        for typo in sorted(_typos(word)):
+            found = read(rule.replace(word, typo, 1))[1]
+
+            assert [one.code for one in found] == ["PS106"], typo
+            assert f"`{word}`" in found[0].help, (typo, found[0].help)
+            assert found[0].span is not None
+            assert found[0].span.text == typo
+
+
+def _typos(word: str) -> set[str]:
+    dropped = {word[:i] + word[i + 1 :] for i in range(len(word))}
+    doubled = {word[: i + 1] + word[i:] for i in range(len(word))}
+    swapped = {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in range(len(word) - 1)}
+    return (dropped | doubled | swapped) - {word, *CLAUSES, *STATEMENTS}
+
+
+def test_every_one_letter_typo_of_a_statement_gets_the_right_word_offered() -> None:
+    for word in ("filter", "score", "metric", "input", "layer", "reweight"):
+        for typo in sorted(_typos(word)):
+            found = read(f"let a: cpu = 1\n{typo} hot weight 3\nlet b: cpu = 2\n")[1]
+
+            assert [one.code for one in found] == ["PS106"], typo
+            assert f"`{word}`" in found[0].help, (typo, found[0].help)
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_text_of_more_than_256_kib_is_not_read() -> None:
+    largest = "#" * TEXT_BYTES_MAX
+
+    assert codes(largest) == []
+    assert codes(largest + "#") == ["PS005"]
+    assert read(largest + "#")[0].statements == ()
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("(", ")"), ("not ", ""), ("-", ""), ("a else ", ""), ("min(", ")"), ("[", "]"), ("a == (b or ", ")")],
+)
+def test_nesting_is_limited(opening: str, closing: str) -> None:
+    deep = f"filter a require {opening * 500}x{closing * 500}\n"
+
+    assert codes(deep) in (["PS125"], ["PS126"])
+    assert codes(f"filter a require {opening * 20}x{closing * 20}\n") == []
+
+
+def test_an_expression_has_at_most_500_parts() -> None:
+    assert codes("filter a require " + " and ".join(["b"] * 250)) == []
+    assert codes("filter a require " + " and ".join(["b"] * 251)) == ["PS126"]
+
+
+def test_a_layers_condition_is_limited_as_well() -> None:
+    assert codes(f"layer l when {'not ' * 100}a {{\n}}\n") == ["PS125"]
+
+
+# ── anything goes in ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sensible(text: str) -> None:
+    """Reading never fails, every place is in the text, and every character of it is accounted for in order."""
+    document, problems = read(text)
+    for found in problems:
+        assert found.span is not None
+        assert 0 <= found.span.start <= found.span.end <= len(text)
+        assert found.message and not found.message.endswith(".")
+    for before, after in pairwise(document.statements):
+        assert before.span.end <= after.span.start
+
+
+_snippets = st.sampled_from(
+    ["filter a require ", "metric m: ratio {", "}", "layer l when x {", "(", ")", "[", "]", '"', "'", "“", "\\", "\n", "  ", "\t", "#",
+     "//", "&&", "!", "{{", "$(", "else", 'else "t"', "not ", "5 min", "1,5", "%", ";", "\x00", "\u00a0", "é", "policy", "let", "missing",
+     "desc", "queue by", "=", "==", "<", "in", ".", ",", ":", "count(pods on node where ", "\r\n", "\ud800"]
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@example("filter a require " + "not " * 500 + "b")
+@example("layer a when b {{")
+@example("layer a when b { layer c when d { drop e } }")
+@given(st.text(max_size=60) | st.lists(_snippets, max_size=25).map("".join))
+def test_any_text_can_be_read(text: str) -> None:
+    sensible(text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(policies, st.data())
+def test_any_damaged_policy_can_be_read(text: str, data: st.DataObject) -> None:
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 8)))
+        text = text[:start] + data.draw(_snippets | st.just("")) + text[end:]
+    sensible(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(policies)
+def test_a_policy_made_by_the_grammar_has_no_mistakes(text: str) -> None:
+    assert codes(text) == []
+
+
+def test_the_property_notices_a_reader_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policysched.lang.parse.too_large", lambda _statement: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        sensible("filter a require b")
+
+
+def test_two_threads_can_read_at_the_same_time() -> None:
+    seen: dict[str, set[str]] = {"one": set(), "two": set()}
+
+    def work(name: str) -> None:
+        for number in range(40):
+            document, _ = parse(Source(name, f"let {name}{number}: cpu = 1\nfilter a require {name} > 1\n"))
+            seen[name] |= {statement.span.source.name for statement in document.statements}
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in seen]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert seen == {"one": {"one"}, "two": {"two"}}
+
+
+# ── the grammar ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Strict(LALR_Parser):
+    """Lark's `strict=True` for conflicts alone: its check of terminals needs a package that is not needed here."""
+
+    def __init__(self, conf: object, debug: bool = False, strict: bool = False) -> None:
+        super().__init__(conf, debug=debug, strict=True)
+
+
+def _strictly(grammar: str) -> Lark:
+    return Lark(
+        grammar, parser="lalr", lexer="contextual", start=list(STARTS), _plugins={"LALR_Parser": _Strict}
+    )
+
+
+def test_the_grammar_has_no_conflict() -> None:
+    _strictly(resource("grammar", "policy.lark").read_text(encoding="utf-8"))
+
+
+def test_a_conflict_in_the_grammar_would_be_noticed() -> None:
+    grammar = resource("grammar", "policy.lark").read_text(encoding="utf-8")
+
+    with pytest.raises(GrammarError, match=r"[Cc]onflict"):
+        _strictly(grammar.replace("| sum IN sum ", "| comparison IN comparison "))
