@@ -26,6 +26,7 @@ from policysched.lang.expr import (
     children,
     type_of,
 )
+from policysched.lang.fold import fold
 
 Known = frozenset[Expr]
 """Reads that are known to be there."""
@@ -85,9 +86,9 @@ def _together(items: Iterable[Expr], value: bool, *, every: bool) -> Known:
 def _leaves_domain(expr: Expr) -> bool:
     match expr:
         case Arith(op="/", right=divisor):
-            return not _never_zero(divisor)
+            return not _never_zero(fold(divisor))
         case Call(function="log", args=(arg,)):
-            return not _positive(arg)
+            return not _positive(fold(arg))
         case Call(function="sqrt", args=(arg,)):
             return not (_positive(arg) or _zero(arg) or (isinstance(arg, Call) and arg.function == "abs"))
         case _:

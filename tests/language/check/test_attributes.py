@@ -1,0 +1,66 @@
+"""The table of attributes beside the values that they are read from."""
+
+from dataclasses import fields
+
+from policysched.cluster.objects import Namespace, Node, Pod, PodFacts
+from policysched.cluster.usage import Usage
+from policysched.lang.attributes import ATTRIBUTES, UNAVAILABLE, resource_type
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.expr import Stage
+from policysched.lang.types import BYTES, CPU, INT
+from tests.language.check.checking import codes, program
+
+_OWNERS = {"pod": Pod, "victim": Pod, "other": Pod, "node": Node, "namespace": Namespace}
+
+
+def names(kind: type) -> set[str]:
+    return {one.name for one in fields(kind)}
+
+
+def test_every_attribute_reads_a_field_that_is_there() -> None:
+    for row in ATTRIBUTES.values():
+        prefix, dot, rest = row.field.rpartition(".")
+        holder = {"facts": PodFacts, "usage": Usage}.get(prefix, _OWNERS[row.owner])
+
+        assert (rest if dot else row.field) in names(holder), row.name
+
+
+def test_every_field_that_a_builtin_reads_is_there() -> None:
+    for declaration in BUILTINS.values():
+        assert set(declaration.pod_reads) <= names(Pod), declaration.name
+        assert set(declaration.node_reads) <= names(Node) | {"usage", "cluster"}, declaration.name
+
+
+def test_a_value_that_can_change_says_what_changes_it() -> None:
+    changing = [
+        row
+        for row in ATTRIBUTES.values()
+        if row.owner == "node" and row.path not in (("name",), ("created",))
+    ]
+
+    assert all(len(row.wakes) >= 2 for row in changing)
+    assert ATTRIBUTES["pod", ("waited",)].stage == Stage.POD | Stage.TIME
+
+
+def test_resources_have_the_type_that_kubernetes_counts_them_in() -> None:
+    assert resource_type("cpu") == CPU
+    assert (
+        resource_type("memory")
+        == resource_type("hugepages-2Mi")
+        == resource_type("ephemeral-storage")
+        == BYTES
+    )
+    assert resource_type("nvidia.com/gpu") == resource_type("pods") == INT
+
+
+def test_what_cannot_be_read_yet_is_refused_by_name() -> None:
+    for owner, path in UNAVAILABLE:
+        assert codes(f"queue by {owner}.{'.'.join(path)}") == ["PS224"]
+
+
+def test_lists_are_asked_with_in() -> None:
+    found = program(
+        'filter a reject "spot" in node.taints', 'filter b require "docker.io/library/a:1" in pod.images'
+    )
+
+    assert [rule.name for rule in found.rules.filters][-2:] == ["a", "b"]

@@ -1,0 +1,225 @@
+"""`include`, `amend`, `replace`, `reweight`, `drop`, layers, and the text that remains of them."""
+
+from hashlib import sha256
+
+import pytest
+
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.check import check_sources, check_text
+from policysched.lang.layers import apply_layer
+from policysched.lang.program import (
+    BuiltinFilter,
+    FilterRule,
+    OnTimeout,
+    Program,
+    RangeNorm,
+    ScoreRule,
+    rules_for,
+)
+from policysched.text import Source
+from tests.language.check.checking import codes, program
+
+BASE = "library base version 1\nlet most: int = 100\nlocked filter few require node.pods < most\nscore ready weight 3 prefer node.ready\n"
+
+
+def weights(found: Program, *layers: int) -> dict[str, int]:
+    return {rule.name: rule.weight for rule in rules_for(found, layers).scores}
+
+
+def test_kube_default_is_kube_schedulers_filters_and_weights_in_its_order() -> None:
+    found = program()
+
+    assert [rule.name for rule in found.rules.filters] == [
+        name for name, one in BUILTINS.items() if one.filters
+    ]
+    assert weights(found) == {
+        "taint_toleration": 3,
+        "node_affinity": 2,
+        "node_resources_fit": 1,
+        "node_resources_balanced_allocation": 1,
+        "image_locality": 1,
+    }
+
+
+def test_changes_outside_layers_keep_a_rules_place() -> None:
+    found = program(
+        "reweight node_affinity 9",
+        "drop image_locality",
+        "replace score node_resources_fit weight 4 { strategy = most_allocated }",
+        "replace filter node_ports when pod.priority < 5",
+    )
+
+    fit = dict(next(rule for rule in found.rules.scores if rule.name == "node_resources_fit").params)
+    assert list(weights(found).values()) == [3, 9, 4, 1]
+    assert fit["strategy"] == "most_allocated"
+    assert fit["resources"] == (("cpu", 1), ("memory", 1))
+    assert [rule.name for rule in found.rules.filters].index("node_ports") == 4
+    assert isinstance(found.rules.filters[4], BuiltinFilter)
+    assert found.rules.filters[4].when is not None
+
+
+def test_dropping_a_name_drops_its_filter_and_its_score() -> None:
+    found = program("drop node_affinity")
+
+    assert all(rule.name != "node_affinity" for rule in (*found.rules.filters, *found.rules.scores))
+
+
+def test_an_amended_clause_replaces_only_its_own() -> None:
+    found = program(
+        'filter f when pod.priority > 1 require node.ready else "words"', "amend f reject node.pods > 3"
+    )
+
+    rule = found.rules.filters[-1]
+    assert isinstance(rule, FilterRule)
+    assert rule.rejects and rule.when is not None and rule.template is not None
+    assert rule.template.text == "words"
+
+
+def test_layers_apply_from_top_to_bottom_and_leave_the_program_alone() -> None:
+    found = program(
+        "score ready weight 1 lower node.pods normalize range(0, 10)",
+        "layer a when pod.priority > 1 {\n reweight ready 2\n drop image_locality\n}",
+        "layer b when pod.priority > 2 {\n amend ready weight 7 normalize range(5, 6)\n filter extra require node.ready\n}",
+        "layer c when pod.priority > 3 { replace score ready weight 4 prefer node.ready }",
+    )
+
+    both = rules_for(found, (0, 1))
+    ready = next(rule for rule in both.scores if rule.name == "ready")
+    last = next(rule for rule in rules_for(found, (1, 2)).scores if rule.name == "ready")
+    assert weights(found)["ready"] == 1 and "image_locality" in weights(found)
+    assert weights(found, 0)["ready"] == 2 and "image_locality" not in weights(found, 0)
+    assert isinstance(ready, ScoreRule) and ready.weight == 7 and ready.normalize == RangeNorm(5, 6)
+    assert both.filters[-1].name == "extra"
+    assert isinstance(last, ScoreRule) and last.weight == 4 and last.normalize is None
+
+
+def test_a_change_whose_rule_an_earlier_layer_dropped_does_nothing() -> None:
+    found = program(
+        "layer a when pod.priority > 1 { drop image_locality }",
+        "layer b when pod.priority > 2 { drop node_ports }",
+    )
+
+    rules = apply_layer(
+        apply_layer(apply_layer(found.rules, found.layers[0]), found.layers[0]), found.layers[1]
+    )
+
+    assert "image_locality" not in {rule.name for rule in rules.scores}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "filter node_ports",
+        "amend node_ports when node.ready",
+        "reweight node_resources_fit 3",
+        "replace filter node_ports when node.ready",
+        "score ready weight 1 prefer node.ready",
+    ],
+)
+def test_a_layer_may_change_what_the_first_layer_dropped_only_by_a_new_rule(body: str) -> None:
+    said = codes(
+        "layer a when pod.priority > 1 {\n drop node_ports\n drop node_resources_fit\n}",
+        f"layer b when pod.priority > 2 {{ {body} }}",
+    )
+
+    assert said == ([] if body.startswith(("filter", "score")) else ["PS229"])
+
+
+def test_an_amend_is_checked_against_every_form_that_the_rule_can_have() -> None:
+    metric = 'metric m: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }'
+    first = (
+        "layer a when pod.priority > 1 { replace filter f when pod.priority > 3 require m < 1 missing pass }"
+    )
+
+    assert (
+        codes(
+            metric,
+            "filter f require node.ready",
+            first,
+            "layer b when pod.priority > 2 { amend f scaleup no }",
+        )
+        == []
+    )
+    assert codes(
+        metric,
+        'filter f when has node.labels["a"] require node.labels["a"] == "x"',
+        first,
+        "layer b when pod.priority > 2 { amend f when node.ready }",
+    ) == ["PS201"]
+
+
+def test_a_library_brings_its_rules_and_declarations() -> None:
+    found = program('include "base.policy"', "reweight ready 5", others={"base.policy": BASE})
+
+    assert weights(found)["ready"] == 5
+    assert found.rules.filters[-1].name == "few"
+    assert found.rules.filters[-1].locked
+
+
+def test_a_library_that_two_libraries_include_comes_once() -> None:
+    others = {
+        "base.policy": BASE,
+        "a.policy": 'library a version 1\ninclude "base.policy"\n',
+        "b.policy": 'library b version 1\ninclude "base.policy"\n',
+    }
+
+    found = program('include "a.policy"', 'include "b.policy"', others=others)
+
+    assert list(weights(found)).count("ready") == 1
+
+
+def test_what_collides_with_a_library_is_said_at_the_include() -> None:
+    checked = check_text(
+        'policy test version 1\ninclude kube_default\nfilter few require node.ready\ninclude "base.policy"\n',
+        others={"base.policy": BASE},
+    )
+
+    (one,) = checked.diagnostics
+    assert (one.code, one.span.text if one.span else "") == ("PS213", 'include "base.policy"')
+    assert one.notes == ("in `base.policy`, line 3",)
+
+
+def test_the_text_of_a_program_makes_the_same_program_and_comments_change_nothing() -> None:
+    lines = ('include "base.policy"', "reweight ready 5", "layer l when pod.priority > 1 { drop ready }")
+
+    found = program(*lines, others={"base.policy": BASE})
+    again = check_text(found.text).program
+    commented = program(lines[0], "# why", lines[1] + "  # so", *lines[2:], others={"base.policy": BASE})
+
+    assert again == found
+    assert commented.sha256 == found.sha256 == sha256(found.text.encode()).hexdigest()
+    assert "include" not in found.text
+    assert program(lines[0], others={"base.policy": BASE}).sha256 != found.sha256
+
+
+def test_without_a_queue_priority_comes_first_and_then_who_waited_longest() -> None:
+    stated = program("queue by pod.priority desc, pod.queued")
+
+    assert program().queue == stated.queue
+    assert program().gang is None and program().preemption.mode == "own"
+
+
+def test_a_gang_has_its_terms() -> None:
+    gang = program(
+        'gang by pod.labels["g"] { min = 2 max = 4 timeout = 30s on_timeout = fail mode = gate }'
+    ).gang
+
+    assert gang is not None
+    assert gang.on_timeout is OnTimeout.FAIL and gang.mode.value == "gate"
+    assert gang.maximum is not None and gang.timeout is not None
+
+
+def test_one_broken_text_leaves_the_others_alone() -> None:
+    texts = {
+        "a.policy": "policy a version 1\ninclude kube_default\n",
+        "b.policy": "policy b version 1\nfilter x\n",
+        "c.policy": BASE,
+    }
+
+    bundle = check_sources({key: Source(key, text) for key, text in texts.items()})
+
+    assert {key: (one.library, one.program is not None) for key, one in bundle.checked.items()} == {
+        "a.policy": (False, True),
+        "b.policy": (False, False),
+        "c.policy": (True, False),
+    }

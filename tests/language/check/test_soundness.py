@@ -1,0 +1,75 @@
+"""No undefined at run time: where a checked rule says nothing of `missing`, its condition always has a value."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from policysched.cluster.usage import Usage
+from policysched.lang.expr import Expr
+from policysched.lang.program import FilterRule, Program, ScoreRule
+from policysched.oracle import MISSING, Context, value
+from tests.plan.clusters import Scene, scenes
+from tests.strategies import programs
+
+SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def undefined(program: Program, scene: Scene) -> list[str]:
+    """The rules that have no value for some pod and node, though nothing was said of it."""
+    found = []
+    for pod in scene.pods:
+        space = scene.cache.namespaces.get(pod.namespace)
+        for node in scene.cache.nodes.values():
+            if space is None:
+                continue
+            usage: Usage = scene.cache.ledger.usage(node.name)
+            context = Context(program, pod, space, scene.now_ns, scene.facts, scene.samples, node, usage)
+            for rule in (*program.rules.filters, *program.rules.scores):
+                if rule.when is not None and value(rule.when, context) is MISSING:
+                    found.append(f"{rule.name} when")
+                if rule.when is not None and value(rule.when, context) is not True:
+                    continue
+                match rule:
+                    case FilterRule(missing=None, rejects=False, condition=tested):
+                        pass
+                    case ScoreRule(missing=None, value=tested):
+                        pass
+                    case _:
+                        continue
+                if value(tested, context) is MISSING:
+                    found.append(rule.name)
+    return found
+
+
+def without_required_inputs(program: Program) -> bool:
+    """A pod or node that lacks a required input, or has an invalid one, is refused before any rule is asked."""
+    return all(
+        one.required_text is None and one.invalid_text is None and (one.default or one.type.optional)
+        for one in program.inputs.values()
+    )
+
+
+@SEARCH
+@given(programs(layers=False).filter(without_required_inputs), scenes())
+def test_a_checked_rule_has_a_value_wherever_nothing_is_said_of_missing(
+    program: Program, scene: Scene
+) -> None:
+    assert undefined(program, scene) == []
+
+
+def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
+    return iter(())
+
+
+def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: nothing is ever missing."""
+    monkeypatch.setattr("policysched.lang.check.rules.holes", no_holes_at_all)
+
+    @settings(SEARCH, max_examples=300, phases=[Phase.generate], database=None)
+    @given(programs(layers=False).filter(without_required_inputs), scenes())
+    def search(program: Program, scene: Scene) -> None:
+        assert undefined(program, scene) == []
+
+    with pytest.raises(AssertionError):
+        search()
