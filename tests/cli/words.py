@@ -22,7 +22,7 @@ class Run:
 
 def run(*args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Run:
     result = CliRunner(env={"NO_COLOR": None, "FORCE_COLOR": None, **(env or {})}).invoke(
-        main, list(args), input=stdin
+        main, list(args), input=stdin, prog_name="policysched"
     )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Run(result.exit_code, result.stdout, result.stderr)
