@@ -13,9 +13,9 @@ from policysched.schedule.commands import ReportPod
 from policysched.schedule.core import Core
 from policysched.schedule.gangs import Gang
 from policysched.schedule.heap import MovableHeap
-from policysched.schedule.kin import kin_of
 from policysched.schedule.limits import SECOND_NS
 from policysched.schedule.rejection import span_of_time
+from policysched.schedule.standing import Standing, standing_of
 from policysched.schedule.units import PendingPod, Place
 
 
@@ -69,10 +69,29 @@ class Admission:
         """What the order reads of the queue itself (attempts, waiting time) has changed."""
         plan = self._core.plan(pod.policy)
         pod.key, flip_ns = plan.order_key(pod.pod, self._core.namespace_of(pod.pod), pod.facts, now_ns)
+        self._set_flip(pod, flip_ns, now_ns)
+
+    def _set_flip(self, pod: PendingPod, flip_ns: int | None, now_ns: int) -> None:
         if flip_ns is None:
             self._flips.discard(pod)
         else:
             self._flips.put(pod, max(flip_ns, now_ns + SECOND_NS))
+
+    def stand_anew(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
+        """Many pods of a policy whose text was replaced, none of which stands anywhere: those that could be tried at
+        once go into the queue together, in linear time."""
+        together = []
+        for pod in pods:
+            pod.place = Place.NOWHERE
+            if not pod.pod.gates and not pod.failed and not pod.failing:
+                standing = self._standing(pod, now_ns)
+                if standing.refusal is None and standing.gang is None:
+                    self._take_up(pod, standing, now_ns)
+                    pod.backoff_until_ns = 0
+                    together.append(pod)
+                    continue
+            self._stand(pod, now_ns, "PolicyChange")
+        self._core.queue.fill(policy, together, "PolicyChange")
 
     def _stand(self, pod: PendingPod, now_ns: int, event: str) -> None:
         core, value = self._core, pod.pod
@@ -83,21 +102,29 @@ class Admission:
         if pod.failed:
             self._hold(pod, pod.failed, now_ns)
             return
-        running, space = core.policies.running[pod.policy], core.namespace_of(value)
-        plan = running.plan
-        refusal = plan.admission(value, space)
-        if refusal is not None:
-            self._hold(pod, refusal, now_ns)
+        standing = self._standing(pod, now_ns)
+        if standing.refusal is not None:
+            self._hold(pod, standing.refusal, now_ns)
             return
-        self._warn(pod, plan.warnings(value, space))
-        self.rekey(pod, now_ns)
-        pod.kin = kin_of(plan, value, space, reads_queue=running.reads_queue)
-        terms = plan.gang(value, space)
-        if terms is None:
+        self._take_up(pod, standing, now_ns)
+        if standing.gang is None:
             core.queue.enqueue(pod, now_ns, event)
             return
         pod.place = Place.MEMBER
-        self.refresh(core.gangs.add_due(pod, terms), now_ns, event)
+        self.refresh(core.gangs.add_due(pod, standing.gang), now_ns, event)
+
+    def _standing(self, pod: PendingPod, now_ns: int) -> Standing:
+        core = self._core
+        space, ready = core.namespace_of(pod.pod), core.prepared.get(pod.uid)
+        if ready is not None and ready.still_right(pod.pod, space, pod.attempts):
+            return ready
+        running = core.policies.running[pod.policy]
+        return standing_of(running.plan, pod.pod, space, pod.facts, now_ns, reads_queue=running.reads_queue)
+
+    def _take_up(self, pod: PendingPod, standing: Standing, now_ns: int) -> None:
+        self._warn(pod, standing.warnings)
+        pod.key, pod.kin = standing.key, standing.kin
+        self._set_flip(pod, standing.flip_ns, now_ns)
 
     def _hold(self, pod: PendingPod, why: str, now_ns: int) -> None:
         """No node would help: no autoscaler is to buy one."""

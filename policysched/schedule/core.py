@@ -14,6 +14,7 @@ from policysched.schedule.policies import Policies
 from policysched.schedule.queue import Queue
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.reports import PendingReason, Reports
+from policysched.schedule.standing import Standing
 from policysched.schedule.units import PendingPod
 
 
@@ -29,7 +30,8 @@ class Flight:
 class Core:
     """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
     an answer, which outlive a pod that is deleted meanwhile; `by_scheduler` every known pod by the schedulerName that
-    it gives. `out` collects the commands of one call."""
+    it gives. `prepared` has what a policy's new text says of its pods, while that text takes over. `out` collects the
+    commands of one call."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -47,6 +49,7 @@ class Core:
         self.pods: dict[PodUid, PendingPod] = {}
         self.in_flight: dict[PodUid, Flight] = {}
         self.by_scheduler: dict[str, dict[PodUid, None]] = {}
+        self.prepared: dict[PodUid, Standing] = {}
         self.out: list[Command] = []
 
     def plan(self, policy: str) -> Plan:

@@ -4,11 +4,17 @@ A pod is ours while its schedulerName is a running policy. Others are left alone
 room, and a policy that starts later finds its pods here.
 """
 
+from collections.abc import Iterator
+
 from policysched.cluster.ledger import PlacementState
-from policysched.cluster.objects import ObservedPod, Pod
+from policysched.cluster.objects import ObservedPod, Pod, PodFacts, PodUid
+from policysched.lang.program import Program
+from policysched.plan import GangTerms, Plan
 from policysched.schedule.admission import Admission
 from policysched.schedule.core import Core
-from policysched.schedule.units import Place
+from policysched.schedule.kin import reads_the_queue
+from policysched.schedule.standing import Standing, standing_of
+from policysched.schedule.units import PendingPod, Place
 
 
 class Membership:
@@ -33,16 +39,34 @@ class Membership:
         with core.gangs.policy_replaced(policy) as before:
             self._admission.forget_gangs(before)
             known = [core.cache.pods[uid] for uid in core.by_scheduler.get(policy, ())]
-            pending = {
-                seen.pod.uid: seen
-                for seen in known
-                if seen.pod.uid not in core.in_flight and self._pending(seen)
-            }
+            pending = []
             for seen in known:  # placed members first, so that gangs are whole before anybody is queued
-                if seen.pod.uid not in pending:
+                if seen.pod.uid in core.in_flight or not self._pending(seen):
                     self._count_placed(seen, now_ns)
-            for seen in pending.values():
-                self._stand_anew(seen, now_ns)
+                elif not seen.deleting:
+                    pod = core.pods.get(seen.pod.uid)
+                    if pod is None:
+                        pod = core.pods[seen.pod.uid] = PendingPod(seen, queued_ns=now_ns)
+                    if pod.place is not Place.LOST:
+                        pending.append(pod)
+            self._admission.stand_anew(policy, pending, now_ns)
+
+    def prepare(self, program: Program, plan: Plan, now_ns: int) -> Iterator[dict[PodUid, Standing]]:
+        """What another text of a policy says of its pods, in slices: the last dict given has all that were there when
+        it began. Whoever comes or changes later is looked at when the text takes over."""
+        core = self._core
+        reads_queue, found = reads_the_queue(program), dict[PodUid, Standing]()
+        for uid in list(core.by_scheduler.get(program.name, ())):
+            seen = core.cache.pods.get(uid)
+            if seen is None or (program.gang is None and uid not in core.pods):
+                continue
+            pod = core.pods.get(uid)
+            facts = PodFacts(now_ns, 0) if pod is None else pod.facts
+            space = core.namespace_of(seen.pod)
+            found[uid] = standing_of(plan, seen.pod, space, facts, now_ns, reads_queue=reads_queue)
+            if len(found) % core.limits.rekey_pods == 0:
+                yield found
+        yield found
 
     def follow(self, pod: Pod, current: ObservedPod | None, now_ns: int) -> None:
         """The pod is `current` now; None: gone or finished."""
@@ -87,23 +111,13 @@ class Membership:
             return False
         return self._core.cache.ledger.state(seen.pod.uid) is not PlacementState.BOUND
 
-    def _stand_anew(self, seen: ObservedPod, now_ns: int) -> None:
-        known = self._core.pods.get(seen.pod.uid)
-        if seen.deleting:
-            return
-        if known is None:
-            self._admission.enter(seen, now_ns)
-        elif known.place is not Place.LOST:
-            known.backoff_until_ns = known.backoff_until_ns if known.failing else 0
-            self._admission.change(known, seen, now_ns, "PolicyChange")
-
     def _count_placed(self, seen: ObservedPod, now_ns: int) -> None:
         """Count a bound pod, or one that is being bound, in its gang while it is alive."""
         core, pod = self._core, seen.pod
         running = core.policies.running.get(pod.scheduler)
         if running is None or running.program.gang is None:
             return
-        terms = None if seen.deleting else running.plan.gang(pod, core.namespace_of(pod))
+        terms = None if seen.deleting else self._gang_terms(pod, running.plan)
         gang = core.gangs.of(pod.uid)
         if terms is None:
             self._uncount(pod, now_ns)
@@ -112,6 +126,12 @@ class Membership:
             if gang is not None and gang is not after:
                 self._admission.refresh(gang, now_ns, "AssignedPodUpdate")
             self._admission.refresh(after, now_ns, "AssignedPodAdd")
+
+    def _gang_terms(self, pod: Pod, plan: Plan) -> GangTerms | None:
+        space, ready = self._core.namespace_of(pod), self._core.prepared.get(pod.uid)
+        if ready is not None and ready.refusal is None and ready.still_right(pod, space, ready.attempts):
+            return ready.gang
+        return plan.gang(pod, space)
 
     def _uncount(self, pod: Pod, now_ns: int) -> None:
         gang = self._core.gangs.remove(pod.uid)

@@ -9,7 +9,7 @@ costs one evaluation for each kind of pod, not one for each pod.
 No event is lost between a decision and its parking, because events are applied only between decisions.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -216,7 +216,7 @@ class Queue:
             self._unlist(room)
             del self._rooms[room.kin]
 
-    def fill(self, policy: str, units: list[Unit], event: str) -> None:
+    def fill(self, policy: str, units: Sequence[Unit], event: str) -> None:
         """Many at once into the active queue, in linear time."""
         for unit in units:
             assert unit.place is Place.NOWHERE, f"{unit} is still {unit.place.value}"

@@ -4,6 +4,7 @@ import pytest
 
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
+from policysched.schedule.limits import Limits
 from policysched.schedule.policies import Policies, PolicyStatus
 from tests.schedule.rig import Rig
 from tests.words import node, pod
@@ -88,6 +89,31 @@ def test_a_new_text_takes_over_between_two_decisions_after_its_columns_are_ready
     assert offered == before, "until it is ready the old text decides"
     assert status(rig).sha256 != before
     assert "third" not in rig.where()
+
+
+def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> None:
+    by_rank = (
+        GOOD
+        + 'input rank_label: int = pod.labels["rank"] default 0 invalid reject "rank must be a number"\n'
+        + "queue by rank_label desc\n"
+    )
+    rig = Rig(GOOD, node("a"), pod("first"), limits=Limits(rekey_pods=1))
+    rig.settle()
+    rig.see(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
+    rig.settle()
+
+    rig.offer(by_rank)
+    while rig.scheduler._reload._swaps["test"].prepared == {}:
+        rig.tell()
+        rig.said += rig.scheduler.decide(rig.now_ns)
+    rig.see(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
+    rig.see(pod("late", cpu="9", labels={"rank": "9"}))
+    rig.settle()
+    rig.see(node("b", cpu="30"))
+    rig.pass_time(20)
+
+    assert rig.words("x") == "rank must be a number"
+    assert rig.order() == ["first", "late", "y", "z"]
 
 
 def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_the_mistake_is() -> None:
