@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from policysched.kube.api import Api, ApiProblem, Expired, refused
+from policysched.kube.api import Api, ApiProblem, Expired, ServerFault, refused
 from policysched.kube.backoff import Backoff
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.malformed import Malformed
@@ -31,6 +31,9 @@ Emitted = TypeVar("Emitted")
 
 TOMBSTONES_MAX = 10_000
 """How many deleted objects are remembered by version, so that late news of one does not bring it back to life."""
+
+FAULTS_BEFORE_A_RELIST = 3
+"""A server that answers a watch with 5xx so often may never be able to serve it from that version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,11 @@ class Reflector(Generic[Emitted]):
                 # The list's own pages can expire on a busy cluster: then all at once, as client-go falls back.
                 page_size = self._settings.page_size if self._version else 0
                 self._version = ""
+                await self._wait_after(error)
+            except ServerFault as error:
+                # As with "Too large resource version" (504), from a server that lost its memory: no waiting helps.
+                if self._backoff.failures >= FAULTS_BEFORE_A_RELIST:
+                    self._version = ""
                 await self._wait_after(error)
             except ApiProblem as error:
                 await self._wait_after(error)

@@ -34,7 +34,9 @@ def _line(error: jsonschema.ValidationError, text: str) -> str:
     line = _line_of(text, path) if text else None
     where = ".".join(str(part) for part in path) or "(top level)"
     place = f"line {line}: " if line else ""
-    return f"{place}{where}: {error.message}"
+    form = error.schema.get("description") if isinstance(error.schema, dict) else None
+    words = f"`{error.instance}` is not: {form}" if error.validator == "pattern" and form else error.message
+    return f"{place}{where}: {words}"
 
 
 def _line_of(text: str, path: list[Any]) -> int | None:

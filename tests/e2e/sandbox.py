@@ -1,0 +1,158 @@
+"""The whole program as processes: `policysched sandbox`, `policysched run` beside it, and stock kubectl."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.waiting import wait_for
+
+BIN = Path(sys.executable).parent
+POLICIES = "kube-system/policies"
+
+PLAIN = "policy test version 1\ninclude kube_default\n"
+BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.naem == 1\n"
+NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" else "node-1 is kept free"\n'
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
+    command = [str(BIN / "kubectl"), "--kubeconfig", str(kubeconfig), *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+class Cluster:
+    """A sandbox process and the words to use it."""
+
+    def __init__(self, folder: Path, nodes: int = 2) -> None:
+        self.kubeconfig = folder / "kubeconfig"
+        self.folder = folder
+        self.port = free_port()
+        self._nodes = nodes
+        self._process: subprocess.Popen[str] | None = None
+        self._logs = 0
+
+    def start(self) -> None:
+        arguments = [
+            "--nodes",
+            str(self._nodes),
+            "--port",
+            str(self.port),
+            "--kubeconfig",
+            str(self.kubeconfig),
+        ]
+        self._process = subprocess.Popen(
+            [str(BIN / "policysched"), "sandbox", *arguments], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert "answers at" in self._process.stdout.readline()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        return kubectl(self.kubeconfig, *arguments, stdin=stdin)
+
+    def put_policies(self, **texts: str) -> None:
+        """Apply the ConfigMap; `main="..."` is the key main.policy."""
+        data = {f"{name}.policy": text for name, text in texts.items()}
+        meta = {"namespace": "kube-system", "name": "policies"}
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def run_pod(self, name: str, *, scheduler: str = "test", cpu: str = "100m") -> None:
+        container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"schedulerName": scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+    def node_of(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o=jsonpath={.spec.nodeName}")
+
+    def bound(self, pod: str) -> str:
+        """Wait until it has a node."""
+        return wait_for(lambda: self.node_of(pod), f"pod {pod} to be bound")
+
+    def events(self, name: str, reason: str) -> list[str]:
+        """The messages of the events of that reason about an object of that name."""
+        found = json.loads(self.kubectl("get", "events", "-A", "-o", "json"))["items"]
+        return [
+            one["message"]
+            for one in found
+            if one["involvedObject"]["name"] == name and one["reason"] == reason
+        ]
+
+    @contextmanager
+    def scheduler(self, *flags: str, elect: bool = False) -> Iterator["Scheduler"]:
+        """`policysched run` for the length of a block; it must end with 0 after SIGTERM."""
+        self._logs += 1
+        one = Scheduler(self, self.folder / f"run{self._logs}.log", flags, elect=elect)
+        try:
+            yield one
+            if one.process.poll() is None:
+                assert one.terminate() == 0, one.log()
+        finally:
+            one.process.kill()
+            one.process.wait()
+
+
+class Scheduler:
+    def __init__(self, cluster: Cluster, log: Path, flags: tuple[str, ...], *, elect: bool) -> None:
+        self.port = free_port()
+        self._log = log
+        arguments = [
+            *("run", "--kubeconfig", str(cluster.kubeconfig), "--policies", POLICIES),
+            *("--http", f"127.0.0.1:{self.port}", "--log-format", "json"),
+            *("--leader-elect" if elect else "--no-leader-elect", *flags),
+        ]
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
+        }
+        with log.open("w") as file:
+            self.process = subprocess.Popen(
+                [str(BIN / "policysched"), *arguments], stderr=file, env=environment
+            )
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def said(self, words: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log().splitlines()]
+        return [line for line in lines if words in line["msg"]]
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def json(self, path: str) -> Any:
+        return json.loads(self.get(path))
+
+    def state_of(self, policy: str) -> str | None:
+        try:
+            return next(
+                (one["state"] for one in self.json("/policy")["policies"] if one["name"] == policy), None
+            )
+        except OSError:
+            return None
+
+    def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=40)

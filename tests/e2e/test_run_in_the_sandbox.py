@@ -1,0 +1,265 @@
+"""The whole program against the sandbox over HTTP, used with stock kubectl."""
+
+import signal
+import subprocess
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policysched.schemas import findings
+from tests.controlplane.waiting import wait_for
+from tests.e2e.sandbox import BIN, BROKEN, NOT_ON_NODE_1, PLAIN, Cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_pods_are_bound_and_the_others_told_why_not(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN)
+    with cluster.scheduler() as scheduler:
+        cluster.run_pod("web")
+        cluster.run_pod("huge", cpu="1000")
+        cluster.run_pod("foreign", scheduler="somebody-else")
+
+        node = cluster.bound("web")
+        why = wait_for(lambda: cluster.events("huge", "FailedScheduling"), "the reason")
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s")
+
+        condition = '{.status.conditions[?(@.type=="PodScheduled")].message}'
+        message = wait_for(
+            lambda: cluster.kubectl("get", "pod", "huge", f"-o=jsonpath={condition}"), "the condition"
+        )
+        assert why == [message] == ["0/2 nodes are available: 2 Insufficient cpu."]
+        assert wait_for(lambda: cluster.events("web", "Scheduled"), "the event") == [
+            f"Successfully assigned default/web to {node}"
+        ]
+        assert cluster.node_of("foreign") == ""
+        assert cluster.events("foreign", "FailedScheduling") == []
+        assert scheduler.get("/livez") == "ok"
+        assert scheduler.get("/readyz") == "ok"
+        assert 'scheduler_schedule_attempts_total{result="scheduled",profile="test"} 1' in scheduler.get(
+            "/metrics"
+        )
+
+
+def test_what_it_says_of_itself_fits_the_schemas(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN, broken="policy other version 1\nfilter x require y\n")
+    with cluster.scheduler() as scheduler:
+        cluster.run_pod("web")
+        cluster.bound("web")
+
+        policies, decisions = scheduler.json("/policy"), scheduler.json("/decisions?limit=5&pod=default/web")
+
+        assert findings("policy", policies) == []
+        assert findings("decisions", decisions) == []
+        assert [one["state"] for one in policies["policies"]] == ["active", "rejected"]
+        assert policies["policies"][1]["diagnostics"][0]["line"] == 2
+        (decision,) = decisions["decisions"]
+        assert decision["result"]["node"] == cluster.node_of("web")
+        assert decision["policy"]["sha256"] == policies["policies"][0]["sha256"]
+        assert scheduler.json("/configz")["policysched"]["policies"] == "kube-system/policies"
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            scheduler.get("/decisions?limit=many")
+
+
+def test_an_edit_changes_the_next_decision_and_a_bad_one_changes_nothing(cluster: Cluster) -> None:
+    cluster.put_policies(main=NOT_ON_NODE_1)
+    with cluster.scheduler() as scheduler:
+        cluster.run_pod("first")
+        assert cluster.bound("first") == "node-2"
+
+        cluster.put_policies(main=NOT_ON_NODE_1.replace("node-1", "node-2"))
+        wait_for(lambda: 'reload_total{result="ok"} 2' in scheduler.get("/metrics"), "the edit to be active")
+        cluster.run_pod("second")
+        assert cluster.bound("second") == "node-1"
+
+        cluster.put_policies(main=BROKEN)
+        (rejected,) = wait_for(lambda: cluster.events("policies", "PolicyRejected"), "the refusal")
+        assert rejected.startswith("main.policy:3:26 PS")
+        assert "still running sha" in rejected
+        assert scheduler.state_of("test") == "last_known_good"
+        cluster.run_pod("third")
+        assert cluster.bound("third") == "node-1"
+
+        cluster.put_policies(main=NOT_ON_NODE_1.replace("node-1", "node-2"))
+        wait_for(lambda: cluster.events("policies", "PolicyRecovered"), "the recovery")
+        assert scheduler.state_of("test") == "active"
+
+
+def test_an_edit_wakes_the_pods_that_it_could_help(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN + 'filter closed reject node.name != "" else "closed for today"\n')
+    with cluster.scheduler():
+        cluster.run_pod("patient")
+        wait_for(lambda: cluster.events("patient", "FailedScheduling"), "the refusal")
+
+        cluster.put_policies(main=PLAIN)
+
+        assert cluster.bound("patient")
+        assert cluster.events("patient", "FailedScheduling") == [
+            "0/2 nodes are available: 2 closed for today."
+        ]
+
+
+def test_a_restart_with_a_broken_policy_runs_the_last_known_good_one(cluster: Cluster) -> None:
+    cluster.put_policies(main=NOT_ON_NODE_1)
+    with cluster.scheduler() as before:
+        wait_for(lambda: before.state_of("test") == "active", "the policy")
+        wait_for(
+            lambda: (
+                "node-1 is kept free"
+                in cluster.kubectl("get", "cm", "-A", "-o=json").replace(NOT_ON_NODE_1, "")
+            ),
+            "it to be kept",
+        )
+    cluster.put_policies(main=BROKEN)
+
+    with cluster.scheduler() as after:
+        cluster.run_pod("web")
+
+        assert cluster.bound("web") == "node-2"
+        assert after.state_of("test") == "last_known_good"
+
+
+def test_with_nothing_to_run_it_ends_and_says_so(cluster: Cluster) -> None:
+    cluster.put_policies(main=BROKEN)
+
+    with cluster.scheduler() as scheduler:
+        assert scheduler.process.wait(timeout=30) == 3
+
+        assert scheduler.said("no policy to run")
+
+
+def test_the_configmap_deleted_the_policy_runs_on(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN)
+    with cluster.scheduler() as scheduler:
+        wait_for(lambda: scheduler.state_of("test") == "active", "the policy")
+
+        cluster.kubectl("delete", "configmap", "policies", "-n", "kube-system")
+
+        (missing,) = wait_for(lambda: cluster.events("policies", "PolicyMissing"), "the warning")
+        assert "the ConfigMap is gone" in missing
+        cluster.run_pod("web")
+        assert cluster.bound("web")
+
+
+def test_it_survives_an_api_server_that_restarts_without_its_memory(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN)
+    with cluster.scheduler() as scheduler:
+        for number in range(20):
+            cluster.run_pod(f"before{number}")
+        cluster.bound("before19")
+
+        cluster.stop()
+        wait_for(lambda: scheduler.said("cannot be reached"), "it to be said")
+        cluster.start()
+        cluster.run_pod("after")
+
+        assert cluster.bound("after")
+        wait_for(lambda: scheduler.said("answers again"), "it to be said")
+        assert len(scheduler.said("cannot be reached")) == 1
+
+
+def test_of_two_one_leads_and_when_it_is_stopped_the_other_goes_on(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN)
+    with cluster.scheduler(elect=True) as one:
+        wait_for(lambda: one.said("leading"), "the first to lead")
+        with cluster.scheduler(elect=True) as two:
+            cluster.run_pod("first")
+            cluster.bound("first")
+            assert not two.said("leading")
+            assert two.get("/readyz") == "ok"
+
+            assert one.terminate() == 0
+
+            cluster.run_pod("second")
+            assert cluster.bound("second")
+            assert two.said("leading")[0]["first_decision_in_s"] == 0.0
+
+
+def test_samples_from_a_file_decide_and_a_metric_without_a_source_is_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    metric = 'metric {name}: ratio {{ query = "x"\n unit = "1"\n join = node\n every = 1s\n stale = 60s }}\n'
+    cluster.put_policies(
+        main="policy test version 1\n"
+        + metric.format(name="load")
+        + metric.format(name="other")
+        + "include kube_default\n"
+        + "filter calm require load < 50% missing reject\n"
+        + "filter rest require other < 50% missing pass\n"
+    )
+    samples = tmp_path / "samples.yaml"
+    samples.write_text('load: {node-1: "90%", node-2: 0.1}\n')
+    with cluster.scheduler("--metrics", str(samples)) as scheduler:
+        cluster.run_pod("first")
+        assert cluster.bound("first") == "node-2"
+
+        samples.write_text("load: {node-1: 0.1, node-2: 0.9}\n")
+        wait_for(lambda: cluster.bound("first"), "the first")
+        (lacking,) = wait_for(lambda: scheduler.said("metrics without a source"), "the warning")
+        assert lacking["metrics"] == "test.other"
+        cluster.kubectl("delete", "pod", "first")
+        wait_for(lambda: _lands_on(cluster, "node-1"), "the new samples to decide")
+
+
+def _lands_on(cluster: Cluster, node: str) -> bool:
+    """Whether a new pod lands there, by the samples as they are now."""
+    cluster.run_pod("probe")
+    found = cluster.bound("probe")
+    cluster.kubectl("delete", "pod", "probe")
+    return found == node
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--frobnicate"], "--frobnicate"),
+        (["run"], "nothing says where the policies are"),
+        (["run", "--policies", "here"], "flags: policies: `here` is not: NAMESPACE/NAME"),
+        (["run", "--policies", "a/b", "--kubeconfig", "/nowhere"], "/nowhere: no such kubeconfig file"),
+        (["run", "--policies", "a/b", "--kubeconfig", "{folder}/empty"], "{folder}/empty: "),
+        (["run", "--policies", "a/b", "--kubeconfig", "{folder}/torn"], "{folder}/torn: "),
+        (["run", "--config", "/nowhere"], "/nowhere: No such file or directory"),
+        (["run", "--config", "{folder}/bad"], "{folder}/bad: line 2: reporting.writers: "),
+        (["run", "--policies", "a/b", "--http", "here"], "flags: http: `here` is not: HOST:PORT"),
+        (["sandbox", "--nodes", "/nowhere"], "/nowhere: "),
+        (["sandbox", "--nodes", "many"], "many: "),
+    ],
+)
+def test_what_cannot_run_says_so_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "torn").write_text("clusters: [\n")
+    (tmp_path / "bad").write_text("reporting:\n  writers: none\n")
+
+    done = subprocess.run(
+        [str(BIN / "policysched"), *(one.format(folder=tmp_path) for one in arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 2, done.stderr
+    assert words.format(folder=tmp_path) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_address_that_is_taken_is_said_in_one_line(cluster: Cluster) -> None:
+    with cluster.scheduler("--http", f"127.0.0.1:{cluster.port}") as scheduler:
+        assert scheduler.process.wait(timeout=20) == 2
+
+        assert scheduler.log().splitlines()[-1].startswith(f"policysched: --http 127.0.0.1:{cluster.port}: ")
+
+
+def test_ctrl_c_ends_the_sandbox(cluster: Cluster) -> None:
+    assert cluster._process is not None
+
+    cluster._process.send_signal(signal.SIGINT)
+
+    assert cluster._process.wait(timeout=10) == 0
