@@ -1,0 +1,120 @@
+"""The property that holds `plan` to `oracle` notices a bug in any part of `plan`: one is planted in each."""
+
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plan.clusters import scene_of
+from tests.plan.policies import corner
+from tests.plan.test_oracle_property import PROPERTIES
+
+Function = Callable[..., Any]
+
+
+def caught(name: str, *, scenes: int) -> bool:
+    """Whether the properties fail in this corner of the language for one of the first scenes."""
+    for number in range(scenes):
+        scene = scene_of(number)
+        for agree in PROPERTIES:
+            try:
+                agree(corner(name), scene)
+            except AssertionError:
+                return True
+    return False
+
+
+def always(answer: object) -> Function:
+    return lambda *_: answer
+
+
+BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
+    "a taint is overlooked": (
+        "queue and gangs",
+        "policysched.plan.kernels.taint_toleration._Filter._refuses",
+        lambda right: lambda self, taints: right(self, taints[1:]),
+    ),
+    "held ports are overlooked": (
+        "queue and gangs",
+        "policysched.plan.kernels.node_ports._Filter._clashes",
+        lambda _: always(False),
+    ),
+    "memory never runs short": (
+        "queue and gangs",
+        "policysched.plan.kernels.node_resources_fit._Filter._insufficient",
+        lambda right: lambda self, resource, *more: right(self, resource, *more) & (resource != "memory"),
+    ),
+    "an image counts too much": (
+        "queue and gangs",
+        "policysched.plan.kernels.image_locality._Score.raw",
+        lambda right: lambda self, view: right(self, view) + 1,
+    ),
+    "a preferred term counts one point too much": (
+        "queue and gangs",
+        "policysched.plan.kernels.node_affinity._Score.raw",
+        lambda right: lambda self, view: right(self, view) + 1,
+    ),
+    "balance is rounded otherwise": (
+        "queue and gangs",
+        "policysched.plan.kernels.node_resources_balanced_allocation._scaled",
+        lambda _: lambda deviation: np.rint((1 - deviation) * 100).astype(np.int64),
+    ),
+    "a share is rounded up": (
+        "metrics",
+        "policysched.plan.normalize.share",
+        lambda right: lambda raw, low, high: np.minimum(100, right(raw, low, high) + 1),
+    ),
+    "what is missing counts as known": (
+        "arithmetic",
+        "policysched.plan.expressions.both",
+        lambda _: always(True),
+    ),
+    "ties are settled by the node alone": (
+        "lists",
+        "policysched.plan.evaluate.text_hash",
+        lambda _: always(0),
+    ),
+    "an overlay lays nothing": (
+        "counting",
+        "policysched.plan.overlay.Overlay.place",
+        lambda _: always(None),
+    ),
+    "descending keys ascend": (
+        "queue and gangs",
+        "policysched.plan.order._turned",
+        lambda _: lambda value: value,
+    ),
+    "a gang has no numbers": (
+        "queue and gangs",
+        "policysched.plan.gang._whole",
+        lambda _: always(None),
+    ),
+    "nothing of its own holds a pod back": (
+        "refusing inputs",
+        "policysched.plan.admission.Admission.refusal",
+        lambda _: always(None),
+    ),
+    "some changed nodes are not passed on": (
+        "counting",
+        "policysched.cluster.cache.Cache.changed_nodes",
+        lambda right: lambda self: {name for name in right(self) if self.ledger.usage(name).pods},
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, target, plant = BUGS[bug]
+    owner, _, attribute = target.rpartition(".")
+    right = getattr(resolve_name(owner), attribute)
+
+    monkeypatch.setattr(target, plant(right))
+
+    assert caught(name, scenes=200)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in BUGS.values()}))
+def test_without_a_bug_nothing_is_caught(name: str) -> None:
+    assert not caught(name, scenes=25)
