@@ -5,15 +5,17 @@
         .evaluate(plan, pod, ...)   -> Verdict
         .explain(plan, pod, ...)    -> Explanation, equal to the oracle's
         .overlay()                  -> Overlay, a cluster that is not
+    listing(plan)                -> Listing, what `policysched show` prints
 
 NumPy lives here and nowhere else. The package does no I/O, has no clock, and does not know `oracle`, which says what is right.
 """
 
 from policysched.plan.evaluate import Evaluator
 from policysched.plan.gang import GangTerms
+from policysched.plan.listing import Listing, listing
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.plan.verdict import Verdict
 
-__all__ = ["Evaluator", "GangTerms", "Overlay", "Plan", "Verdict", "compile"]
+__all__ = ["Evaluator", "GangTerms", "Listing", "Overlay", "Plan", "Verdict", "compile", "listing"]

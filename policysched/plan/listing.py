@@ -1,0 +1,147 @@
+"""What a plan consists of, as rows that a command can print: `policysched show` and nothing decides by it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policysched.lang import expr as e
+from policysched.lang.events import ClusterEvent
+from policysched.lang.program import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    Input,
+    Rules,
+    ScoreRule,
+    rules_for,
+)
+from policysched.lang.reads import Cost, Reads, program_reads, rule_cost, rule_reads, stage_word
+from policysched.plan.lower import AnyRule, Variant, deciding
+from policysched.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """One rule in the order of the file. `builtin` is empty for a rule written in the policy. `stage` says what it depends on;
+    `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that built-ins read."""
+
+    kind: str
+    name: str
+    builtin: str
+    weight: int | None
+    stage: str
+    cost: Cost
+    pod_reads: tuple[str, ...]
+    node_reads: tuple[str, ...]
+    metrics: tuple[str, ...]
+    wakes: tuple[ClusterEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One vector operation of the machine. `text` is where it stands in the policy for the first time; `rules` use it: more than
+    one where equal expressions are shared."""
+
+    number: int
+    operation: str
+    text: str
+    stage: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The evaluation plan for the pods to which these layers apply. `read_set` is what pods must agree on to share an evaluation."""
+
+    policy: str
+    sha256: str
+    layers: tuple[str, ...]
+    rules: tuple[RuleRow, ...]
+    steps: tuple[StepRow, ...]
+    cost: Cost
+    read_set: tuple[str, ...]
+    wakes: tuple[ClusterEvent, ...]
+
+
+def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
+    """`active`: indexes of the layers that apply, none by default."""
+    program, variant = plan.program, plan.variant(active)
+    rules = rules_for(program, active)
+    rows = tuple(_row(rule, program.inputs) for rule in _all(rules))
+    return Listing(
+        policy=program.name,
+        sha256=program.sha256,
+        layers=tuple(program.layers[index].name for index in active),
+        rules=rows,
+        steps=_steps(variant),
+        cost=sum((row.cost for row in rows), Cost()),
+        read_set=plan.read_set(active).names,
+        wakes=_sorted(program_reads(program).wakes),
+    )
+
+
+def _all(rules: Rules) -> list[AnyRule]:
+    found: list[AnyRule] = [*rules.filters]
+    found += rules.scores
+    return found
+
+
+def _row(rule: AnyRule, inputs: Mapping[str, Input]) -> RuleRow:
+    reads = rule_reads(rule, inputs)
+    stage = e.Stage.CONSTANT
+    for expr in deciding(rule):
+        if expr is not None:
+            stage |= e.stage_of(expr)
+    built_in = isinstance(rule, BuiltinFilter | BuiltinScore)
+    if built_in:
+        stage |= e.Stage.POD | e.Stage.NODE
+    return RuleRow(
+        kind="filter" if isinstance(rule, FilterRule | BuiltinFilter) else "score",
+        name=rule.name,
+        builtin=rule.builtin if isinstance(rule, BuiltinFilter | BuiltinScore) else "",
+        weight=rule.weight if isinstance(rule, ScoreRule | BuiltinScore) else None,
+        stage=stage_word(stage),
+        cost=rule_cost(rule),
+        pod_reads=_pod_reads(reads),
+        node_reads=_node_reads(reads),
+        metrics=tuple(sorted(reads.metrics)),
+        wakes=_sorted(reads.wakes),
+    )
+
+
+def _pod_reads(reads: Reads) -> tuple[str, ...]:
+    paths = {_written("pod", path) for path in reads.pod} | {
+        _written("namespace", path) for path in reads.namespace
+    }
+    return tuple(sorted(paths | {f"pod.{field}" for field in reads.pod_fields}))
+
+
+def _node_reads(reads: Reads) -> tuple[str, ...]:
+    paths = {_written("node", path) for path in reads.node} | {
+        _written("other", path) for path in reads.others
+    }
+    return tuple(sorted(paths | {f"node.{field}" for field in reads.node_fields}))
+
+
+def _written(owner: str, path: tuple[str, ...]) -> str:
+    """As a policy writes it: keys of labels and annotations are quoted."""
+    match path:
+        case ("labels" | "annotations" | "conditions" as entries, key):
+            return f'{owner}.{entries}["{key}"]'
+        case _:
+            return ".".join((owner, *path))
+
+
+def _steps(variant: Variant) -> tuple[StepRow, ...]:
+    users: dict[e.Expr, list[str]] = {}
+    for rule in [*(step.rule for step in variant.filters), *(step.rule for step in variant.scores)]:
+        parts = {one for expr in deciding(rule) if expr is not None for one in e.walk(expr)}
+        for part in parts:
+            users.setdefault(part, []).append(rule.name)
+    return tuple(
+        StepRow(number, type(expr).__name__, expr.span.text, stage_word(e.stage_of(expr)), tuple(users.get(expr, ())))
+        for number, expr in enumerate(variant.machine.exprs)
+    )
+
+
+def _sorted(events: frozenset[ClusterEvent]) -> tuple[ClusterEvent, ...]:
+    return tuple(sorted(events, key=lambda event: event.value))
