@@ -12,8 +12,10 @@ from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.lang.rules import RULES, find_rule
 from policysched.text import Diagnostic, Severity
-from policysched.text.machines import MACHINE_FORMATS, Report, RuleLine
 from policysched.text.people import concise, full_report, summary
+
+MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sarif")
+"""Their printers are imported when one is asked for."""
 
 _LEVELS = {severity.word: severity for severity in Severity}
 
@@ -40,7 +42,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--output-format",
-    type=click.Choice(["full", "concise", *MACHINE_FORMATS]),
+    type=click.Choice(["full", "concise", *MACHINE_FORMAT_NAMES]),
     default="full",
     help="How findings are printed. Machine formats stand alone on stdout.",
 )
@@ -119,6 +121,8 @@ _PRINTERS: dict[str, Printer] = {"full": _full, "concise": _concise}
 
 def _for_machines(output_format: str) -> Printer:
     def print_report(found: tuple[Diagnostic, ...], files: tuple[str, ...]) -> str:
+        from policysched.text.machines import MACHINE_FORMATS, Report, RuleLine
+
         rules = tuple(
             RuleLine(rule.code, rule.name, rule.summary, rule.explanation, rule.severity)
             for rule in (RULES[code] for code in sorted({finding.code for finding in found}))

@@ -10,6 +10,8 @@ import jsonschema
 import pytest
 
 import policysched
+from policysched.cli.lint import MACHINE_FORMAT_NAMES
+from policysched.text.machines import MACHINE_FORMATS
 from tests.cli.words import BAD, GOOD, WARNED, config_map, run, write
 
 SCHEMA = Path(policysched.__file__).parent / "schemas" / "lint.json"
@@ -313,7 +315,7 @@ def test_lint_and_fmt_import_nothing_of_the_cluster(tmp_path: Path, args: list[s
         "import sys\nfrom policysched.cli import main\n"
         f"try: main({[*args, path]!r})\nexcept SystemExit as end: assert not end.code\n"
         "print(sorted({name.split('.')[0] for name in sys.modules}"
-        " & {'numpy', 'aiohttp', 'kubernetes', 'rich', 'asyncio', 'jsonschema', 'orjson'}))"
+        " & {'numpy', 'aiohttp', 'kubernetes', 'rich', 'asyncio', 'jsonschema', 'orjson', 'yaml'}))"
     )
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -331,3 +333,7 @@ def test_help_imports_no_command() -> None:
 
     assert done.stdout.splitlines()[-1] == "['policysched.cli']"
     assert "lint" in done.stdout
+
+
+def test_every_machine_format_can_be_asked_for() -> None:
+    assert set(MACHINE_FORMAT_NAMES) == set(MACHINE_FORMATS)

@@ -1,0 +1,99 @@
+"""The policies of ConfigMaps in YAML, each with its place in the file.
+
+Read by `yaml.compose`, whose marks say where a block scalar begins; its lines are the policy's, further right. Of a
+quoted scalar only the place of its key is known. JSON is YAML here.
+"""
+
+from collections.abc import Iterator
+
+import yaml
+
+from policysched.app.policy_files import SUFFIX, Place, SourceSet, UnusableFile
+from policysched.text import Origin, Position, Source
+
+Fields = dict[str, tuple[yaml.Node, yaml.Node]]
+_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def config_maps(text: str, name: str) -> Iterator[SourceSet]:
+    """Each ConfigMap that has a key for a policy. Raises UnusableFile where the text is not YAML."""
+    lines = text.split("\n")
+    try:
+        documents = list(yaml.compose_all(text, Loader=_LOADER))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error).split("\n")[0]
+        raise UnusableFile(f"{name}{place}: not YAML: {problem}") from None
+    for document in documents:
+        for config_map in _objects(document):
+            one = _config_map(config_map, name, lines)
+            if one is not None:
+                yield one
+
+
+def _objects(node: yaml.Node | None) -> Iterator[Fields]:
+    fields = _fields(node)
+    kind = _word(fields, "kind")
+    if kind == "ConfigMap":
+        yield fields
+    elif (
+        kind is not None
+        and kind.endswith("List")
+        and isinstance(items := _value(fields, "items"), yaml.SequenceNode)
+    ):
+        for item in items.value:
+            yield from _objects(item)
+
+
+def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None:
+    metadata = _fields(_value(fields, "metadata"))
+    called = "/".join(word for word in (_word(metadata, "namespace"), _word(metadata, "name")) if word)
+    sources: dict[str, Source] = {}
+    places: dict[str, Place] = {}
+    quoted: set[str] = set()
+    for key, (key_node, node) in _fields(_value(fields, "data")).items():
+        if not key.endswith(SUFFIX) or not isinstance(node, yaml.ScalarNode):
+            continue
+        note = f"ConfigMap {called}, key {key}" if called else f"ConfigMap, key {key}"
+        place = _place(node, lines) if node.style == "|" else None
+        if place is None:
+            at = Position(key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+            origin = Origin(note=note, fixed=at)
+            quoted.add(key)
+        else:
+            origin = Origin(place.first_line, place.indent, note)
+            places[key] = place
+        sources[key] = Source(name, node.value, origin)
+    if not sources:
+        return None
+    return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted))
+
+
+def _place(node: yaml.ScalarNode, lines: list[str]) -> Place | None:
+    """A block scalar begins on the line behind its `|`; its indent shows on the first line that is not empty."""
+    first = node.start_mark.line + 1
+    content = node.value.split("\n")
+    if content[-1] == "":
+        content.pop()
+    for number, line in enumerate(content):
+        if line.strip(" "):
+            in_file = lines[first + number]
+            indent = len(in_file) - len(in_file.lstrip(" ")) - (len(line) - len(line.lstrip(" ")))
+            return Place(first, len(content), indent)
+    return None
+
+
+def _fields(node: yaml.Node | None) -> Fields:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+
+
+def _value(fields: Fields, key: str) -> yaml.Node | None:
+    return fields[key][1] if key in fields else None
+
+
+def _word(fields: Fields, key: str) -> str | None:
+    node = _value(fields, key)
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
