@@ -1,0 +1,76 @@
+"""A cluster that changes, one thing at a time: nodes come, change and go, pods are assumed, bound, withdrawn, deleted."""
+
+from collections.abc import Callable, Iterator
+
+from hypothesis import strategies as st
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import NodeName, Pod, PodUid
+from tests.plan.clusters import NODE_NAMES, Dice, random_node, random_pod
+from tests.words import placed
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def play(cache: Cache, seed: int, changes: int) -> Iterator[None]:
+    """Make changes to the cache; yields after each."""
+    dice = Dice(seed)
+    for number in range(changes):
+        dice.choice(_CHANGES)(cache, dice, number)
+        yield
+
+
+def twin(cache: Cache) -> Cache:
+    """Another cache that has seen the same. (A cache tells what changed once: two Evaluators cannot share one.)"""
+    other = Cache()
+    for space in cache.namespaces.values():
+        other.put_namespace(space)
+    for node in cache.nodes.values():
+        other.put_node(node)
+    for seen in cache.pods.values():
+        other.put_pod(seen)
+    for placement in cache.ledger.unconfirmed:
+        other.assume(placement.pod, placement.node)
+    return other
+
+
+def _node_comes_or_changes(cache: Cache, dice: Dice, number: int) -> None:
+    cache.put_node(random_node(dice, dice.choice(NODE_NAMES)))
+
+
+def _node_goes(cache: Cache, dice: Dice, number: int) -> None:
+    cache.drop_node(NodeName(dice.choice(NODE_NAMES)))
+
+
+def _pod_is_assumed(cache: Cache, dice: Dice, number: int) -> None:
+    if cache.nodes:
+        cache.assume(_newcomer(dice, number), dice.choice(sorted(cache.nodes)))
+
+
+def _pod_is_bound(cache: Cache, dice: Dice, number: int) -> None:
+    cache.put_pod(placed(_newcomer(dice, number), dice.choice(NODE_NAMES)))
+
+
+def _promise_is_withdrawn(cache: Cache, dice: Dice, number: int) -> None:
+    if cache.ledger.unconfirmed:
+        cache.withdraw(dice.choice(cache.ledger.unconfirmed).pod.uid)
+
+
+def _pod_goes(cache: Cache, dice: Dice, number: int) -> None:
+    if cache.pods:
+        cache.drop_pod(PodUid(dice.choice(sorted(cache.pods))))
+
+
+def _newcomer(dice: Dice, number: int) -> Pod:
+    return random_pod(dice, f"newcomer-{number}")
+
+
+_CHANGES: tuple[Callable[[Cache, Dice, int], None], ...] = (
+    _node_comes_or_changes,
+    _node_goes,
+    _pod_is_assumed,
+    _pod_is_assumed,
+    _pod_is_bound,
+    _promise_is_withdrawn,
+    _pod_goes,
+)
