@@ -10,6 +10,7 @@ from policysched.lang import expression_text, formatting, layout
 from policysched.lang.formatting import format_source, same_tree
 from policysched.lang.parse import parse
 from policysched.lang.printer import print_document
+from policysched.resources import resource
 from policysched.text import Source
 from tests.language.chapters import check_chapter
 from tests.language.texts import decorated_policies
@@ -91,3 +92,10 @@ def test_a_printer_that_went_wrong_is_found_out_before_anything_is_written(
 
 def test_an_empty_text_stays_empty() -> None:
     assert format_source(Source("test.policy", "")).text == ""
+
+
+@pytest.mark.parametrize("path", sorted(resource("policies").rglob("*.policy")), ids=lambda path: path.name)
+def test_the_shipped_policies_are_formatted(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+
+    assert format_source(Source(path.name, text)).text == text

@@ -17,12 +17,12 @@ def test_a_chapter_says_what_lint_says(chapter: Path, update_golden: bool) -> No
     check_chapter(chapter, update=update_golden)
 
 
-def test_every_code_about_syntax_occurs_in_a_chapter() -> None:
+def test_every_code_occurs_in_a_chapter() -> None:
     occurring = {
         code for path in CHAPTERS for code in re.findall(r"\[(PS\d{3})\]", path.read_text(encoding="utf-8"))
     }
 
-    assert {code for code in RULES if code < "PS200"} - occurring == {"PS005"}  # its example is 256 KiB
+    assert set(RULES) - occurring == {"PS005", "PS239"}  # their examples are very long
 
 
 def test_a_chapter_with_a_wrong_answer_is_noticed(tmp_path: Path) -> None:
