@@ -20,6 +20,7 @@ from typing import Any
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from policysched import plan
 from policysched.cluster.objects import NodeName, PodFacts
 from policysched.kube.affinity import label_selector
 from policysched.lang.builtins import BUILTINS
@@ -69,8 +70,8 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Comparison:
                 continue
             found.whole += 1
             found.whole_messages += "message" in decision.expected
-            explanation = evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS)
-            found.differences += whole_differences(decision, explanation)
+            for who, explanation in explanations(decision, program).items():
+                found.differences += [f"{who}: {one}" for one in whole_differences(decision, explanation)]
     return found
 
 
@@ -192,6 +193,16 @@ def _seen(decision: Decision, name: str) -> Seen:
 
 
 # ── the whole decision ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explanations(decision: Decision, program: Program) -> dict[str, Explanation]:
+    """What the plain meaning and the compiled plan say of the decision."""
+    evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
+    evaluator.prepare(compiled)
+    return {
+        "oracle": evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS),
+        "plan": evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={}),
+    }
 
 
 def whole_differences(decision: Decision, ours: Explanation) -> list[str]:

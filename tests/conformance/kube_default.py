@@ -1,40 +1,14 @@
 """The policy that says what kube-scheduler's default profile says, as far as built-ins cover it."""
 
-from policysched.lang import types
-from policysched.lang.builtins import BUILTINS
-from policysched.lang.expr import Attr
-from policysched.lang.program import BuiltinFilter, BuiltinScore, OrderKey, Preemption, Program, Rules
-from policysched.text import Source, Span
+from functools import cache
 
-NOWHERE = Span(Source("kube-default", ""), 0, 0)
+from policysched.lang.check import check_text
+from policysched.lang.program import Program
 
 
+@cache
 def kube_default() -> Program:
-    filters = tuple(
-        BuiltinFilter(one.name, one.name, _defaults(one.name), None, False, NOWHERE)
-        for one in BUILTINS.values()
-        if one.filters
-    )
-    scores = tuple(
-        BuiltinScore(one.name, one.name, one.default_weight, _defaults(one.name), None, False, NOWHERE)
-        for one in BUILTINS.values()
-        if one.default_weight is not None
-    )
-    return Program(
-        name="test",
-        version=1,
-        sha256="",
-        text="",
-        inputs={},
-        metrics={},
-        outage=None,
-        queue=(OrderKey(Attr("pod", ("priority",), types.INT, NOWHERE), descending=True),),
-        gang=None,
-        rules=Rules(filters, scores),
-        layers=(),
-        preemption=Preemption("own", None),
-    )
-
-
-def _defaults(name: str) -> tuple:
-    return tuple((parameter.name, parameter.default) for parameter in BUILTINS[name].parameters)
+    """`include kube_default` and nothing else, so that what it brings is compared as well."""
+    checked = check_text("policy test version 1\ninclude kube_default\n")
+    assert checked.program is not None, checked.diagnostics
+    return checked.program

@@ -218,7 +218,7 @@ def test_plan_and_oracle_agree_in_every_corner_of_the_language(name: str, scene:
         agree(corner(name), scene)
 
 
-@settings(SEARCH, max_examples=120)
+@settings(SEARCH, max_examples=80)
 @given(text=policies(), scene=scenes(pods=3))
 def test_plan_and_oracle_agree_on_generated_policies(text: str, scene: Scene) -> None:
     for agree in PROPERTIES:
