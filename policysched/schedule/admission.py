@@ -53,6 +53,7 @@ class Admission:
         """The pod is bound, gone, terminating or no longer ours."""
         self._core.queue.take(pod, now_ns)
         self._flips.discard(pod)
+        self._core.reports.hush(pod.uid)
         self._core.pods.pop(pod.uid, None)
 
     def stop_clock(self, pod: PendingPod) -> None:

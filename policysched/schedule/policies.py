@@ -197,7 +197,8 @@ class Policies:
                 self._broken_keys[key] = PolicyStatus(
                     name, key, None, None, "rejected", one.diagnostics, since_ns, None
                 )
-            out += self._say_rejected(key, rejection(one), name if keeps else None, now_ns)
+            runs_on = name if keeps else None
+            out += self._say_rejected(key, rejection(one), runs_on, now_ns, library=one.library)
         return frozenset(fallen)
 
     def _fall_back(
@@ -223,7 +224,9 @@ class Policies:
 
     # ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _say_rejected(self, key: str, words: str, runs_on: str | None, now_ns: int) -> list[Command]:
+    def _say_rejected(
+        self, key: str, words: str, runs_on: str | None, now_ns: int, *, library: bool = False
+    ) -> list[Command]:
         if self._said.get(key) == words:
             return []
         self._said[key] = words
@@ -233,6 +236,8 @@ class Policies:
             outcome = f"still running sha {short(running.program.sha256)} ({age})"
         elif runs_on is not None:
             outcome = f"running the last known good text, sha {short(self._status[runs_on].sha256 or '')}"
+        elif library:
+            outcome = "policies that include it keep what they run"
         else:
             outcome = "nothing runs in its place"
         return [ReportPolicies("Warning", "PolicyRejected", f"{words}; {outcome}")]

@@ -16,13 +16,14 @@ from typing import Any
 
 from policysched.lang.events import ClusterEvent
 from policysched.schedule.heap import MovableHeap
-from policysched.schedule.limits import Limits
+from policysched.schedule.limits import SECOND_NS, Limits
 from policysched.schedule.reports import PendingReason
 from policysched.schedule.units import Place, Unit
 
 Kin = Hashable
 
 _BY_NAME = attrgetter("value")
+_TELLING_RAREST_NS = 300 * SECOND_NS
 _RECHECK_SOONEST_NS = 100_000_000  # a verdict that says it expires at once is still kept this long
 
 
@@ -34,7 +35,8 @@ class Room:
            ▲                                                           │
            └───────────────────── one of them failed ◄─────────────────┘
 
-    While a room is open and has members, at least one of its kin is out (`probes`).
+    While a room is open and has members, at least one of its kin is out (`probes`). `told` are the words that its
+    members were last told; `untold` those of them who are still to be told newer ones, while that is under way.
     """
 
     kin: Kin
@@ -45,6 +47,9 @@ class Room:
     message: str = ""
     members: MovableHeap[Unit] = field(default_factory=MovableHeap)
     probes: dict[Unit, None] = field(default_factory=dict)
+    told: str = ""
+    tellings: int = 0
+    untold: list[Unit] | None = None
 
 
 class Queue:
@@ -59,6 +64,7 @@ class Queue:
         self._parked_in: dict[Unit, Room] = {}
         self._waiting_for: dict[ClusterEvent, dict[Kin, Room]] = {event: {} for event in ClusterEvent}
         self._expiries: MovableHeap[Kin] = MovableHeap()
+        self._new_words: MovableHeap[Kin] = MovableHeap()
         self._gated: dict[Unit, None] = {}
         self.incoming: dict[tuple[str, str], int] = {}
 
@@ -86,7 +92,7 @@ class Queue:
     def advance(self, now_ns: int) -> None:
         """Let in whose backoff is over, open the rooms whose verdict has expired."""
         for heap in (self._backing_off, self._failing):
-            while (over := heap.first_key()) is not None and over <= now_ns:
+            while (key := heap.first_key()) is not None and key[0] <= now_ns:
                 unit = heap.pop()
                 assert unit is not None
                 self._activate(unit, "BackoffComplete")
@@ -96,7 +102,10 @@ class Queue:
 
     def next_time_ns(self) -> int | None:
         """When `advance` has something to do next."""
-        times = (self._backing_off.first_key(), self._failing.first_key(), self._expiries.first_key())
+        times = [self._expiries.first_key(), self._new_words.first_key()]
+        times += [
+            key[0] for heap in (self._backing_off, self._failing) if (key := heap.first_key()) is not None
+        ]
         return min((time for time in times if time is not None), default=None)
 
     # ── putting ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,8 +117,12 @@ class Queue:
             self._activate(unit, event)
             return
         unit.place = Place.BACKING_OFF
-        heap = self._failing if unit.failing else self._backing_off
-        heap.put(unit, unit.backoff_until_ns)
+        until_ns = unit.backoff_until_ns
+        if unit.failing:
+            self._failing.put(unit, (until_ns,))
+        else:
+            # As in kube-scheduler: within one second the order decides, for the first of them may be taken early.
+            self._backing_off.put(unit, (until_ns // SECOND_NS * SECOND_NS, *_between_policies(unit)))
         self._count("backoff", event)
 
     def punish(self, unit: Unit, now_ns: int) -> None:
@@ -142,6 +155,10 @@ class Queue:
             self._waiting_for[event][kin] = room
         if valid_until_ns is not None:
             self._expiries.put(kin, max(valid_until_ns, now_ns + _RECHECK_SOONEST_NS))
+        if not room.members:
+            room.told = message
+        elif room.told != message and kin not in self._new_words:
+            self._new_words.put(kin, now_ns + self._telling_delay_ns(room))
         self._enter(unit, room, now_ns)
 
     def join(self, unit: Unit, room: Room, now_ns: int) -> None:
@@ -157,6 +174,26 @@ class Queue:
     def succeeded(self, unit: Unit, now_ns: int) -> None:
         """The unit found a node: the next of its kin may follow."""
         self._come_home(unit, now_ns)
+
+    def words_due(self, now_ns: int, most: int) -> list[tuple[Unit, Room]]:
+        """Members whose room has failed again in other words than they were told, `most` at a call. One attempt stands
+        for all kin, so the others learn of it in time: after 10 s, 20 s and so on, at most every five minutes."""
+        found: list[tuple[Unit, Room]] = []
+        while (due := self._new_words.first_key()) is not None and due <= now_ns and len(found) < most:
+            kin = self._new_words.first()
+            assert kin is not None
+            room = self._rooms[kin]
+            if room.untold is None:
+                room.untold = list(room.members)
+            while room.untold and len(found) < most:
+                unit = room.untold.pop()
+                if self._parked_in.get(unit) is room and room.blocked:
+                    found.append((unit, room))
+            if not room.untold:
+                self._new_words.discard(kin)
+                room.untold, room.told = None, room.message
+                room.tellings += 1
+        return found
 
     # ── moving and leaving ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,6 +251,7 @@ class Queue:
             for unit in room.members:
                 del self._parked_in[unit]
             self._unlist(room)
+            self._new_words.discard(room.kin)
             del self._rooms[room.kin]
 
     def fill(self, policy: str, units: Sequence[Unit], event: str) -> None:
@@ -320,7 +358,13 @@ class Queue:
     def _close_if_empty(self, room: Room) -> None:
         if not room.members and not room.probes:
             self._unlist(room)
+            self._new_words.discard(room.kin)
             del self._rooms[room.kin]
+
+    def _telling_delay_ns(self, room: Room) -> int:
+        return min(
+            round(self._limits.backoff_max_s * SECOND_NS) << min(room.tellings, 10), _TELLING_RAREST_NS
+        )
 
     def _unlist(self, room: Room) -> None:
         for event in room.wakes:

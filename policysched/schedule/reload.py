@@ -57,6 +57,9 @@ class Reload:
             if waiting is None or waiting.program.sha256 != program.sha256:
                 self._begin(program, now_ns, synced=synced, decided=decided)
 
+        if not core.policies.running and not self._swaps and core.policies.fatal_at_start is None:
+            core.policies.fatal_at_start = "no policy could be compiled: nothing to run"
+
     def step(self, now_ns: int) -> None:
         """One slice of preparation; the swap when it was the last."""
         for name, swap in list(self._swaps.items()):

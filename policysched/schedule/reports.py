@@ -65,6 +65,13 @@ class Reports:
     def next_time_ns(self) -> int | None:
         return self._withheld.first_key()
 
+    def hush(self, uid: PodUid) -> None:
+        """The pod does not wait any more: what was withheld about it is not said."""
+        self._withheld.discard(uid)
+        said = self._said.get(uid)
+        if said is not None:
+            said.withheld = None
+
     def forget(self, uid: PodUid) -> None:
         self._said.pop(uid, None)
         self._withheld.discard(uid)

@@ -37,6 +37,11 @@ from policysched.schedule.why import Why, why
 
 __all__ = ["Limits", "Scheduler"]
 
+_OF_THE_POD_ITSELF = frozenset({ClusterEvent.UNSCHEDULED_POD_ADD, ClusterEvent.UNSCHEDULED_POD_UPDATE})
+"""What concerns this one pod (and its gang), which `Membership` sees to; nobody else is woken for it."""
+
+_WORDS_A_CALL = 500
+
 
 class Scheduler:
     """Pods, nodes and policies in; binds and reports out. See `units` and `policies` for the states of each."""
@@ -98,7 +103,7 @@ class Scheduler:
     def _pod_seen(self, seen: ObservedPod, now_ns: int) -> None:
         core, uid = self._core, seen.pod.uid
         nominated = core.cache.nominated.get(uid)
-        events = set(core.cache.put_pod(seen))
+        events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         current = core.cache.pods.get(uid)
         core.placed_terms.put(seen if current is None else current)
         if current is None:
@@ -167,6 +172,9 @@ class Scheduler:
         self._core.queue.advance(now_ns)
         self._admission.advance(now_ns)
         self._outages.advance(now_ns)
+        for unit, room in self._core.queue.words_due(now_ns, _WORDS_A_CALL):
+            if isinstance(unit, PendingPod):
+                self._core.report(unit, room.reason, room.message, now_ns)
         self._core.out += self._core.reports.due(now_ns)
 
     def _next_time_ns(self) -> int | None:

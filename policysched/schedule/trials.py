@@ -244,6 +244,7 @@ class Trials:
         pod.place, pod.node, pod.explanation = Place.BINDING, success.node, ""
         core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256)
         self._admission.stop_clock(pod)
+        core.reports.hush(pod.uid)
         core.queue.succeeded(pod, now_ns)
         core.queue.wake(events, now_ns)
         core.out.append(

@@ -39,7 +39,7 @@ def why(core: Core, uid: PodUid) -> Why | None:
         policy=pod.policy,
         sha256=core.policies.running[pod.policy].program.sha256,
         place=unit.place.value,
-        message=pod.explanation,
+        message=pod.explanation if room is None else room.message,
         attempts=pod.attempts,
         queued_ns=pod.queued_ns,
         backoff_until_ns=unit.backoff_until_ns or None,

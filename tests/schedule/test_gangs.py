@@ -241,6 +241,22 @@ def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
     assert len(rig.where()) == 3
 
 
+def test_a_gang_that_starts_anew_lets_those_who_wait_go_first_once() -> None:
+    rig = Rig(timed("requeue"), node("a", cpu="2"))
+    rig.see(*new(members(3, priority=9)))
+    rig.settle()
+    rig.now_ns += 301 * 10**9
+
+    rig.see(pod("web", cpu="3"))
+    rig.settle()
+    once = [one.pod for one in rig.scheduler.decisions if one.at_ns == rig.now_ns]
+    rig.see(node("b", cpu="3"))
+    rig.settle()
+
+    assert once[0] == "default/web" and "default/w0" in once, "though the gang has the higher priority"
+    assert rig.where().keys() == {"w0", "w1", "w2"}, "it stands at its own place again"
+
+
 def test_a_gang_that_failed_is_not_tried_again_until_its_pods_are_recreated() -> None:
     rig = Rig(timed("fail"), node("a", cpu="2"))
     rig.see(*new(members(3)))

@@ -392,3 +392,43 @@ def test_pods_share_no_verdict_where_a_rule_reads_what_the_queue_knows_of_them()
     rig.pass_time(3)
 
     assert rig.where() == {"first": "a"}
+
+
+def test_what_was_withheld_about_a_pod_is_not_said_after_it_was_bound() -> None:
+    rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
+    rig.settle()
+    rig.see(node("n1", cpu="1"))
+    rig.settle()
+
+    rig.see(node("big", cpu="8"))
+    rig.settle()
+    said = rig.pass_time(60)
+
+    assert rig.where() == {"web": "big"}
+    assert [one for one in said if isinstance(one, c.ReportPending)] == []
+
+
+def test_pods_that_agree_learn_in_time_what_the_one_that_was_tried_found() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("first", cpu="2"), pod("second", cpu="2"))
+    rig.settle()
+
+    rig.see(node("b", cpu="1"))
+    rig.pass_time(9)
+    early = {rig.words("first"), rig.words("second")}
+    rig.pass_time(12)
+
+    two_nodes = "0/2 nodes are available: 2 Insufficient cpu."
+    assert early == {"0/1 nodes are available: 1 Insufficient cpu.", two_nodes}
+    assert {rig.words("first"), rig.words("second")} == {two_nodes}
+
+
+def test_an_edit_of_one_pod_does_not_wake_others() -> None:
+    odd = FIT + 'input odd: string = pod.labels["odd"] default "no"\nfilter even reject odd == "yes"\n'
+    rig = Rig(odd, node("a"), pod("odd", labels={"odd": "yes"}))
+    rig.see(pod("gated", gates=["x"]))
+    rig.settle()
+
+    rig.see(pod("gated", gates=["x"], labels={"new": "label"}))
+    rig.settle()
+
+    assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
