@@ -1,4 +1,4 @@
-"""`layer NAME when E { ... }`: the changes that it makes, each checked against every form its rule can have by then."""
+"""`layer NAME when E { ... }`: the changes that it makes, each checked against the forms that its rule can have by then."""
 
 from dataclasses import dataclass, field
 
@@ -23,6 +23,10 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "normalize": ("normalize",),
 }
 """Which fields of a rule a clause decides. What a condition does while a metric is missing is part of it."""
+
+
+_FORMS_CHECKED_MAX = 8
+"""How many of the layers above are considered for an `amend`: with hundreds the time would grow with their square."""
 
 
 @dataclass(slots=True)
@@ -101,7 +105,7 @@ class Layers:
             return []
         kind = kind_of(newest)
         forms = self.forms.setdefault((kind, node.name.text), [])
-        for form in forms:
+        for form in (*forms[:1], *forms[1:][-_FORMS_CHECKED_MAX:]):
             rule(self.scope, amended_rule(form, node), known)
         checked = rule(self.scope, newest, known)
         forms.append(newest)

@@ -14,6 +14,8 @@ from policysched.lang.expr import Const, Expr
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label, Severity, Span
 
+_COMPARED_MAX = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -63,6 +65,7 @@ class Scope:
     broken: frozenset[str] = frozenset()
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)
+    _errors: int = 0
 
     def report(
         self,
@@ -78,10 +81,13 @@ class Scope:
         key = (code, message, id(span.source), span.start, span.end)
         if key not in self._seen:
             self._seen.add(key)
-            self.diagnostics.append(diagnostic(code, message, span, label=label, help=help, related=related))
+            found = diagnostic(code, message, span, label=label, help=help, related=related)
+            self.diagnostics.append(found)
+            self._errors += found.severity is Severity.ERROR
 
     def error_count(self) -> int:
-        return sum(one.severity is Severity.ERROR for one in self.diagnostics)
+        """How many errors there are so far: equal before and after, a part is sound."""
+        return self._errors
 
     def lets(self) -> dict[str, Expr]:
         return {name: one.value for name, one in self.declared.items() if isinstance(one.value, Const)}
@@ -94,8 +100,9 @@ class Scope:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that a misspelt one probably means."""
-    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    """The known word that a misspelt one probably means; nothing where there are too many to compare with each."""
+    words = list(known)
+    matches = get_close_matches(word, words, n=1, cutoff=0.6) if len(words) <= _COMPARED_MAX else []
     return matches[0] if matches else None
 
 
