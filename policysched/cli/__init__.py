@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lint": ("policysched.cli.lint", "Check policies and say what is wrong with them."),
     "fmt": ("policysched.cli.fmt", "Format policies."),
     "rule": ("policysched.cli.rule", "Explain a diagnostic by its code or name."),
+    "show": ("policysched.cli.show", "Show what a policy is compiled into."),
     "explain": ("policysched.cli.explain", "Say why a pod of a cluster file goes where it goes."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
 }

@@ -1,0 +1,130 @@
+"""`policysched show`: the evaluation plan of a policy, for people and as JSON."""
+
+from dataclasses import asdict
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policysched.cli.offline_options import answer_console, one_line_problems, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from policysched.plan.listing import Listing
+
+
+@click.command()
+@click.argument("policy", metavar="POLICY")
+@click.option("--name", metavar="NAME", help="Which policy, where the file has several.")
+@click.option(
+    "--layer", "layer_names", multiple=True, metavar="NAME", help="Take this layer to apply; may be repeated."
+)
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def show(policy: str, name: str | None, layer_names: tuple[str, ...], output_format: str) -> None:
+    """Show what a policy is compiled into: rules with their cost and what they read, steps that rules share, what pods
+    must agree on to share an evaluation, and which events would wake a refused pod.
+
+    \b
+    policysched show my.policy
+    policysched show my.policy --layer urgent
+    policysched show my.policy --output-format json | jq '.rules[] | select(.metrics != [])'
+    """
+    from policysched.app.offline import choose_policy
+    from policysched.app.policy_files import UnusableFile
+    from policysched.plan import compile as compile_plan
+    from policysched.plan.listing import listing
+
+    with one_line_problems():
+        program = choose_policy(policy, name)
+        known = [layer.name for layer in program.layers]
+        unknown = [one for one in layer_names if one not in known]
+        if unknown:
+            there = ", ".join(known) or "none"
+            raise UnusableFile(f"{policy}: has no layer `{unknown[0]}`; there is {there}")
+    active = tuple(index for index, one in enumerate(known) if one in layer_names)
+    rows = listing(compile_plan(program), active)
+    if output_format == "json":
+        print_json(_record(rows))
+    else:
+        _print(answer_console(), rows, known)
+
+
+def _record(rows: "Listing") -> dict[str, Any]:
+    from policysched.lang.uncovered import UNCOVERED
+
+    return {
+        "format_version": 1,
+        "policy": {"name": rows.policy, "sha256": rows.sha256},
+        "layers": list(rows.layers),
+        "rules": [_plain(asdict(row)) for row in rows.rules],
+        "steps": [_plain(asdict(row)) for row in rows.steps],
+        "cost": asdict(rows.cost),
+        "pods_agree_on": list(rows.read_set),
+        "wakes": [event.value for event in rows.wakes],
+        "uncovered": [asdict(one) for one in UNCOVERED],
+    }
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case Enum():
+            return value.value
+        case _:
+            return value
+
+
+def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
+    from rich.table import Table
+
+    from policysched.lang.uncovered import UNCOVERED
+
+    console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
+    if layers:
+        console.print(f"layers {', '.join(layers)}; shown with {', '.join(rows.layers) or 'none'} of them")
+    console.print(f"cost   {rows.cost.pod} operations a pod, {rows.cost.node} a pod and node\n")
+
+    table = Table("rule", "stage", box=None, pad_edge=False, header_style="bold")
+    table.add_column("cost", justify="right")
+    for heading in ("reads of pods", "reads of nodes", "woken by"):
+        table.add_column(heading, overflow="fold")
+    for row in rows.rules:
+        name = f"{row.kind} {row.name}" + (f" × {row.weight}" if row.weight is not None else "")
+        of_nodes = [*row.node_reads, *(f"metric {metric}" for metric in row.metrics)]
+        woken = [event.value for event in row.wakes] if row.kind == "filter" else []
+        cost = f"{row.cost.pod}+{row.cost.node}n"
+        table.add_row(name, row.stage, cost, "\n".join(row.pod_reads), "\n".join(of_nodes), "\n".join(woken))
+    console.print(table)
+
+    if rows.steps:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("step", justify="right")
+        for heading in ("operation", "text", "stage", "used by"):
+            table.add_column(heading, overflow="fold")
+        for step in rows.steps:
+            table.add_row(
+                str(step.number),
+                step.operation,
+                " ".join(step.text.split()),
+                step.stage,
+                ", ".join(step.rules),
+            )
+        console.print()
+        console.print(table)
+    _print_words(console, "Pods that agree on these share one evaluation:", rows.read_set)
+    _print_words(console, "A refused pod can be woken by:", tuple(event.value for event in rows.wakes))
+    _print_words(
+        console,
+        "Not covered by this version:",
+        tuple(f"{one.plugin}: {one.uses}: {one.happens}" for one in UNCOVERED),
+    )
+
+
+def _print_words(console: "Console", heading: str, words: tuple[str, ...]) -> None:
+    console.print(f"\n[bold]{heading}[/]")
+    for word in words:
+        console.print(f"  {word}", markup=False)

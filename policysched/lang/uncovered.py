@@ -1,0 +1,35 @@
+"""What of kube-scheduler's default profile no built-in evaluates yet.
+
+A pod that uses one of these stays pending with words (`Pod.uncovered`); a policy with a `preemption` clause evicts
+nobody. `show` prints this list, lint says it where `kube_default` is included, and it shrinks as built-ins are added.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """`plugin` as kube-scheduler spells it; `uses` names the fields by which a pod uses it."""
+
+    plugin: str
+    uses: str
+    happens: str = "the pod stays pending"
+
+
+UNCOVERED: tuple[Uncovered, ...] = (
+    Uncovered("VolumeRestrictions", "spec.volumes with a disk of a cloud, a claim or RBD, iSCSI"),
+    Uncovered("NodeVolumeLimits", "spec.volumes with a claim"),
+    Uncovered("VolumeBinding", "spec.volumes with a claim"),
+    Uncovered("VolumeZone", "spec.volumes with a claim"),
+    Uncovered("PodTopologySpread", "spec.topologySpreadConstraints"),
+    Uncovered(
+        "PodTopologySpread", "(system default constraints)", "pods of one service are not spread by them"
+    ),
+    Uncovered("InterPodAffinity", "spec.affinity.podAffinity, spec.affinity.podAntiAffinity"),
+    Uncovered("DynamicResources", "spec.resourceClaims"),
+    Uncovered("NodeDeclaredFeatures", "(features that the kubelet declares)", "they are not looked at"),
+    Uncovered("GangScheduling", "spec.schedulingGroup"),
+    Uncovered(
+        "DefaultPreemption", "`preemption` in a policy", "the clause is checked, and nothing is evicted"
+    ),
+)

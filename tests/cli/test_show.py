@@ -1,0 +1,76 @@
+"""`show` prints the plan that really runs: rules, shared steps, read set, waking events, and what is not covered."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from policysched.cli import main
+from policysched.lang.uncovered import UNCOVERED
+from policysched.resources import resource
+from policysched.schemas import schema
+
+POLICY = """\
+policy test version 1
+input pool: string = node.labels["pool"] default "general"
+filter fits require node.free.cpu >= pod.requests.cpu
+filter roomy when pod.namespace == "batch" require node.free.cpu >= 2
+score stable weight 2 prefer pool == "general"
+layer night when pod.namespace == "batch" { drop stable }
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    path = tmp_path / "test.policy"
+    path.write_text(POLICY)
+    return str(path)
+
+
+def test_the_record_has_rules_with_what_they_read_and_what_wakes(policy: str) -> None:
+    result = CliRunner().invoke(main, ["show", policy, "--output-format", "json"])
+
+    record = json.loads(result.stdout)
+    jsonschema.validate(record, schema("show"))
+    rules = {rule["name"]: rule for rule in record["rules"]}
+    assert list(rules) == ["fits", "roomy", "stable"]
+    assert rules["fits"]["pod_reads"] == ["pod.requests.cpu"]
+    assert rules["fits"]["node_reads"] == ["node.free.cpu"]
+    assert "AssignedPodDelete" in rules["fits"]["wakes"]
+    assert rules["stable"]["weight"] == 2
+    assert len(record["uncovered"]) == len(UNCOVERED)
+
+
+def test_an_expression_that_two_rules_need_is_one_step(policy: str) -> None:
+    record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
+
+    shared = [step["text"] for step in record["steps"] if step["rules"] == ["fits", "roomy"]]
+
+    assert shared == ["node.free.cpu"]
+
+
+def test_a_layer_changes_what_is_shown(policy: str) -> None:
+    record = json.loads(
+        CliRunner().invoke(main, ["show", policy, "--layer", "night", "--output-format", "json"]).stdout
+    )
+
+    assert record["layers"] == ["night"]
+    assert "stable" not in [rule["name"] for rule in record["rules"]]
+
+
+def test_a_layer_that_is_not_there_is_one_line_and_exit_2(policy: str) -> None:
+    result = CliRunner().invoke(main, ["show", policy, "--layer", "day"])
+
+    assert result.exit_code == 2
+    assert "has no layer `day`; there is night" in result.stderr
+
+
+@pytest.mark.parametrize("path", sorted(resource("policies").glob("*.policy")), ids=lambda path: path.stem)
+def test_every_shipped_policy_can_be_shown_to_people(path: Path) -> None:
+    result = CliRunner().invoke(main, ["show", str(path)])
+
+    assert result.exit_code == 0, result.output
+    assert path.stem in result.stdout
+    assert "Pods that agree on these share one evaluation:" in result.stdout
