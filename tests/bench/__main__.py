@@ -1,0 +1,28 @@
+"""`python -m tests.bench [NAME ...]`: run the benchmarks (all, or those whose name contains a NAME) and print a table.
+
+A benchmark is a file `bench_*.py` beside this one with a function `measure() -> Iterable[Row]`. Times are the median of
+several runs on this machine as it is: never an assertion.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+def main(wanted: list[str]) -> None:
+    table = Table("benchmark", "measured", "target", title="policysched")
+    names = sorted(path.stem for path in Path(__file__).parent.glob("bench_*.py"))
+    console = Console()
+    for name in names:
+        if not wanted or any(word in name for word in wanted):
+            with console.status(name):
+                for row in import_module(f"tests.bench.{name}").measure():
+                    table.add_row(row.name, row.measured, row.target)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

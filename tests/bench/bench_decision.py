@@ -1,0 +1,37 @@
+"""One pod against 5,000 nodes: asked for the first time, and asked again after each placement."""
+
+from collections.abc import Iterable
+
+from policysched.plan import Evaluator, Plan
+from policysched.plan import compile as compile_program
+from tests.bench.clusters import DEFAULT, FACTS, NETWORK_AWARE, NOW_NS, cluster, program, replicas, samples
+from tests.bench.measuring import Row, median_s, shown
+
+_POLICIES = (("kube_default", DEFAULT), ("network-aware", NETWORK_AWARE))
+
+
+def measure() -> Iterable[Row]:
+    for name, text in _POLICIES:
+        yield from _decisions(name, compile_program(program(text)))
+
+
+def _decisions(name: str, plan: Plan) -> Iterable[Row]:
+    cache, asked = cluster(), samples()
+    evaluator = Evaluator(cache)
+    evaluator.prepare(plan)
+    different = [replicas(1, cpu_milli=101 + size)[0] for size in range(101)]
+    alike = replicas(2001)
+
+    def cold() -> None:
+        evaluator.evaluate(plan, different.pop(), now_ns=NOW_NS, facts=FACTS, samples=asked)
+
+    def shared() -> None:
+        pod = alike.pop()
+        verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=asked)
+        assert verdict.selected is not None, "5,000 nodes have room"
+        cache.assume(pod, verdict.selected)
+
+    cold()
+    yield Row(f"cold decision, {name}, 5,000 nodes", shown(median_s(cold, 100)), "3 ms")
+    shared()
+    yield Row(f"shared decision and assume, {name}", shown(median_s(shared, 2000)), "100 µs")

@@ -1,0 +1,73 @@
+"""Clusters and policies of the size that the targets speak of."""
+
+from collections.abc import Mapping
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import MetricSamples, NodeName, Pod, PodFacts, Sample, Samples
+from policysched.lang.check import check_text
+from policysched.lang.program import Program
+from tests.words import node, placed, pod, world
+
+NODES = 5_000
+NOW_NS = 1_767_607_200 * 10**9
+FACTS = PodFacts(queued_ns=NOW_NS - 10**9, attempts=0)
+
+DEFAULT = "policy bench version 1\ninclude kube_default\n"
+
+NETWORK_AWARE = """policy bench version 1
+input wanted: string = pod.labels["pool"] optional
+input pool: string = node.labels["pool"] default "general"
+metric rx: bandwidth {
+  query = "q"
+  unit = "bit/s"
+  join = instance
+  every = 15s
+  stale = 90s
+}
+include kube_default
+filter pool_match when has wanted require pool == wanted
+filter rack_out reject node.labels["rack"] == "r17" else "rack r17 is being repaired"
+filter link_cool require rx < 800Mbps missing reject scaleup no else "receiving {rx}"
+filter headroom require node.free.memory - pod.requests.memory >= 512Mi
+score bandwidth weight 5 lower rx normalize range(0Mbps, 1Gbps) missing worst
+score stable weight 2 prefer pool == "general"
+"""
+
+
+def program(text: str) -> Program:
+    checked = check_text(text)
+    assert checked.program is not None, checked.diagnostics[0].message
+    return checked.program
+
+
+def cluster(nodes: int = NODES, pods: int = 0) -> Cache:
+    return world(
+        nodes=[
+            node(
+                f"node-{index}",
+                cpu="16",
+                memory="64Gi",
+                zone=f"zone-{index % 3}",
+                labels={"rack": f"r{index % 40}", "pool": ("general", "batch")[index % 2]},
+                images={f"app-{(index + more) % 50}:1": 10**8 for more in range(10)},
+            )
+            for index in range(nodes)
+        ],
+        pods=[
+            placed(pod(f"placed-{index}", cpu="100m", memory="256Mi"), f"node-{index % nodes}")
+            for index in range(pods)
+        ],
+    )
+
+
+def replicas(count: int, *, cpu_milli: int = 250, name: str = "web") -> list[Pod]:
+    return [
+        pod(f"{name}-{index}", cpu=f"{cpu_milli}m", memory="512Mi", image="app-1:1") for index in range(count)
+    ]
+
+
+def samples(nodes: int = NODES) -> Samples:
+    values: Mapping[NodeName, Sample] = {
+        NodeName(f"node-{index}"): Sample(float(index % 1000) * 1e6, NOW_NS - 10**9) for index in range(nodes)
+    }
+    return {"rx": MetricSamples(values, NOW_NS - 10**9)}
