@@ -107,17 +107,6 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         good='gang by pod.labels["group"] { min = 2  timeout = 5m  on_timeout = requeue }',
     ),
     _rule(
-        "PS405",
-        "relative-metric-score",
-        "a metric is scored relative to the other candidates",
-        "On an idle cluster `max` and `minmax` make full scores of noise: 3 kbps against 1 kbps counts as much as 900 Mbps "
-        "against 300. `range` does not.",
-        bad=_METRIC.replace("STALE", "90s")
-        + "score net weight 1 lower net_rx normalize minmax missing neutral",
-        good=_METRIC.replace("STALE", "90s")
-        + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
-    ),
-    _rule(
         "PS406",
         "no-resource-fit",
         "nothing asks whether a pod fits on a node",
@@ -152,5 +141,16 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="policy default-scheduler version 1\ninclude kube_default",
         good="policy example version 1\ninclude kube_default",
         head="",
+    ),
+    _rule(
+        "PS413",
+        "relative-metric-score",
+        "a metric is scored relative to the other candidates",
+        "On an idle cluster `max` and `minmax` make full scores of noise: 3 kbps against 1 kbps counts as much as 900 Mbps "
+        "against 300. `range` does not.",
+        bad=_METRIC.replace("STALE", "90s")
+        + "score net weight 1 lower net_rx normalize minmax missing neutral",
+        good=_METRIC.replace("STALE", "90s")
+        + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
     ),
 )

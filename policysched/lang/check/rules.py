@@ -420,7 +420,7 @@ def _relative_lint(
         return
     if any(isinstance(one, e.MetricRef) for one in e.walk(value)):
         scope.report(
-            "PS405",
+            "PS413",
             f"`{clause.method.text}` blows the noise of idle nodes up to full scale",
             clause.span,
             label="relative to the other candidates",

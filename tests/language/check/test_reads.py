@@ -1,0 +1,87 @@
+"""What a policy reads, what would wake a pod that it refused, and what it costs."""
+
+from policysched.lang.events import ClusterEvent
+from policysched.lang.expr import Stage
+from policysched.lang.reads import Cost, program_reads, rule_cost, rule_reads, stage_word
+from tests.language.check.checking import program
+
+METRIC = 'metric m: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }\n'
+
+
+def test_a_policy_reads_just_the_labels_that_it_names() -> None:
+    found = program_reads(
+        program(
+            'input app: string = pod.labels["app"] default "none"',
+            'input unread: string = pod.labels["other"] default "none"',
+            'filter f when app == "web" require has node.labels["disk"] and node.free.cpu > pod.requests.cpu',
+            'layer l when namespace.labels["tier"] else "" == "gold" { drop image_locality }'.replace(
+                'namespace.labels["tier"] else ""', '(namespace.labels["tier"] else "")'
+            ),
+            head="policy test version 1\nscore image_locality weight 1\n",
+        )
+    )
+
+    assert found.pod == {("labels", "app"), ("requests", "cpu")}
+    assert found.node == {("labels", "disk"), ("free", "cpu")}
+    assert found.namespace == {("labels", "tier")}
+    assert found.pod_fields == {"images"}
+    assert not found.time and not found.counts_pods
+
+
+def test_an_input_that_may_refuse_is_read_even_if_no_rule_uses_it() -> None:
+    found = program_reads(
+        program('input size: int = pod.labels["size"] required "how large?" invalid default')
+    )
+
+    assert ("labels", "size") in found.pod
+
+
+def test_what_a_text_shows_is_read_too_and_wakes_nobody() -> None:
+    found = program('filter f require node.ready else "for {pod.name}"')
+    rule = found.rules.filters[-1]
+
+    assert ("name",) in program_reads(found).pod
+    assert rule_reads(rule, found.inputs).pod == frozenset()
+
+
+def test_a_refusal_wakes_by_what_the_rule_reads() -> None:
+    found = program(
+        METRIC
+        + "filter f require m < 1 and count(pods on node) < 3 and now - node.created > 5m missing reject"
+    )
+
+    reads = rule_reads(found.rules.filters[-1], found.inputs)
+
+    assert reads.metrics == {"m"} and reads.counts_pods and reads.time
+    assert reads.wakes == {
+        ClusterEvent.SAMPLES,
+        ClusterEvent.TIME,
+        ClusterEvent.NODE_ADD,
+        ClusterEvent.ASSIGNED_POD_ADD,
+        ClusterEvent.ASSIGNED_POD_UPDATE,
+        ClusterEvent.ASSIGNED_POD_DELETE,
+    }
+
+
+def test_what_a_layer_amends_is_read() -> None:
+    found = program(
+        "filter f require node.ready",
+        "layer l when pod.priority > 1 { amend f require node.pods < pod.attempts }",
+    )
+
+    assert {("priority",), ("attempts",)} <= program_reads(found).pod
+    assert ("pods",) in program_reads(found).node
+
+
+def test_what_the_pod_decides_alone_costs_once_a_pod() -> None:
+    found = program(
+        "filter f when pod.priority > 1 and pod.requests.cpu > 1 require node.free.cpu > pod.requests.cpu * 2"
+    )
+
+    assert rule_cost(found.rules.filters[-1]) == Cost(pod=4, node=1)
+
+
+def test_stages_have_words() -> None:
+    assert stage_word(Stage.POD | Stage.NODE | Stage.TIME) == "pod and node, time"
+    assert stage_word(Stage.TIME) == "time"
+    assert stage_word(Stage.CONSTANT) == "constant"

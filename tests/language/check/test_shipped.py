@@ -1,0 +1,38 @@
+"""What ships with the program: policies that lint clean, chapters for every code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from policysched.app.linting import lint
+from policysched.app.policy_files import sources_of_text
+from policysched.lang.formatting import format_source
+from policysched.lang.rules_check import CHECK_RULES
+from policysched.resources import resource
+from policysched.text import Source
+
+POLICIES = sorted(Path(resource("policies")).glob("*.policy"))
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)
+def test_a_shipped_policy_lints_clean_is_formatted_and_explains_itself(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+
+    found = list(lint(sources_of_text(text, path.name)))
+
+    assert found == []
+    assert format_source(Source(path.name, text)).text == text
+    assert text.startswith("# ")
+    assert f"policy {path.stem} version 1" in text
+
+
+def test_every_code_of_the_checker_occurs_in_a_chapter() -> None:
+    occurring = {
+        code
+        for path in GOLDEN.glob("*.md")
+        for code in re.findall(r"\[(PS\d{3})\]", path.read_text(encoding="utf-8"))
+    }
+
+    assert {rule.code for rule in CHECK_RULES} - occurring == {"PS239"}  # its example has 500 rules
