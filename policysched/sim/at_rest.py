@@ -1,0 +1,197 @@
+"""What must hold once the faults are over and everything had time to come to rest.
+
+The cluster is read anew from the server's objects, and the oracle is asked about each pod that still waits.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policysched.cluster.audit import audit
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import NodeName, ObservedPod, PodFacts, PodUid
+from policysched.kube import wire
+from policysched.lang.program import GangMode, Program
+from policysched.lang.verdict import Explanation
+from policysched.oracle import GangTerms, evaluate, gang_terms, order_key
+from policysched.schedule.scheduler import Scheduler
+from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.churn import NOBODY
+from policysched.sim.local import Local
+from policysched.sim.watchman import GangName, scheduled_condition
+
+Json = dict[str, Any]
+
+
+class AtRest:
+    """One look at the server and at the scheduler that leads. `wrong` answers a sentence for each thing that is not
+    as it must be. `expected` are the hashes of the policies that the ConfigMap now has; `disturbed` the gangs that
+    something befell after they were placed."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        scheduler: Scheduler,
+        *,
+        now_ns: int,
+        expected: Mapping[str, str],
+        disturbed: Iterable[GangName],
+    ) -> None:
+        self._local = Local(server)
+        self._scheduler = scheduler
+        self._core = scheduler._core
+        self._now_ns = now_ns
+        self._expected = expected
+        self._disturbed = frozenset(disturbed)
+        self._programs = scheduler.programs()
+        self._objects = list(self._local.list("pods"))
+        self._pods = [wire.pod(obj) for obj in self._objects]
+
+    def wrong(self) -> list[str]:
+        return [*self._inside(), *self._policies(), *self._waiting(), *self._said()]
+
+    # ── the scheduler itself ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _inside(self) -> list[str]:
+        core = self._core
+        found = self._scheduler.check()
+        found += [
+            f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
+        ]
+        counts = self._scheduler.pending_counts()
+        found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
+        nodes = [wire.node(obj) for obj in self._local.list("nodes")]
+        found += audit(core.cache, pods=self._pods, nodes=nodes)
+        spaces = {obj["metadata"]["name"]: wire.namespace(obj) for obj in self._local.list("namespaces")}
+        if core.cache.namespaces != spaces:
+            found.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
+        return found
+
+    def _policies(self) -> list[str]:
+        runs = {name: program.sha256 for name, program in self._programs.items()}
+        if runs != self._expected:
+            return [f"policies {runs} run, the ConfigMap has {dict(self._expected)}"]
+        return []
+
+    # ── who waits ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _waiting(self) -> list[str]:
+        found = []
+        gangs: dict[tuple[str, str, str], list[tuple[ObservedPod, GangTerms]]] = {}
+        cache = self._fresh()
+        for seen in self._pods:
+            pod = seen.pod
+            program = self._programs.get(pod.scheduler)
+            if program is None or seen.deleting or seen.finished or (seen.node is None and pod.gates):
+                continue
+            terms = gang_terms(program, pod, cache.namespaces.get(pod.namespace))
+            if terms is not None:
+                gangs.setdefault((pod.scheduler, *terms.key), []).append((seen, terms))
+            elif seen.node is None and (node := self._ask(program, seen, cache).selected):
+                found.append(f"{pod.full_name} waits and the oracle finds {node}")
+        for (policy, space, key), members in gangs.items():
+            found += self._gang(self._programs[policy], (policy, space, key), members)
+        return found
+
+    def _gang(
+        self, program: Program, gang: GangName, members: list[tuple[ObservedPod, GangTerms]]
+    ) -> list[str]:
+        cache = self._fresh()
+        placed = [(seen, terms) for seen, terms in members if seen.node is not None]
+        due = [
+            (seen, terms)
+            for seen, terms in members
+            if seen.node is None and self._ask(program, seen, cache).pod_refusal is None
+        ]
+        counted = [terms for _, terms in (*placed, *due)]
+        minimum = max((terms.minimum for terms in counted), default=0)
+        given = [terms.maximum for terms in counted if terms.maximum is not None]
+        vacancies = max(min(given), minimum) - len(placed) if given else len(due)
+        whole = counted and counted[0].mode is GangMode.WHOLE
+        if whole and 0 < len(placed) < minimum and gang not in self._disturbed:
+            return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing befell it"]
+        if len(placed) + len(due) < minimum or vacancies <= 0:
+            return []
+        fits = self._place(program, [seen for seen, _ in due], cache, keep=bool(whole))[:vacancies]
+        needed = max(0, minimum - len(placed)) if whole else 0
+        if fits and len(fits) >= needed:
+            return [f"gang {gang}: {[pod for pod, _ in fits]} wait and the oracle finds {fits}"]
+        return []
+
+    def _place(
+        self, program: Program, members: list[ObservedPod], cache: Cache, *, keep: bool
+    ) -> list[tuple[str, NodeName]]:
+        def order(seen: ObservedPod) -> Any:
+            space = cache.namespaces.get(seen.pod.namespace)
+            return order_key(program, seen.pod, space, self._facts(seen.pod.uid), self._now_ns)
+
+        fits = []
+        for seen in sorted(members, key=order):
+            node = self._ask(program, seen, cache).selected
+            if node is not None:
+                fits.append((seen.pod.full_name, NodeName(node)))
+                if keep:
+                    cache.assume(seen.pod, NodeName(node))
+        return fits
+
+    def _ask(self, program: Program, seen: ObservedPod, cache: Cache) -> Explanation:
+        return evaluate(
+            program,
+            seen.pod,
+            cache,
+            now_ns=self._now_ns,
+            facts=self._facts(seen.pod.uid),
+            samples=self._core.samples.get(program.name, {}),
+        )
+
+    def _facts(self, uid: PodUid) -> PodFacts:
+        pod = self._core.pods.get(uid)
+        return pod.facts if pod is not None else PodFacts(self._now_ns, 0)
+
+    def _fresh(self) -> Cache:
+        cache = Cache()
+        for obj in self._local.list("namespaces"):
+            cache.put_namespace(wire.namespace(obj))
+        for obj in self._local.list("nodes"):
+            cache.put_node(wire.node(obj))
+        for seen in self._pods:
+            cache.put_pod(seen)
+        return cache
+
+    # ── what was said ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _said(self) -> list[str]:
+        """Each pod that waits says why, in the present words; pods that are none of ours were told nothing."""
+        found = []
+        about: dict[str, list[str]] = {}
+        for event in self._local.list("events"):
+            about.setdefault(event["involvedObject"].get("uid", ""), []).append(event["reason"])
+        for obj, seen in zip(self._objects, self._pods, strict=True):
+            reasons = about.get(seen.pod.uid, [])
+            if seen.pod.scheduler == NOBODY and reasons:
+                found.append(f"{seen.pod.full_name} is nobody's and has events: {reasons}")
+            if seen.pod.scheduler not in self._programs:
+                continue
+            if reasons.count("Scheduled") > (1 if seen.node is not None or seen.finished else 0):
+                found.append(
+                    f"{seen.pod.full_name} is on {seen.node} and was said to be scheduled: {reasons}"
+                )
+            if seen.node is None and not seen.deleting and not seen.finished:
+                found += self._condition(obj, seen)
+        return found
+
+    def _condition(self, obj: Json, seen: ObservedPod) -> list[str]:
+        condition, why = scheduled_condition(obj), self._scheduler.why(seen.pod.uid)
+        if why is None:
+            return [f"{seen.pod.full_name} waits and the scheduler does not know it"]
+        if condition.get("status") != "False":
+            return [f"{seen.pod.full_name} waits and its PodScheduled is {condition}"]
+        if seen.pod.gates:
+            reason = condition.get("reason")
+            return [] if reason == "SchedulingGated" else [f"{seen.pod.full_name} is gated and says {reason}"]
+        if condition.get("reason") not in ("Unschedulable", "PolicyPending", "SchedulerError"):
+            return [f"{seen.pod.full_name} waits for {condition}"]
+        if condition.get("message") != why.message or not why.message:
+            return [
+                f"{seen.pod.full_name} says {condition.get('message')!r}, what it waits for is {why.message!r}"
+            ]
+        return []

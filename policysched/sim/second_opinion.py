@@ -1,0 +1,93 @@
+"""Every decision put to the oracle, at the moment when it is made and on the cluster as the core then sees it.
+
+What the plan said of a pod alone is compared as it is said: node, total, how many nodes, and each reason with its
+count. A member of a gang was looked at on an overlay; when it is assumed, the cache is what the overlay was, so it is
+then that the oracle is asked.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policysched.cluster.objects import NodeName, Pod
+from policysched.lang.verdict import Explanation
+from policysched.oracle import evaluate
+from policysched.plan import Overlay, Plan, Verdict
+from policysched.schedule.scheduler import Scheduler
+
+
+class SecondOpinion:
+    """Listens in on one scheduler. `fail` gets a sentence for each difference."""
+
+    def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
+        core = self._core = scheduler._core
+        self._fail = fail
+        self._now_ns = 0
+        self._agreed: tuple[str, str] | None = None
+        self._evaluate = core.evaluator.evaluate
+        self._assume = core.cache.assume
+        core.evaluator.evaluate = self._evaluated  # type: ignore[method-assign]
+        core.cache.assume = self._assumed  # type: ignore[method-assign]
+        self.asked = 0
+
+    def _evaluated(self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any) -> Verdict:
+        verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
+        self._now_ns = asked["now_ns"]
+        if overlay is None:
+            self.asked += 1
+            said = evaluate(plan.program, pod, self._core.cache, **asked)
+            self._compare(pod, verdict, said)
+            if said.selected is not None:
+                self._agreed = (pod.uid, said.selected)
+        return verdict
+
+    def _compare(self, pod: Pod, verdict: Verdict, said: Explanation) -> None:
+        if (verdict.pod_refusal is None) != (said.pod_refusal is None):
+            self._fail(
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the oracle {said.pod_refusal!r}"
+            )
+        elif verdict.selected != said.selected:
+            self._fail(f"{pod.full_name}: the plan chose {verdict.selected}, the oracle {said.selected}")
+        elif said.selected is not None and verdict.score != said.totals[said.selected]:
+            self._fail(
+                f"{pod.full_name}: the plan's total is {verdict.score}, the oracle's {said.totals[said.selected]}"
+            )
+        elif said.pod_refusal is None and verdict.feasible_count != len(said.feasible):
+            self._fail(
+                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the oracle {said.feasible}"
+            )
+        elif said.pod_refusal is None and said.selected is None and dict(verdict.counts()) != counts(said):
+            self._fail(
+                f"{pod.full_name}: the plan counts {dict(verdict.counts())}, the oracle {counts(said)}"
+            )
+
+    def _assumed(self, pod: Pod, node: NodeName) -> Any:
+        if self._agreed != (pod.uid, node):
+            self._ask_about_member(pod, node)
+        self._agreed = None
+        return self._assume(pod, node)
+
+    def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
+        core = self._core
+        said = evaluate(
+            core.policies.running[pod.scheduler].program,
+            pod,
+            core.cache,
+            now_ns=self._now_ns,
+            facts=core.pods[pod.uid].facts,
+            samples=core.samples.get(pod.scheduler, {}),
+        )
+        self.asked += 1
+        if said.selected != node:
+            why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"
+            self._fail(
+                f"{pod.full_name} is to be bound to {node}, the oracle says {said.selected} ({node}: {why})"
+            )
+
+
+def counts(said: Explanation) -> dict[str, int]:
+    """For each reason the nodes that it refuses, a node counted under the first rule that refuses it."""
+    found: dict[str, int] = {}
+    for refusals in said.rejected.values():
+        for group in refusals[0].groups:
+            found[group] = found.get(group, 0) + 1
+    return found

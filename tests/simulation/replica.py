@@ -1,0 +1,268 @@
+"""One replica of the scheduler in the simulated world: the program's own composition, restarted whenever it ends.
+
+Its requests travel on roads with faults. When it is killed, what it had sent travels on, as packets do; what it kept
+in memory is lost.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from random import Random
+from typing import Any, Protocol
+
+from policysched.app.leading import ElectedHere
+from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.app.settings import Place, Settings
+from policysched.kube.api import Api
+from policysched.kube.bind import BindSettings
+from policysched.kube.lease import Elector, LeaseSettings, Standing
+from policysched.kube.report import ReportSettings
+from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport, TransportError
+from policysched.lang.bundle import Bundle
+from policysched.lang.program import GangMode
+from policysched.oracle import gang_terms
+from policysched.schedule.commands import Bind, Command
+from policysched.schedule.scheduler import Scheduler
+from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.faults import Faults
+from policysched.sim.second_opinion import SecondOpinion
+from policysched.sim.transport import MemoryTransport
+from policysched.sim.watchman import Watchman
+
+POLICIES = Place("kube-system", "policies")
+LAST_GOOD = Place("kube-system", "policies-last-good")
+
+
+class Surroundings(Protocol):
+    """What a replica needs of the world."""
+
+    server: ApiServer
+    watchman: Watchman
+    lease_duration_s: float
+
+    def now_ns(self) -> int: ...
+    def dice(self, name: str) -> Random: ...
+    def fail(self, words: str) -> None: ...
+    def tell(self, words: str) -> None: ...
+    def bound(self, replica: "Replica", bind: Bind) -> None: ...
+    async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle: ...
+    def samples(self) -> Any: ...
+
+
+class Road:
+    """A transport whose owner can die: nothing new leaves, what is under way arrives."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._under_way: set[asyncio.Future[ApiResponse]] = set()
+        self.dead = False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if self.dead:
+            raise TransportError("this process is dead")
+        travelling = asyncio.ensure_future(self._inner.request(request))
+        self._under_way.add(travelling)
+        travelling.add_done_callback(self._arrived)
+        return await asyncio.shield(travelling)
+
+    def _arrived(self, travelling: asyncio.Future[ApiResponse]) -> None:
+        self._under_way.discard(travelling)
+        if not travelling.cancelled():
+            travelling.exception()  # whoever sent it may not be there any more to hear of it
+
+    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[ApiStream]:
+        return self._inner.stream(request)
+
+
+class Replica:
+    """`run` until cancelled. `app` is the present life's."""
+
+    def __init__(self, name: str, world: Surroundings, faults: Faults) -> None:
+        self.name = name
+        self._world = world
+        self.faults = faults
+        self.transport = MemoryTransport(world.server, faults=faults)
+        self._dice = world.dice(f"{name}")
+        self._life = 0
+        self._road = Road(self.transport)
+        self._task: asyncio.Task[Outcome] | None = None
+        self.app: SchedulerApp | None = None
+        self.deaths = 0
+        self.asked = 0
+        self.events_given_up = 0
+        self._checks = 0
+
+    # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def kill(self) -> None:
+        """It dies on the spot."""
+        if self._task is None or self._task.done() or self.app is None:
+            return
+        self._world.tell(f"{self.name} is killed")
+        self._mourn(self.app)
+        self._road.dead = True
+        self._task.cancel()
+
+    def stop(self) -> None:
+        """It is asked to end, as by SIGTERM."""
+        if self.app is not None and self._task is not None and not self._task.done():
+            self._world.tell(f"{self.name} is to stop")
+            self.app.request_stop()
+
+    def cut_off(self, span_s: float) -> None:
+        """Nothing of it reaches the server for a while."""
+        self._world.tell(f"{self.name} is cut off for {span_s:.1f} s")
+        self.transport.refuse_for(span_s)
+
+    @property
+    def leads(self) -> bool:
+        return self.app is not None and self.app.standing is Standing.LEADING
+
+    # ── its lives ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._live()
+                await asyncio.sleep(self._dice.uniform(0.2, 2.0))
+        finally:
+            self._road.dead = True
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _live(self) -> None:
+        self._life += 1
+        identity = f"{self.name}-{self._life}"
+        road = self._road = Road(self.transport)
+        kept = self._kept_texts()
+        app = self.app = self._app(identity, road)
+        second_opinion = self._listen_in(app)
+        self._task = asyncio.create_task(app.run(), name=identity)
+        self._world.tell(f"{identity} starts")
+        await asyncio.wait((self._task,))
+        self.asked += second_opinion.asked
+        self.events_given_up += app.reporter.counts.failed + app.reporter.counts.dropped
+        if self._task.cancelled():
+            self.deaths += 1
+            return
+        error = self._task.exception()
+        if error is not None:
+            self._world.fail(f"{identity} crashed: {error!r}")
+            raise error
+        outcome = self._task.result()
+        self._world.tell(f"{identity} ended: {outcome.name}")
+        if outcome is not Outcome.STOPPED or app.binder.in_flight:
+            self._mourn(app)
+            self.deaths += 1
+        if outcome is Outcome.NOTHING_TO_RUN and kept:
+            self._world.fail(f"{identity} found nothing to run, and {kept} were kept")
+
+    def _app(self, identity: str, road: Road) -> SchedulerApp:
+        world, loop = self._world, asyncio.get_running_loop()
+        duration_s = world.lease_duration_s
+        lease = LeaseSettings(
+            duration_s=duration_s,
+            renew_deadline_s=duration_s * 2 / 3,
+            retry_s=duration_s / 6,
+            request_timeout_s=duration_s / 4,
+        )
+        elector = Elector(
+            Api(road),
+            lease,
+            identity=identity,
+            monotonic_s=loop.time,
+            now_ns=world.now_ns,
+            random=world.dice(f"{identity}/lease"),
+        )
+        settings = Settings(
+            policies=POLICIES,
+            last_good=LAST_GOOD,
+            binding=BindSettings(binders=8),
+            reporting=ReportSettings(writers=3),
+        )
+        runtime = Runtime(
+            transport=road,
+            leadership=ElectedHere(elector),
+            compile_texts=world.compile_texts,
+            now_ns=world.now_ns,
+            monotonic_s=loop.time,
+            random=lambda name: world.dice(f"{identity}/{name}"),
+            identity=identity,
+            samples=world.samples(),
+        )
+        return SchedulerApp(settings, runtime)
+
+    def _kept_texts(self) -> list[str]:
+        store = self._world.server.store
+        found = store.get(
+            self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
+        )
+        return [] if found is None else sorted(found.obj.get("data") or {})
+
+    def _mourn(self, app: SchedulerApp) -> None:
+        """Binds of this life may be carried out or not: nobody is left to see to it."""
+        for flight in app.scheduler._core.in_flight.values():
+            self._world.watchman.disturb(flight.pod.pod)
+
+    # ── listening in ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listen_in(self, app: SchedulerApp) -> SecondOpinion:
+        scheduler = app.scheduler
+        scheduler.handle = self._watched(app, scheduler.handle)  # type: ignore[method-assign]
+        scheduler.decide = self._watched(app, scheduler.decide)  # type: ignore[method-assign]
+        return SecondOpinion(scheduler, self._world.fail)
+
+    def _watched(self, app: SchedulerApp, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
+        def watched(*what: Any) -> list[Command]:
+            commands = step(*what)
+            binds = [command for command in commands if isinstance(command, Bind)]
+            if binds:
+                self._decided(app, binds)
+            self._checks += 1
+            if self._checks % 16 == 0:
+                for words in app.scheduler.check():
+                    self._world.fail(f"{self.name}: {words}")
+            return commands
+
+        return watched
+
+    def _decided(self, app: SchedulerApp, binds: list[Bind]) -> None:
+        world = self._world
+        if not app.runtime.leadership.may_decide():
+            world.fail(f"{self.name} decides and may not: {binds}")
+        for bind in binds:
+            world.tell(f"{self.name} decides {bind.namespace}/{bind.name} to {bind.node}")
+            world.watchman.ordered(bind)
+        for words in half_gangs(app.scheduler, binds):
+            world.fail(words)
+        for bind in binds:
+            world.bound(self, bind)
+
+
+def half_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
+    """Gangs to be placed whole of which these binds place some and not enough."""
+    core, found = scheduler._core, []
+    for bind in binds:
+        program = core.policies.running[bind.policy].program
+        pod = core.cache.pods[bind.uid].pod
+        terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
+        if terms is None or terms.mode is not GangMode.WHOLE:
+            continue
+        members = [
+            seen
+            for seen in core.cache.pods.values()
+            if seen.pod.scheduler == pod.scheduler
+            and not seen.deleting
+            and core.cache.ledger.placement(seen.pod.uid) is not None
+            and (one := gang_terms(program, seen.pod, core.cache.namespaces.get(seen.pod.namespace)))
+            and one.key == terms.key
+        ]
+        if len(members) < terms.minimum:
+            found.append(
+                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {binds}"
+            )
+    return found
+
+
+__all__ = ["LAST_GOOD", "POLICIES", "Replica", "half_gangs"]

@@ -1,0 +1,381 @@
+"""One seed: a world drawn from it, a storm of faults, a calm, and what was wrong during the one and after the other."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from policysched.app.compiling import compile_here
+from policysched.kube.api import Json
+from policysched.lang.bundle import Bundle
+from policysched.lang.program import Metric
+from policysched.samples.source import RawSamples, Wanted, samples_of
+from policysched.schedule.commands import Bind
+from policysched.schedule.events import SamplesArrived
+from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.apiserver.store import Change
+from policysched.sim.at_rest import AtRest
+from policysched.sim.churn import Churn
+from policysched.sim.faults import Faults
+from policysched.sim.kubelet import Kubelet
+from policysched.sim.local import Local
+from policysched.sim.loop import Deadlock, run_virtual
+from policysched.sim.watchman import Watchman
+from policysched.sim.weather import Weather, draw_weather
+from tests.simulation.replica import POLICIES, Replica
+from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+
+EPOCH_S = 1_767_225_600
+"""2026-01-01: where the world's clock begins."""
+
+REST_S = 150.0
+"""How long the world may take to come to rest: a Lease that expires, what a new leader waits, backoffs, a gang's
+timeout, the longest silence between two words about a pod."""
+
+LOOK_EVERY_S = 3.0
+
+_bundles: dict[tuple[tuple[str, str], ...], Bundle] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a seed. `trace` is a line for everything that happened; `digest` its hash."""
+
+    seed: int
+    wrong: tuple[str, ...]
+    trace: tuple[str, ...]
+    drawn: Mapping[str, int]
+    decisions: int
+    bound: int
+
+    @property
+    def digest(self) -> str:
+        return blake2b("\n".join(self.trace).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(slots=True)
+class _Samples:
+    """A `SampleSource` whose values change, with nodes left out, and now and then no answer at all."""
+
+    server: ApiServer
+    dice: Random
+    weather: Weather
+    now_ns: Any
+    calm: list[bool] = field(default_factory=list)
+
+    def has(self, metric: Metric) -> bool:
+        return True
+
+    async def run(self, wanted: Any, deliver: Any) -> None:
+        local = Local(self.server)
+        while True:
+            await asyncio.sleep(self.weather.metrics_every_s)
+            if not self.calm and self.dice.random() < self.weather.metric_outage_share:
+                continue
+            now: Wanted = wanted()
+            for policy, metrics in now.items():
+                for name, metric in metrics.items():
+                    values: dict[str, float | str] = {
+                        node["metadata"]["name"]: self.dice.choice((0.1, 0.35, 0.5, 0.7, 0.95))
+                        for node in local.list("nodes")
+                        if self.dice.random() < 0.9
+                    }
+                    raw = RawSamples(values, self.now_ns())
+                    deliver(SamplesArrived(policy, name, samples_of(metric, raw)))
+
+
+class World:
+    """Everything of one seed. Made inside its loop."""
+
+    def __init__(self, seed: int, weather: Weather | None = None) -> None:
+        self.seed = seed
+        self.loop = asyncio.get_running_loop()
+        self.loop.set_exception_handler(self._escaped)
+        self.weather = weather or draw_weather(self.dice("weather"))
+        self.lease_duration_s = self.weather.lease_duration_s
+        self.wrong: list[str] = []
+        self.trace: list[str] = []
+        self._failed = asyncio.Event()
+        self.server = ApiServer(
+            now=lambda: EPOCH_S + self.loop.time(),
+            seed=seed,
+            history_changes_max=self.weather.history_changes_max,
+        )
+        self.local = Local(self.server)
+        for plural in ("pods", "nodes", "namespaces", "configmaps", "leases", "events"):
+            self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
+        self.watchman = Watchman(self.server, SCHEDULERS, self.fail)
+        self.churn = Churn(
+            self.server,
+            self.dice("churn"),
+            schedulers=SCHEDULERS,
+            good=GOOD,
+            bad=BAD,
+            config_map=(POLICIES.namespace, POLICIES.name),
+            pods_max=self.weather.pods_max,
+            tell=self.tell,
+        )
+        self.replicas: list[Replica] = []
+        self.calm_from_s = float("inf")
+        self.decisions = 0
+        self._calm: list[bool] = []
+        self._fatal = self.dice("binds")
+        self._good_hashes = {one.sha256 for one in good_programs().values()}
+
+    # ── what the replicas need ─────────────────────────────────────────────────────────────────────────────────────
+
+    def now_ns(self) -> int:
+        return EPOCH_S * 10**9 + round(self.loop.time() * 1e9)
+
+    def dice(self, name: str) -> Random:
+        return Random(f"{self.seed}/{name}")
+
+    def fail(self, words: str) -> None:
+        self.tell(f"WRONG: {words}")
+        self.wrong.append(words)
+        self._failed.set()
+
+    def tell(self, words: str) -> None:
+        self.trace.append(f"{self.loop.time():10.6f} {words}")
+
+    async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle:
+        return compiled(texts)
+
+    def samples(self) -> _Samples:
+        return _Samples(self.server, self.dice("samples"), self.weather, self.now_ns, self._calm)
+
+    def bound(self, replica: Replica, bind: Bind) -> None:
+        """A bind was decided, and is about to leave."""
+        self.decisions += 1
+        if bind.policy_sha256 not in self._good_hashes:
+            self.fail(f"{bind.name} was decided by a text of {bind.policy} that does not check")
+        for other in self.replicas:
+            if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
+                self.fail(f"{replica.name} decides while {other.name} may decide too")
+        if self._calm:
+            return
+        roads, dice = self.weather.roads, self._fatal
+        soon_s = 3 * (roads.latency_s + roads.latency_spread_s) * dice.random()
+        if dice.random() < self.weather.deleted_in_flight_share:
+            self.loop.call_later(soon_s, self._delete, bind)
+        if dice.random() < self.weather.killed_in_flight_share:
+            self.loop.call_later(soon_s, replica.kill)
+
+    def _delete(self, bind: Bind) -> None:
+        pod = self.local.get("pods", bind.namespace, bind.name)
+        if pod is not None and pod["metadata"]["uid"] == bind.uid:
+            self.churn.delete(pod)
+
+    # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> Report:
+        self.churn.begin(nodes=self.weather.nodes, pods=self.weather.pods)
+        first, second = self._replica("first"), self._replica("second")
+        kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
+        work = [
+            asyncio.create_task(kubelet.run(), name="kubelet"),
+            asyncio.create_task(first.run(), name="first"),
+        ]
+        storm = [asyncio.create_task(self._deeds()), asyncio.create_task(self._stranger())]
+        if self.weather.replicas > 1:
+            storm.append(asyncio.create_task(self._second(second)))
+        try:
+            await self._until_failed(self.weather.storm_s)
+            await self._end(storm)
+            if not self.wrong:
+                await self._come_to_rest(work)
+        finally:
+            await self._end([*storm, *work])
+        drawn: dict[str, int] = {}
+        for replica in self.replicas:
+            for name, count in replica.faults.drawn.items():
+                drawn[name] = drawn.get(name, 0) + count
+        return Report(
+            self.seed,
+            tuple(self.wrong),
+            tuple(self.trace),
+            drawn,
+            self.decisions,
+            len(self.watchman.landed_s),
+        )
+
+    def _replica(self, name: str) -> Replica:
+        replica = Replica(name, self, Faults(self.weather.roads, self.dice(f"{name}/road")))
+        self.replicas.append(replica)
+        return replica
+
+    async def _second(self, second: Replica) -> None:
+        """Two of us for a while."""
+        await asyncio.sleep(self.weather.second_from_s)
+        try:
+            async with asyncio.timeout(self.weather.second_until_s):
+                await second.run()
+        except TimeoutError:
+            self.tell("second is taken away")
+
+    async def _deeds(self) -> None:
+        dice = self.dice("deeds")
+        names = list(self.weather.deeds)
+        weights = [self.weather.deeds[name] for name in names]
+        while True:
+            await asyncio.sleep(dice.expovariate(1 / self.weather.deed_every_s))
+            deed = dice.choices(names, weights)[0]
+            replica = dice.choice(self.replicas)
+            match deed:
+                case "kill a scheduler":
+                    replica.kill()
+                case "stop a scheduler":
+                    replica.stop()
+                case "cut a scheduler off":
+                    replica.cut_off(dice.uniform(1.0, 3 * self.lease_duration_s))
+                case "restart the server":
+                    self.tell("the server restarts")
+                    span_s = dice.uniform(0.5, 5.0)
+                    for one in self.replicas:
+                        one.transport.refuse_for(span_s)
+                case _:
+                    self.churn.do(deed)
+
+    async def _stranger(self) -> None:
+        every_s = self.weather.foreign_every_s
+        dice = self.dice("stranger")
+        while every_s is not None:
+            await asyncio.sleep(dice.expovariate(1 / every_s))
+            self.churn.stranger_binds()
+
+    async def _until_failed(self, longest_s: float) -> None:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._failed.wait()
+        except TimeoutError:
+            return
+
+    async def _come_to_rest(self, work: list[asyncio.Task[None]]) -> None:
+        self.tell("calm")
+        self.calm_from_s = self.loop.time()
+        self._calm.append(True)
+        for replica in self.replicas:
+            replica.faults.calm()
+        self.churn.restore()
+        wrong = ["nobody has looked"]
+        while wrong and not self.wrong and self.loop.time() < self.calm_from_s + REST_S:
+            await self._until_failed(LOOK_EVERY_S)
+            wrong = self._not_at_rest()
+        if not self.wrong:
+            for words in wrong:
+                self.fail(f"at rest: {words}")
+
+    def _not_at_rest(self) -> list[str]:
+        leaders = [replica for replica in self.replicas if replica.leads]
+        if len(leaders) != 1:
+            return [f"{len(leaders)} replicas lead"]
+        app = leaders[0].app
+        assert app is not None
+        if not app.synced:
+            return ["the leader has not read the cluster"]
+        rest = AtRest(
+            self.server,
+            app.scheduler,
+            now_ns=self.now_ns(),
+            expected=self._expected(),
+            disturbed=self.watchman.disturbed,
+        )
+        return [*rest.wrong(), *self._unsaid()]
+
+    def _expected(self) -> dict[str, str]:
+        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
+        assert found is not None, "the ConfigMap was restored"
+        checked = compiled(found["data"]).checked.values()
+        return {one.program.name: one.program.sha256 for one in checked if one.program is not None}
+
+    def _unsaid(self) -> list[str]:
+        """Who was bound where nothing can have got lost was said to be, once."""
+        said: dict[str, int] = {}
+        for event in self.local.list("events"):
+            if event["reason"] == "Scheduled":
+                uid = event["involvedObject"]["uid"]
+                said[uid] = said.get(uid, 0) + 1
+        nothing_lost = not any(one.deaths or one.events_given_up for one in self.replicas)
+        found = []
+        for uid, landed_s in self.watchman.landed_s.items():
+            in_calm = landed_s - EPOCH_S > self.calm_from_s + 15.0
+            if (nothing_lost or in_calm) and uid in self._alive() and said.get(uid, 0) != 1:
+                found.append(f"{uid} was bound, and that was said {said.get(uid, 0)} times")
+        return found
+
+    def _alive(self) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.local.list("pods")}
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                self.fail(f"{task.get_name()} ended with {error!r}")
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ── listening ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.fail(f"escaped: {context.get('message')}: {context.get('exception')!r}")
+
+    def _changed(self, plural: str, change: Change) -> None:
+        self.tell(f"{plural} {change.type} {_in_short(plural, change.entry.obj)}")
+
+
+def _in_short(plural: str, obj: Json) -> str:
+    metadata = obj["metadata"]
+    name = f"{metadata.get('namespace', '')}/{metadata['name']} v{metadata['resourceVersion']}"
+    match plural:
+        case "pods":
+            going = " terminating" if metadata.get("deletionTimestamp") else ""
+            told = {one["type"]: one.get("message", "") for one in obj["status"].get("conditions") or ()}
+            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{going} {told.get('PodScheduled')}"
+        case "leases":
+            return f"{name} {obj['spec'].get('holderIdentity')} {obj['spec'].get('leaseTransitions')}"
+        case "events":
+            return f"{name} {obj['reason']} {obj.get('message') or obj.get('note')}"
+        case _:
+            return name
+
+
+def compiled(texts: Mapping[str, str]) -> Bundle:
+    """Once for each state of the ConfigMap that any seed comes to."""
+    key = tuple(sorted(texts.items()))
+    found = _bundles.get(key)
+    if found is None:
+        found = _bundles[key] = compile_here(dict(key), "ConfigMap of the simulation")
+    return found
+
+
+def good_programs() -> dict[str, Any]:
+    """By hash, every program that the good texts can become: each policy alone with each library."""
+    found = {}
+    for base in GOOD["base.policy"]:
+        for key, texts in GOOD.items():
+            for text in texts:
+                for one in compiled({"base.policy": base, key: text}).checked.values():
+                    if one.program is not None:
+                        found[one.program.sha256] = one.program
+    return found
+
+
+def run_seed(seed: int, weather: Weather | None = None) -> Report:
+    """Play one seed through. A deadlock is a report like any other wrong."""
+    world: list[World] = []
+
+    async def main() -> Report:
+        world.append(World(seed, weather))
+        return await world[0].run()
+
+    log = logging.getLogger("policysched")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        return run_virtual(main())
+    except Deadlock as error:
+        return Report(seed, (f"deadlock: {error}",), tuple(world[0].trace), {}, 0, 0)
+    finally:
+        log.setLevel(level)
