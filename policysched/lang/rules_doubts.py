@@ -126,9 +126,10 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
     ),
     _rule(
         "PS411",
-        "preemption-not-carried-out",
-        "the policy says whom to evict, and nothing is evicted in this version",
-        "The clause is checked, so that it is right when preemption comes. `preemption never` says what happens today.",
+        "not-carried-out",
+        "something is checked, and not carried out in this version",
+        "Whom to evict, what a metric assumes of new pods and when a sample was taken are checked, so that they are right "
+        "when they are carried out. Today nothing is evicted (`preemption never` says so), and samples count as they come.",
         bad="preemption { victims = own }",
         good="preemption never",
         severity=Severity.HINT,
