@@ -15,7 +15,7 @@
 Everything else that is not 2xx is a plain `Refused`, with its status.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -139,7 +139,7 @@ class Api:
 
     async def pages(
         self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         """A list, a page at a time; `page_size` 0 asks for all at once. `Expired` can come between two pages."""
         query = {**params, **({"limit": str(page_size)} if page_size else {})}
         while True:

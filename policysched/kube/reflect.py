@@ -87,6 +87,7 @@ class Reflector(Generic[Emitted]):
         self._malformed: dict[str, int] = {}
         self._version = ""
         self._highest = 0
+        self._broken_off = False
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
         self.lists_total = 0
@@ -100,6 +101,9 @@ class Reflector(Generic[Emitted]):
                 if not self._version:
                     await self._list(page_size)
                     page_size = self._settings.page_size
+                if self._broken_off and await self._server_is_older():
+                    self._version = ""
+                    continue
                 await self._watch()
             except Expired as error:
                 # The list's own pages can expire on a busy cluster: then all at once, as client-go falls back.
@@ -112,7 +116,22 @@ class Reflector(Generic[Emitted]):
                     self._version = ""
                 await self._wait_after(error)
             except ApiProblem as error:
+                self._broken_off = True
                 await self._wait_after(error)
+
+    async def _server_is_older(self) -> bool:
+        """After a connection broke: whether the server has not even reached the version that we know. One that was
+        restored from a backup would let a watch from that version wait in silence until it has."""
+        pages = self._api.pages(
+            self._resource.path,
+            self._resource.params,
+            page_size=1,
+            timeout_s=self._settings.page_timeout_s,
+        )
+        page = await anext(pages)
+        await pages.aclose()
+        self._broken_off = False
+        return 0 < _number(page.resource_version) < self._highest
 
     async def _wait_after(self, error: Exception) -> None:
         if isinstance(error, Expired):
@@ -145,6 +164,7 @@ class Reflector(Generic[Emitted]):
                     self._put(key, _version(obj), obj)
             await asyncio.sleep(0)  # let the loop decide something between two pages
         self._version = version
+        self._broken_off = False
         as_of = _number(version)
         for key in [key for key in self._known if key not in listed]:
             self._drop(key, as_of)

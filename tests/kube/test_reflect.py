@@ -305,6 +305,21 @@ def test_a_server_restored_from_a_backup_is_believed_although_its_versions_are_o
     on_virtual_time(scenario)
 
 
+def test_a_server_that_came_back_without_its_memory_is_read_anew() -> None:
+    async def scenario() -> None:
+        before, after = versioned(pod_manifest("before"), 90), versioned(pod_manifest("after"), 4)
+        road = Script([listed(100, before), listed(5, after)], [[no_answer()], []])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.listed == 2, "the second list")
+
+        assert names(mirror.events) == ["+before", "+after", "-uid-default-before"]
+        assert [request.params["resourceVersion"] for request in road.watched] == ["100", "5"]
+
+    on_virtual_time(scenario)
+
+
 def test_a_server_that_cannot_be_reached_is_said_once_and_once_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,0 +1,330 @@
+"""The manifests that we ship: they apply, and their RBAC is what the program uses, no less and no more."""
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from policysched.app import telemetry
+from policysched.app.compiling import compile_in_line
+from policysched.app.leading import ElectedHere
+from policysched.app.scheduler_app import Runtime, SchedulerApp
+from policysched.app.settings import read_settings
+from policysched.kube.api import Api
+from policysched.kube.lease import Elector
+from policysched.kube.report import Words
+from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport
+from policysched.resources import resource
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import ready_node
+from tests.controlplane.waiting import wait_for
+from tests.e2e.sandbox import BIN, Cluster, kubectl
+from tests.kube.test_bind import bind
+from tests.kube.test_report import failed
+from tests.kube.world import World, on_virtual_time, running, until
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SERVED_KINDS = (
+    "Namespace",
+    "ServiceAccount",
+    "PriorityClass",
+    "ConfigMap",
+    "Lease",
+    "Deployment",
+)
+Use = tuple[str, str, str, str]  # verb, group, resource with subresource, name or ""
+
+
+def manifests() -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [str(BIN / "kubectl"), "kustomize", str(DEPLOY)], capture_output=True, text=True, check=True
+    )
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def granted() -> set[Use]:
+    """Every permission of the shipped roles; for those without resourceNames the name is empty."""
+    found: set[Use] = set()
+    for role in manifests():
+        for rule in role.get("rules", []) if role["kind"] in ("Role", "ClusterRole") else []:
+            found |= {
+                (verb, group, one, name)
+                for group in rule["apiGroups"]
+                for one in rule["resources"]
+                for verb in rule["verbs"]
+                for name in rule.get("resourceNames", [""])
+            }
+    return found
+
+
+class Recorder:
+    """A transport that notes which permission each request needs."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.used: set[Use] = set()
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        self._note(request)
+        return await self._transport.request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+        self._note(request)
+        async with self._transport.stream(request) as stream:
+            yield stream
+
+    def _note(self, request: ApiRequest) -> None:
+        path = re.fullmatch(
+            r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/[^/]+(?=/))?/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?P<sub>/[a-z]+)?",
+            request.path,
+        )
+        assert path is not None, f"a path that is not understood: {request.path}"
+        name = path["name"] or ""
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(
+            request.method, "get" if name else "list"
+        )
+        if "watch" in request.params:
+            verb = "watch"
+        selector = request.params.get("fieldSelector", "")
+        if selector.startswith("metadata.name="):
+            name = selector.removeprefix("metadata.name=")
+        kind = path["kind"] + (path["sub"] or "")
+        by_name = path["kind"] in ("configmaps", "leases")
+        self.used.add((verb, path["group"] or "", kind, name if by_name else ""))
+
+
+def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
+    used: set[Use] = set()
+
+    async def scenario() -> None:
+        world = World()
+        roads = [Recorder(world.road()), Recorder(world.road())]
+        app = shipped(world, *roads)
+        create_what_the_program_is_given(world)
+        world.add_node("a")
+        world.add_pod("web", scheduler="kube-default")
+        refused = world.add_pod("huge", scheduler="kube-default", cpu="1000")
+        world.local.create("pods", "default", somebody_elses())
+
+        async with running(app.run()):
+            await until(lambda: world.node_of("web"), "the first pod to be bound")
+            elsewhere(world, app)
+            await until(lambda: app.binder.counts.lost == 1, "a bind that comes too late")
+            world.local.change(
+                "nodes", {"metadata": {"name": "a"}}, lambda node: {**node, "spec": {"unschedulable": True}}
+            )
+            await asyncio.sleep(300)
+            for _ in range(2):
+                app.reporter.say(pending_words(refused))
+                await asyncio.sleep(150)
+            app.request_stop()
+            await asyncio.sleep(30)
+        used.update(*(road.used for road in roads))
+
+    on_virtual_time(scenario)
+
+    assert used == granted()
+
+
+def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerApp:
+    settings = read_settings(DEPLOY / "settings.yaml", {}, {})
+    assert settings.lease is not None
+    elector = Elector(
+        Api(lease_road),
+        settings.lease,
+        identity="one",
+        monotonic_s=world.loop.time,
+        now_ns=world.now_ns,
+        random=Random(1),
+    )
+    return SchedulerApp(
+        settings,
+        Runtime(
+            transport=road,
+            leadership=ElectedHere(elector),
+            compile_texts=compile_in_line,
+            now_ns=world.now_ns,
+            monotonic_s=world.loop.time,
+            random=Random,
+            identity="one",
+        ),
+    )
+
+
+def create_what_the_program_is_given(world: World) -> None:
+    world.local.create("namespaces", "", {"metadata": {"name": "policysched"}})
+    for one in manifests():
+        plural = {"ConfigMap": "configmaps", "Lease": "leases"}.get(one["kind"])
+        if plural is not None:
+            world.local.create(plural, "policysched", one)
+    config = world.local.get("configmaps", "policysched", "policies")
+    assert config is not None
+
+
+def somebody_elses() -> dict[str, Any]:
+    return {
+        "metadata": {"name": "other"},
+        "spec": {"schedulerName": "x", "containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+def elsewhere(world: World, app: SchedulerApp) -> None:
+    """A bind for a pod that somebody else has bound meanwhile."""
+    pod = world.add_pod("taken", scheduler="kube-default", gates=["hold"])
+    world.local.change("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
+    world.local.delete("pods", pod, grace_period_s=0)
+    app.binder.put(bind(pod))
+
+
+def pending_words(pod: dict[str, Any]) -> Words:
+    return failed(pod, "said twice")
+
+
+def test_the_shipped_policy_is_the_one_among_the_policies() -> None:
+    (config,) = [
+        one for one in manifests() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "policies"
+    ]
+
+    assert config["data"] == {"kube-default.policy": resource("policies", "kube-default.policy").read_text()}
+
+
+def test_the_alerts_name_metrics_that_exist() -> None:
+    rules = yaml.safe_load((DEPLOY / "alerts" / "policysched.rules.yaml").read_text())["groups"][0]["rules"]
+    known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', Path(telemetry.__file__).read_text()))
+
+    for rule in rules:
+        named = set(re.findall(r"(?:policysched|scheduler)_[a-z_]+", rule["expr"]))
+        assert named and named <= known, rule["alert"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_what_the_sandbox_serves_of_the_manifests_applies_and_applies_again(cluster: Cluster) -> None:
+    served = yaml.safe_dump_all(one for one in manifests() if one["kind"] in SERVED_KINDS)
+    cluster.kubectl("apply", "-f", "-", stdin=served)
+    kept = '{"data":{"kube-default.policy":"kept"}}'
+    cluster.kubectl(
+        "patch", "configmap", "policies-last-good", "-n", "policysched", "--type=merge", "-p", kept
+    )
+
+    again = cluster.kubectl("apply", "-f", "-", stdin=served)
+
+    assert "configured" not in again and "created" not in again
+    path = "/api/v1/namespaces/policysched/configmaps/policies-last-good"
+    assert cluster.get(path)["data"] == {"kube-default.policy": "kept"}
+
+
+def test_with_the_shipped_account_alone_it_binds_reports_and_reloads(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """On a real API server with RBAC: the ServiceAccount, the roles and the objects of deploy/, and nothing more."""
+    items = [one for one in manifests() if one["kind"] != "Deployment"]
+    admin = Admin(control_plane)
+    admin.kubectl("apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    control_plane.create_namespace("team")
+    control_plane.add_node(ready_node("a"))
+    settings = tmp_path / "settings.yaml"
+    settings.write_text((DEPLOY / "settings.yaml").read_text().replace("http: :10259\n", ""))
+    kubeconfig = control_plane.service_account_kubeconfig("policysched", "policysched")
+    try:
+        with admin.run("--kubeconfig", str(kubeconfig), "--config", str(settings)) as log:
+            admin.run_pod("web", cpu="100m")
+            admin.run_pod("huge", cpu="100")
+            wait_for(lambda: admin.node_of("web") == "a", "the pod to be bound", within_s=60)
+            wait_for(lambda: admin.said("web", "Scheduled"), "the event")
+            (why,) = wait_for(lambda: admin.said("huge", "FailedScheduling"), "the reason")
+            assert why == "0/1 nodes are available: 1 Insufficient cpu."
+
+            closed = 'policy kube-default version 1\ninclude kube_default\nfilter shut reject node.name != "" else "closed"\n'
+            admin.put_policy(closed)
+            wait_for(lambda: "filter shut" in admin.last_good(), "the edit to be kept")
+            admin.run_pod("late", cpu="100m")
+            (why,) = wait_for(lambda: admin.said("late", "FailedScheduling"), "the edit to decide")
+            assert why == "0/1 nodes are available: 1 closed."
+
+            admin.put_policy(closed.replace("node.name", "node.naem"))
+            wait_for(lambda: admin.said("policies", "PolicyRejected"), "the refusal")
+            admin.put_policy("policy kube-default version 1\ninclude kube_default\n")
+            wait_for(lambda: admin.node_of("late") == "a", "the pod to be woken")
+        assert "forbidden" not in log.read_text(), log.read_text()
+    finally:
+        kinds = ("clusterrole", "clusterrolebinding", "priorityclass")
+        for kind in kinds:
+            admin.kubectl("delete", kind, "policysched", "--ignore-not-found")
+
+
+class Admin:
+    """The cluster's owner, with kubectl."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        return kubectl(self._control_plane.kubeconfig_path, *arguments, stdin=stdin)
+
+    def run_pod(self, name: str, *, cpu: str) -> None:
+        container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+        spec = {
+            "schedulerName": "kube-default",
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self._control_plane.api.post("/api/v1/namespaces/team/pods", body)
+
+    def node_of(self, name: str) -> str | None:
+        found: str | None = self._control_plane.api.get(f"/api/v1/namespaces/team/pods/{name}")["spec"].get(
+            "nodeName"
+        )
+        return found
+
+    def said(self, name: str, reason: str) -> list[str]:
+        events = self._control_plane.api.items("/api/v1/events")
+        return [
+            one["message"]
+            for one in events
+            if one["involvedObject"]["name"] == name and one["reason"] == reason
+        ]
+
+    def put_policy(self, text: str) -> None:
+        change = {"data": {"kube-default.policy": text}}
+        self._control_plane.api.patch("/api/v1/namespaces/policysched/configmaps/policies", change)
+
+    def last_good(self) -> str:
+        path = "/api/v1/namespaces/policysched/configmaps/policies-last-good"
+        return json.dumps(self._control_plane.api.get(path).get("data", {}))
+
+    def run(self, *flags: str) -> Any:
+        return program(self._control_plane.folder / "policysched.log", *flags)
+
+
+@contextmanager
+def program(log: Path, *flags: str) -> Iterator[Path]:
+    """`policysched run`, ended with SIGTERM and 0."""
+    with log.open("w") as file:
+        process = subprocess.Popen([str(BIN / "policysched"), "run", *flags], stderr=file)
+    try:
+        yield log
+        process.terminate()
+        assert process.wait(timeout=40) == 0, log.read_text()
+    except BaseException:
+        print(log.read_text())
+        raise
+    finally:
+        process.kill()
+        process.wait()
