@@ -6,9 +6,9 @@ from policysched.lang.check import check_text
 from policysched.lang.expr import Else, Has, MetricRef, walk
 from policysched.lang.program import FilterRule
 from policysched.text import Severity
-from tests.strategies import policies, programs
+from tests.strategies import policies, program
 
-QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 FIRST = settings(QUICK, phases=[Phase.generate], database=None)
 
 
@@ -23,19 +23,21 @@ def test_every_drawn_policy_checks(text: str) -> None:
 
 
 @QUICK
-@given(programs())
-def test_a_program_can_be_made_again_from_its_own_text(program) -> None:
-    again = check_text(program.text).program
+@given(policies())
+def test_a_program_can_be_made_again_from_its_own_text(text: str) -> None:
+    first = program(text)
 
-    assert again == program
+    again = check_text(first.text).program
+
+    assert again == first
 
 
 def test_metrics_guards_and_fallbacks_are_all_drawn() -> None:
-    def has(program, kind: type) -> bool:
-        rules = [rule for rule in program.rules.filters if isinstance(rule, FilterRule)]
+    def has(text: str, kind: type) -> bool:
+        rules = [rule for rule in program(text).rules.filters if isinstance(rule, FilterRule)]
         return any(isinstance(one, kind) for rule in rules for one in walk(rule.condition))
 
     for kind in (MetricRef, Has, Else):
-        found = find(programs(), lambda program, kind=kind: has(program, kind), settings=FIRST)
+        found = find(policies(), lambda text, kind=kind: has(text, kind), settings=FIRST)
 
         assert has(found, kind)
