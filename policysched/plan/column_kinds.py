@@ -1,12 +1,13 @@
-"""What a column can hold of a node: one small class a kind, hashable, since a column is found by its kind.
+"""What a column can hold of a node: one small class a kind, one object for equal arguments.
 
 A kind says how to read the value of one row; `Columns` does it for every row when a plan or a pod first asks, and for
 the touched rows afterwards. Kinds with `of_usage` are read again when only the pods of a node changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -48,8 +49,23 @@ class ColumnKind(Protocol):
     def __hash__(self) -> int: ...
 
 
-class _Codes:
+class _OneOfAKind(type):
+    """Equal arguments give the same object: columns are found by identity, many times a decision."""
+
+    _made: ClassVar["WeakValueDictionary[Hashable, Any]"] = WeakValueDictionary()
+
+    def __call__(cls, *args: Any) -> Any:
+        key = (cls, args)
+        found = cls._made.get(key)
+        if found is None:
+            found = cls._made[key] = super().__call__(*args)
+        return found
+
+
+class _Codes(metaclass=_OneOfAKind):
     """A column of interned values."""
+
+    __slots__ = ()
 
     of_usage: ClassVar[bool] = False
 
@@ -58,7 +74,8 @@ class _Codes:
         return np.int32
 
 
-class _Amounts:
+class _Amounts(metaclass=_OneOfAKind):
+    __slots__ = ()
     of_usage: ClassVar[bool] = False
 
     @property
@@ -67,10 +84,12 @@ class _Amounts:
 
 
 class _UsageAmounts(_Amounts):
+    __slots__ = ()
     of_usage: ClassVar[bool] = True
 
 
-class _Flags:
+class _Flags(metaclass=_OneOfAKind):
+    __slots__ = ()
     of_usage: ClassVar[bool] = False
 
     @property
@@ -81,7 +100,7 @@ class _Flags:
 # ── strings ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Text(_Codes):
     """An entry of one of the node's maps of strings (`labels`, `annotations`, `conditions`), or ABSENT."""
 
@@ -94,13 +113,13 @@ class Text(_Codes):
         return ABSENT if found is None else codes.strings.code(found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Name(_Codes):
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return codes.strings.code(node.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class TaintSet(_Codes):
     """The node's taints as one value: nodes of a pool mostly share theirs."""
 
@@ -108,7 +127,7 @@ class TaintSet(_Codes):
         return codes.taints.code(node.taints)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Listed(_Codes):
     """`node.taints` (their keys) or `node.images` (their names) as one interned tuple."""
 
@@ -121,7 +140,7 @@ class Listed(_Codes):
         return codes.lists.code(tuple(node.images))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PortSet(_Codes):
     """The host ports held on the node as one value; most nodes hold the same few, or none."""
 
@@ -134,7 +153,7 @@ class PortSet(_Codes):
 # ── numbers and flags ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Allocatable(_Amounts):
     resource: str
 
@@ -142,7 +161,7 @@ class Allocatable(_Amounts):
         return node.allocatable.get(self.resource, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Requested(_UsageAmounts):
     """What the node's pods request of a resource."""
 
@@ -152,7 +171,7 @@ class Requested(_UsageAmounts):
         return min(usage.requested.get(self.resource, 0), _MOST)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ScoringRequested(_UsageAmounts):
     """Requests with what kube-scheduler assumes for containers that name none; `resource` is cpu or memory."""
 
@@ -162,19 +181,19 @@ class ScoringRequested(_UsageAmounts):
         return min(usage.scoring_cpu_milli if self.resource == "cpu" else usage.scoring_memory_bytes, _MOST)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PodCount(_UsageAmounts):
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return len(usage.pods)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Created(_Amounts):
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return node.created_ns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ImageSize(_Amounts):
     """Bytes of an image on the node, -1 where it is not there."""
 
@@ -184,13 +203,13 @@ class ImageSize(_Amounts):
         return node.images.get(self.image, -1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Unschedulable(_Flags):
     def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
         return node.unschedulable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Ready(_Flags):
     def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
         return node.ready
@@ -222,8 +241,8 @@ def read_node_input(declared: Input, node: Node) -> tuple[int, Scalar | str]:
     return (INPUT_REQUIRED if declared.required_text is not None else INPUT_ABSENT), 0
 
 
-@dataclass(frozen=True, slots=True)
-class InputState:
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class InputState(metaclass=_OneOfAKind):
     """One of the INPUT_ states."""
 
     of_usage: ClassVar[bool] = False
@@ -237,8 +256,8 @@ class InputState:
         return read_node_input(self.declared, node)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class InputValue:
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class InputValue(metaclass=_OneOfAKind):
     """The value as its type is held (strings as codes), 0 where it has none."""
 
     of_usage: ClassVar[bool] = False

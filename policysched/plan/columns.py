@@ -22,6 +22,7 @@ Array = NDArray[Any]
 
 _FIRST_CAPACITY = 64
 _POD_COLUMNS_MAX = 256  # columns that only pods asked for: images, keys of selectors, rare resources
+_ROWS_A_STEP = 1024
 _CODES_A_ROW = 16  # beyond this many distinct values a row, most are those of nodes that left
 
 
@@ -87,12 +88,25 @@ class Columns:
             self._asked.move_to_end(kind)
         return found
 
-    def keep(self, kind: ColumnKind) -> None:
-        """Make the column now and keep it for good: a plan needs it."""
-        if kind not in self._kept:
-            made = self._asked.pop(kind, None)
-            self._of_usage = None
-            self._kept[kind] = self._made(kind) if made is None else made
+    def keep_steps(self, kind: ColumnKind) -> Iterator[None]:
+        """Make the column, so many rows a step, and keep it for good: a plan needs it.
+
+        Nobody sees it before it is whole. Rows that change in the meantime are read again at the end.
+        """
+        if kind in self._kept:
+            return
+        array, position, codes = np.zeros(self.capacity, kind.dtype), self.log_end, self.codes
+        for start in range(0, self.size, _ROWS_A_STEP):
+            self._read_rows(kind, array, range(start, min(start + _ROWS_A_STEP, self.size)))
+            yield
+        touched = self.touched_since(position)
+        if touched is None or codes is not self.codes or len(array) != self.capacity:
+            array = self._made(kind)
+        else:
+            self._read_rows(kind, array, touched[0] | touched[1])
+        self._asked.pop(kind, None)
+        self._kept[kind] = array
+        self._of_usage = None
 
     @property
     def log_end(self) -> int:
@@ -194,10 +208,13 @@ class Columns:
 
     def _made(self, kind: ColumnKind) -> Array:
         array = np.zeros(self.capacity, kind.dtype)
-        for row, node in enumerate(self.nodes):
-            if node is not None:
-                array[row] = kind.read(node, self.usage(row), self.codes)
+        self._read_rows(kind, array, range(self.size))
         return array
+
+    def _read_rows(self, kind: ColumnKind, array: Array, rows: Iterable[int]) -> None:
+        for row in rows:
+            node = self.nodes[row]
+            array[row] = 0 if node is None else kind.read(node, self.usage(row), self.codes)
 
     def _all(self) -> Iterator[tuple[ColumnKind, Array]]:
         yield from self._kept.items()

@@ -58,7 +58,7 @@ class Evaluator:
             pass
 
     def prepare_steps(self, plan: Plan) -> Iterator[None]:
-        """The same in slices, one column each, so that deciding can go on in between."""
+        """The same in slices of a thousand rows of a column, so that deciding and changes can go on in between."""
         self._columns.refresh()
         variant = plan.variant(())
         rules: list[AnyRule] = [step.rule for step in variant.filters]
@@ -68,8 +68,7 @@ class Evaluator:
             if isinstance(rule, BuiltinFilter | BuiltinScore):
                 kinds += COLUMNS.get(rule.builtin, ())
             for kind in kinds:
-                self._columns.keep(kind)
-                yield
+                yield from self._columns.keep_steps(kind)
 
     def overlay(self) -> Overlay:
         """A hypothetical cluster, equal to the real one so far."""

@@ -138,7 +138,13 @@ def _steps(variant: Variant) -> tuple[StepRow, ...]:
         for part in parts:
             users.setdefault(part, []).append(rule.name)
     return tuple(
-        StepRow(number, type(expr).__name__, expr.span.text, stage_word(e.stage_of(expr)), tuple(users.get(expr, ())))
+        StepRow(
+            number,
+            type(expr).__name__,
+            expr.span.text,
+            stage_word(e.stage_of(expr)),
+            tuple(users.get(expr, ())),
+        )
         for number, expr in enumerate(variant.machine.exprs)
     )
 

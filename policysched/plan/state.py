@@ -91,10 +91,10 @@ class State:
         self._samples_key: Hashable = None
         self._now_ns = world.now_ns
         self._note(world)
-        self._refused = [np.zeros(capacity, np.bool_) for _ in self.bound.filters]
+        self._refused = np.zeros((len(self.bound.filters), capacity), np.bool_)
         for place, rule in enumerate(self.bound.filters):
-            self._refused[place][: view.count] = rule.kernel.refused(view)
-        self._weighted = {place: np.zeros(capacity, np.int64) for place in self._local}
+            self._refused[place, : view.count] = rule.kernel.refused(view)
+        self._weighted = np.zeros((len(self.bound.scores), capacity), np.int64)  # of the local ones
         self._measures: dict[int, Measures] = {}
         self._fingerprints: dict[int, Hashable] = {}
         self._facts: dict[int, Hashable] = {}
@@ -137,7 +137,7 @@ class State:
                 if self.bound.scores[place].fingerprint(view) != self._fingerprints[place]
             }
         for place in filters:
-            self._refused[place][: world.columns.size] = self.bound.filters[place].kernel.refused(
+            self._refused[place, : world.columns.size] = self.bound.filters[place].kernel.refused(
                 world.view()
             )
         for place in scores:
@@ -149,7 +149,7 @@ class State:
         self._fingerprints[place] = rule.fingerprint(view)
         measures = rule.measure(view)
         if rule.local:
-            self._weighted[place][: view.count] = rule.weight * rule.local_scores(measures)
+            self._weighted[place, : view.count] = rule.weight * rule.local_scores(measures)
         else:
             self._measures[place] = _lengthened(measures, world.columns.capacity)
 
@@ -157,12 +157,12 @@ class State:
         """Ask these rules again about these rows."""
         view = world.view(rows)
         for place in filters:
-            self._refused[place][view.rows] = self.bound.filters[place].kernel.refused(view)
+            self._refused[place, view.rows] = self.bound.filters[place].kernel.refused(view)
         for place in scores:
             rule = self.bound.scores[place]
             measures = rule.measure(view)
             if rule.local:
-                self._weighted[place][view.rows] = rule.weight * rule.local_scores(measures)
+                self._weighted[place, view.rows] = rule.weight * rule.local_scores(measures)
             else:
                 _put(self._measures[place], view.rows, measures)
                 self._facts.pop(place, None)
@@ -176,10 +176,10 @@ class State:
             self._stale |= out != self.out
             self.out = out
         chosen = slice(0, len(self.feasible)) if self._stale else _places(rows)
-        feasible = world.columns.valid[chosen].copy()
-        for place, rule in enumerate(self.bound.filters):
-            if not rule.metrics or not self.out.intersection(rule.metrics):
-                feasible &= ~self._refused[place][chosen]
+        refused = self._refused[:, chosen]
+        if self.out:
+            refused = refused[[not self.out.intersection(rule.metrics) for rule in self.bound.filters]]
+        feasible = world.columns.valid[chosen] & ~refused.any(axis=0)
         if self._stale or not np.array_equal(feasible, self.feasible[chosen]):
             self.feasible[chosen] = feasible
             self.feasible_count = int(np.count_nonzero(self.feasible))
@@ -195,10 +195,10 @@ class State:
         if self._facts != before:
             chosen = slice(0, len(self.feasible))
             self._facts_before = dict(self._facts)
-        total: Array = np.zeros(len(self.feasible[chosen]), np.int64)
-        for place in self._local:
-            if self._counts(self.bound.scores[place]):
-                total += self._weighted[place][chosen]
+        weighted = self._weighted[:, chosen]
+        if self.out:
+            weighted = weighted[[self._counts(rule) for rule in self.bound.scores]]
+        total: Array = weighted.sum(axis=0)
         for place in self._global:
             rule = self.bound.scores[place]
             if self._counts(rule):

@@ -11,10 +11,20 @@ _HUNDREDTH = INT64_MAX // 100
 def percent(part: Array, whole: Array) -> Array:
     """`floor(100 * part / whole)` for `0 <= part`; rows whose `whole` is 0 give 0. Exact for any int64."""
     divisor = np.maximum(whole, 1)
-    if len(part) and part.max() > _HUNDREDTH:
+    if len(part) and largest(part) > _HUNDREDTH:
         exact = part.astype(object) * 100 // divisor.astype(object)
         return np.where(whole > 0, exact, 0).astype(np.int64)
     return np.asarray(part * 100 // divisor * (whole > 0))
+
+
+def largest(values: Array) -> int:
+    """Of at least one. A single row is read directly: reducing it would cost as much as reducing hundreds."""
+    return int(values[0] if len(values) == 1 else values.max())
+
+
+def everywhere(mask: Array) -> bool:
+    """Whether it is true of every row."""
+    return bool(mask[0] if len(mask) == 1 else mask.all())
 
 
 def saturating_add(left: Array, right: Array) -> Array:

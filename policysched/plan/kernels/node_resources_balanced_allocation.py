@@ -13,6 +13,7 @@ from policysched.plan.column_kinds import Allocatable, Requested
 from policysched.plan.columns import Array
 from policysched.plan.kernel import MAX_SCORE, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
+from policysched.plan.whole_numbers import everywhere
 
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
@@ -32,39 +33,42 @@ class _Score(PlainScore):
     touch = Touch.NODE | Touch.USAGE
 
     def __init__(self, wanted: Sequence[tuple[str, int]]) -> None:
-        self._wanted = wanted
+        self._wanted = [(Allocatable(resource), Requested(resource), amount) for resource, amount in wanted]
 
     def raw(self, view: View) -> Array:
         there, without, with_pod = [], [], []
-        for resource, amount in self._wanted:
-            capacity = view.column(Allocatable(resource))
-            held = view.column(Requested(resource))
+        for allocatable, requested, amount in self._wanted:
+            capacity, held = view.column(allocatable), view.column(requested)
             divisor = np.maximum(capacity, 1)
             there.append(capacity > 0)
             without.append(np.minimum(held / divisor, 1.0))
             with_pod.append(np.minimum((held + amount) / divisor, 1.0))
-        change = _balance(with_pod, there, view.count) - _balance(without, there, view.count)
+        if all(everywhere(one) for one in there):
+            change = _balance(with_pod, view.count) - _balance(without, view.count)
+        else:
+            change = _change_by_groups(without, with_pod, there, view.count)
         return _HALF + (_HALF + change) // 2
 
 
-def _balance(fractions: Sequence[Array], there: Sequence[Array], count: int) -> Array:
-    """`int(100 * (1 - deviation))` a row, over the resources of which the node has any."""
-    if all(bool(one.all()) for one in there):
-        return _scaled(_deviation(fractions, count))
-    # Nodes with the same resources are done together; in a cluster there are few such groups.
+def _change_by_groups(
+    without: Sequence[Array], with_pod: Sequence[Array], there: Sequence[Array], count: int
+) -> Array:
+    """Nodes that have the same resources are done together; in a cluster there are few such groups."""
     pattern = sum(
         (one.astype(np.int64) << place for place, one in enumerate(there)), np.zeros(count, np.int64)
     )
-    balance = np.zeros(count, np.int64)
+    change = np.zeros(count, np.int64)
     for bits in set(pattern.tolist()):
         rows = np.flatnonzero(pattern == bits)
-        chosen = [one[rows] for place, one in enumerate(fractions) if bits >> place & 1]
-        balance[rows] = _scaled(_deviation(chosen, len(rows)))
-    return balance
+        places = [place for place in range(len(there)) if bits >> place & 1]
+        after = _balance([with_pod[place][rows] for place in places], len(rows))
+        change[rows] = after - _balance([without[place][rows] for place in places], len(rows))
+    return change
 
 
-def _scaled(deviation: Array) -> Array:
-    return ((1 - deviation) * MAX_SCORE).astype(np.int64)
+def _balance(fractions: Sequence[Array], count: int) -> Array:
+    """`int(100 * (1 - deviation))` a row, over the resources of which the node has any."""
+    return ((1 - _deviation(fractions, count)) * MAX_SCORE).astype(np.int64)
 
 
 def _deviation(fractions: Sequence[Array], count: int) -> Array:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from policysched.cluster.objects import Pod
-from policysched.plan.column_kinds import Allocatable, PodCount, Requested, ScoringRequested
+from policysched.plan.column_kinds import Allocatable, ColumnKind, PodCount, Requested, ScoringRequested
 from policysched.plan.columns import Array
 from policysched.plan.kernel import MAX_SCORE, FilterKernel, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
@@ -34,39 +34,38 @@ class _Filter:
     def __init__(self, pod: Pod) -> None:
         asked = {name for name, amount in pod.requests.items() if amount > 0}
         order = [one for one in _FIRST if one in asked] + sorted(asked.difference(_FIRST))
-        self._wanted = [(resource, pod.requests[resource]) for resource in order]
+        self._wanted = [
+            (f"Insufficient {resource}", Allocatable(resource), Requested(resource), pod.requests[resource])
+            for resource in order
+        ]
 
     def refused(self, view: View) -> Array:
         refused = self._full(view)
-        for resource, amount in self._wanted:
-            refused |= self._insufficient(resource, amount, view)
+        for _, allocatable, requested, amount in self._wanted:
+            refused |= view.column(allocatable) - view.column(requested) < amount
         return refused
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return [
-            ("Too many pods", self._full(view)),
-            *(
-                (f"Insufficient {name}", self._insufficient(name, wanted, view))
-                for name, wanted in self._wanted
-            ),
-        ]
+        found = [("Too many pods", self._full(view))]
+        for reason, allocatable, requested, amount in self._wanted:
+            found.append((reason, view.column(allocatable) - view.column(requested) < amount))
+        return found
 
     def unresolvable(self, view: View) -> Array:
         """Not even an empty node of this size would do."""
         found = np.zeros(view.count, np.bool_)
-        for resource, amount in self._wanted:
-            found |= view.column(Allocatable(resource)) < amount
+        for _, allocatable, _, amount in self._wanted:
+            found |= view.column(allocatable) < amount
         return found
 
     def ahead(self, view: View) -> Array | None:
         return None
 
     def _full(self, view: View) -> Array:
-        return np.asarray(view.column(PodCount()) >= view.column(Allocatable("pods")))
+        return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))
 
-    def _insufficient(self, resource: str, amount: int, view: View) -> Array:
-        free = view.column(Allocatable(resource)) - view.column(Requested(resource))
-        return np.asarray(free < amount)
+
+_POD_COUNT, _PODS_MAX = PodCount(), Allocatable("pods")
 
 
 class _Score(PlainScore):
@@ -75,20 +74,20 @@ class _Score(PlainScore):
     def __init__(self, pod: Pod, params: Params) -> None:
         self._combine = _STRATEGIES[str(params["strategy"])]
         self._shape = shape_table(params["shape"])
-        self._counted: list[tuple[str, int, int]] = []  # resource, the pod's amount, weight
+        self._counted: list[tuple[ColumnKind, ColumnKind, int, int]] = []  # ..., the pod's amount, weight
         for resource, weight in _pairs(params["resources"]):
+            capacity, amount = Allocatable(resource), pod.requests.get(resource, 0)
             if resource in ("cpu", "memory"):
-                self._counted.append((resource, pod.scoring_requests[resource == "memory"], weight))
-            elif pod.requests.get(resource, 0) or resource == "ephemeral-storage":
-                self._counted.append((resource, pod.requests.get(resource, 0), weight))
+                amount = pod.scoring_requests[resource == "memory"]
+                self._counted.append((capacity, ScoringRequested(resource), amount, weight))
+            elif amount or resource == "ephemeral-storage":
+                self._counted.append((capacity, Requested(resource), amount, weight))
 
     def raw(self, view: View) -> Array:
-        shares = []
-        for resource, amount, weight in self._counted:
-            capacity = view.column(Allocatable(resource))
-            scoring = resource in ("cpu", "memory")
-            held = view.column(ScoringRequested(resource) if scoring else Requested(resource))
-            shares.append((held + amount, capacity, weight))
+        shares = [
+            (view.column(held) + amount, view.column(capacity), weight)
+            for capacity, held, amount, weight in self._counted
+        ]
         return self._combine(shares, self._shape, view.count)
 
 
@@ -107,9 +106,8 @@ def _most_allocated(shares: Shares, shape: Array, count: int) -> Array:
 def _mean_rounded_down(shares: Shares, count: int, part: Callable[[Array, Array], Array]) -> Array:
     total, weights = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for wanted, capacity, weight in shares:
-        there = capacity > 0
-        total += percent(part(wanted, capacity), capacity) * there * weight
-        weights += there * weight
+        total += percent(part(wanted, capacity), capacity) * weight  # 0 where there is no capacity
+        weights += (capacity > 0) * weight
     return np.asarray(total // np.maximum(weights, 1))
 
 
