@@ -1,0 +1,82 @@
+"""Policies are checked in a worker that may die without harm."""
+
+import asyncio
+import sys
+from unittest.mock import patch
+
+from policysched.app import compiling
+from policysched.app.compiling import WorkerCompiler, compile_here, policy_texts
+
+TEXTS = {
+    "base.policy": "library base version 1\nfilter node_name\n",
+    "main.policy": 'policy main version 1\ninclude "base.policy"\n',
+    "bad.policy": "policy bad version 1\nfilter x require y\n",
+}
+
+
+async def compile_once(compiler: WorkerCompiler) -> compiling.Bundle:
+    try:
+        return await compiler(TEXTS, "ConfigMap a/b")
+    finally:
+        await compiler.close()
+
+
+def test_a_worker_finds_what_is_found_in_line() -> None:
+    there = asyncio.run(compile_once(WorkerCompiler(timeout_s=30)))
+
+    here = compile_here(TEXTS, "ConfigMap a/b")
+    assert list(there.checked) == list(here.checked)
+    for key, one in here.checked.items():
+        other = there.checked[key]
+        assert (other.program and other.program.sha256) == (one.program and one.program.sha256)
+        assert [(d.code, d.message) for d in other.diagnostics] == [
+            (d.code, d.message) for d in one.diagnostics
+        ]
+    (finding,) = there.checked["bad.policy"].diagnostics
+    assert finding.span is not None
+    assert finding.span.source.name == "ConfigMap a/b key bad.policy"
+    assert finding.span.text == "y"
+
+
+def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> None:
+    async def scenario() -> tuple[compiling.Bundle, compiling.Bundle]:
+        compiler = WorkerCompiler(timeout_s=0.0001)
+        slow = await compiler(TEXTS, "ConfigMap a/b")
+        compiler._timeout_s = 30
+        good = await compile_once(compiler)
+        return slow, good
+
+    slow, good = asyncio.run(scenario())
+
+    assert [one.diagnostics[0].code for one in slow.checked.values()] == ["PS901"] * 3
+    assert "longer than" in slow.checked["main.policy"].diagnostics[0].message
+    assert good.checked["main.policy"].program is not None
+
+
+def test_a_spare_that_died_while_it_waited_is_replaced() -> None:
+    async def scenario() -> compiling.Bundle:
+        compiler = WorkerCompiler(timeout_s=30)
+        await compiler.warm_up()
+        assert compiler._spare is not None
+        compiler._spare.kill()
+        await compiler._spare.wait()
+        return await compile_once(compiler)
+
+    assert asyncio.run(scenario()).checked["main.policy"].program is not None
+
+
+def test_a_worker_that_breaks_is_a_finding_with_its_last_words() -> None:
+    async def scenario() -> compiling.Bundle:
+        with patch.object(sys, "executable", "/bin/false"):
+            return await compile_once(WorkerCompiler(timeout_s=30))
+
+    bundle = asyncio.run(scenario())
+
+    assert "ended with 1" in bundle.checked["main.policy"].diagnostics[0].message
+
+
+def test_only_keys_of_policies_are_read() -> None:
+    assert policy_texts({"b.policy": "2", "README.md": "x", "a.policy": "1"}) == {
+        "a.policy": "1",
+        "b.policy": "2",
+    }

@@ -1,0 +1,139 @@
+"""Samples from a file: in the held unit, reloaded when it changes, said when it cannot be used."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from policysched.lang.check import check_text
+from policysched.lang.program import Metric
+from policysched.samples.file import BadSamples, FileSamples, read_samples, without_source
+from policysched.samples.source import RawSamples, samples_of
+from policysched.schedule.events import SamplesArrived
+from tests.kube.world import on_virtual_time, running
+
+POLICY = """policy test version 1
+metric net_rx: bandwidth {
+  query = "x"
+  unit  = "B/s"
+  join  = node
+  every = 15s
+  stale = 90s
+}
+metric cpu_util: ratio {
+  query = "x"
+  unit  = "1"
+  join  = node
+  every = 5s
+  stale = 90s
+}
+include kube_default
+filter link require net_rx < 1Gbps missing pass
+filter cool require cpu_util < 85% missing pass
+"""
+
+
+def metrics() -> Mapping[str, Metric]:
+    program = check_text(POLICY).program
+    assert program is not None
+    return program.metrics
+
+
+def held(metric: str, **values: float | str) -> dict[str, float]:
+    found = samples_of(metrics()[metric], RawSamples(values, at_ns=7))
+    assert found.polled_ns == 7
+    return {str(node): sample.value for node, sample in found.values.items()}
+
+
+def test_a_number_is_in_the_metrics_unit_and_a_text_says_its_own() -> None:
+    assert held("net_rx", a=1000, b="1000", c="8kbps", d="1KBps") == {
+        "a": 8000,
+        "b": 8000,
+        "c": 8000,
+        "d": 8000,
+    }
+    assert held("cpu_util", a=0.85, b="85%") == {"a": 0.85, "b": 0.85}
+
+
+def test_what_is_no_value_of_the_type_is_missing() -> None:
+    assert held("cpu_util", a=float("nan"), b=float("inf"), c=-1, d="5m", e="much", f=0.5) == {"f": 0.5}
+
+
+def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("cpu_util: {a: 0.1}\n")
+    delivered: list[SamplesArrived] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        source = FileSamples(path, now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(lambda: {"test": metrics()}, delivered.append)):
+            await asyncio.sleep(12)
+            assert [one.samples.polled_ns // 10**9 for one in delivered] == [0, 5, 10]
+
+            path.write_text("cpu_util: {a: 0.9}\nnet_rx: {a: 5}\n")
+            await asyncio.sleep(1.5)
+
+        assert {one.metric for one in delivered[3:]} == {"cpu_util", "net_rx"}
+        assert delivered[-1].policy == "test"
+
+    on_virtual_time(scenario)
+
+
+def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("cpu_util: {a: 0.1}\n")
+    delivered: list[SamplesArrived] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        source = FileSamples(path, now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(lambda: {"test": metrics()}, delivered.append)):
+            await asyncio.sleep(0.5)
+            path.write_text("cpu_util: [broken\n")
+            await asyncio.sleep(30)
+            assert len(delivered) == 1
+
+            path.unlink()
+            await asyncio.sleep(30)
+            path.write_text("cpu_util: {a: 0.2}\n")
+            os.utime(path, (1, 1))
+            await asyncio.sleep(2)
+        assert len(delivered) == 2
+
+    with caplog.at_level(logging.INFO, "policysched.samples.file"):
+        on_virtual_time(scenario)
+
+    assert [one.levelname for one in caplog.records] == ["WARNING", "WARNING", "INFO"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not YAML"),
+        ("[]", "(top level): [] is not of type 'object'"),
+        ("ok: {}\nload:\n  node-1: much\n", "line 3: load.node-1: "),
+        ("'two words': {}", "two words"),
+    ],
+)
+def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text(text)
+
+    with pytest.raises(BadSamples) as error:
+        read_samples(path)
+
+    assert str(error.value).startswith(f"{path}: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_metrics_that_nobody_brings_are_named() -> None:
+    wanted = {"b": metrics(), "a": metrics()}
+
+    assert without_source(wanted, lambda metric: metric.name == "net_rx") == ["a.cpu_util", "b.cpu_util"]

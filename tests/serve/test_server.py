@@ -1,0 +1,127 @@
+"""Health, metrics and pages over HTTP, from a thread that does not wait for the main loop."""
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from policysched.serve.health import Health, Pulse
+from policysched.serve.server import Address, CannotListen, HttpThread, Pages
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def served(health: Health, scenario: Callable[[int], Awaitable[None]]) -> None:
+    async def main() -> None:
+        pages = Pages(
+            metrics=lambda: "m 1\n",
+            policy=lambda: {"policies": []},
+            decisions=lambda limit, pod: {"decisions": [limit, pod]},
+            configz=dict,
+        )
+        server = HttpThread(Address("127.0.0.1", 0), health, pages, asyncio.get_running_loop())
+        port = server.start()
+        try:
+            await scenario(port)
+        finally:
+            await asyncio.to_thread(server.stop)
+
+    asyncio.run(main())
+
+
+WELL = Health(live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: ""})
+
+
+def test_a_long_decision_is_not_felt_by_the_probes() -> None:
+    async def scenario(port: int) -> None:
+        probe = asyncio.create_task(
+            asyncio.to_thread(lambda: (time.monotonic(), get(port, "/livez"), time.monotonic()))
+        )
+        await asyncio.sleep(0)
+        busy_until_s = time.monotonic() + 0.7
+        while time.monotonic() < busy_until_s:
+            sum(range(1000))
+        began_s, answer, ended_s = await probe
+
+        assert answer == (200, "ok")
+        assert ended_s < busy_until_s, f"the probe took {ended_s - began_s:.2f} s"
+
+    served(WELL, scenario)
+
+
+def test_pages_are_asked_of_the_main_loop() -> None:
+    async def scenario(port: int) -> None:
+        assert await asyncio.to_thread(get, port, "/metrics") == (200, "m 1\n")
+        status, text = await asyncio.to_thread(get, port, "/decisions?limit=7&pod=a/b")
+        assert (status, json.loads(text)) == (200, {"decisions": [7, "a/b"]})
+        assert (await asyncio.to_thread(get, port, "/decisions?limit=x"))[0] == 400
+        assert (await asyncio.to_thread(get, port, "/nothing"))[0] == 404
+
+    served(WELL, scenario)
+
+
+def test_a_failed_check_is_named() -> None:
+    async def scenario(port: int) -> None:
+        assert await asyncio.to_thread(get, port, "/livez?verbose") == (
+            200,
+            "[+]loop ok\nlivez check passed\n",
+        )
+        assert await asyncio.to_thread(get, port, "/readyz") == (
+            500,
+            "[+]sync ok\n[-]policies failed: none is active\nreadyz check failed\n",
+        )
+
+    served(
+        Health(live={"loop": lambda: ""}, ready={"sync": lambda: "", "policies": lambda: "none is active"}),
+        scenario,
+    )
+
+
+def test_a_loop_that_stands_still_is_not_alive() -> None:
+    now_s = 100.0
+    pulse = Pulse(stuck_after_s=60, monotonic_s=lambda: now_s)
+
+    now_s = 159.0
+    assert pulse.check() == ""
+    now_s = 161.0
+    assert pulse.check() == "the main loop has stood still for 61 s"
+    pulse.beat()
+    assert pulse.check() == ""
+
+
+def test_an_address_in_use_is_said_when_it_starts() -> None:
+    async def scenario(port: int) -> None:
+        pages = Pages(str, dict, lambda _limit, _pod: {}, dict)
+        second = HttpThread(Address("127.0.0.1", port), WELL, pages, asyncio.get_running_loop())
+        with pytest.raises(CannotListen, match=f"--http 127.0.0.1:{port}: "):
+            second.start()
+
+    served(WELL, scenario)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":80", Address("0.0.0.0", 80)),
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("[::1]:9", Address("::1", 9)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert Address.parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "80", "host:", "host:http", ":70000"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        Address.parse(text)
