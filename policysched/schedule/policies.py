@@ -72,7 +72,7 @@ class Policies:
         self._status: dict[str, PolicyStatus] = {}
         self._broken_keys: dict[str, PolicyStatus] = {}
         self._name_of_key: dict[str, str] = {}
-        self._offered: dict[str, tuple[str, Program]] = {}
+        self._offered: dict[str, Checked] = {}
         self._said: dict[str, str] = {}
         self._kept: dict[str, str] = {}
         self._first_offer = True
@@ -102,7 +102,7 @@ class Policies:
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
         for name, program in last_good.items():
             wanted.setdefault(name, program)
-        self._offered = {name: (one.key, wanted[name]) for name, one in valid.items()}
+        self._offered = valid
         changed = [program for name, program in wanted.items() if self._sha(name) != program.sha256]
 
         out += self._note_valid(valid, now_ns)
@@ -123,29 +123,28 @@ class Policies:
     def still_wanted(self, program: Program) -> bool:
         """Whether a program whose plan has been prepared meanwhile is still what its policy is to become."""
         offered = self._offered.get(program.name)
-        return offered is None or offered[1].sha256 == program.sha256
+        return offered is None or _sha_of(offered) == program.sha256
 
     def activated(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
         """The plan decides from now on."""
         name = program.name
         self.running[name] = Running(program, plan, now_ns, reads_the_queue(program))
         offered = self._offered.get(name)
-        if offered is None or offered[1].sha256 != program.sha256:
+        if offered is None or _sha_of(offered) != program.sha256:
             before = self._status[name]
             self._status[name] = replace(
                 before, version=program.version, sha256=program.sha256, since_ns=now_ns
             )
             return self._keep()
-        key = offered[0]
         self._status[name] = PolicyStatus(
-            name, key, program.version, program.sha256, "active", self._diagnostics(name), now_ns, now_ns
+            name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
-        return [*self._recovered(key, program), *self._keep()]
+        return [*self._recovered(offered.key, program), *self._keep()]
 
     def refused(self, program: Program, why: str, now_ns: int) -> list[Command]:
         """The program checked, and could still not be compiled: what ran before runs on."""
         offered = self._offered.pop(program.name, None)
-        key = offered[0] if offered else program.name
+        key = offered.key if offered else program.name
         runs = self.running.get(program.name)
         if runs is not None:
             self._status[program.name] = replace(self._status[program.name], state="last_known_good")
@@ -269,10 +268,6 @@ class Policies:
         """Which policy a broken key was to be: by its header where that can still be read, else what it was last."""
         return None if one.library else header_name(one) or self._name_of_key.get(one.key)
 
-    def _diagnostics(self, name: str) -> tuple[Diagnostic, ...]:
-        before = self._status.get(name)
-        return before.diagnostics if before is not None else ()
-
     def _sha(self, name: str) -> str | None:
         running = self.running.get(name)
         return None if running is None else running.program.sha256
@@ -316,6 +311,10 @@ class Policies:
 
 
 _MISSING = "missing policy "  # no key of a ConfigMap has spaces
+
+
+def _sha_of(one: Checked) -> str | None:
+    return None if one.program is None else one.program.sha256
 
 
 def _kind_of(code: str) -> ReloadResult:

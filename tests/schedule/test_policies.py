@@ -158,6 +158,15 @@ def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_c
     assert events(rig) == [("Warning", "PolicyRejected"), ("Normal", "PolicyRecovered")]
 
 
+def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
+    unused = GOOD + "let never_read: cpu = 100m\n"
+
+    rig = Rig(unused)
+
+    assert status(rig).state == "active"
+    assert any("never_read" in one.message for one in status(rig).diagnostics)
+
+
 def test_a_comment_changes_nothing() -> None:
     rig = Rig(GOOD)
     first = status(rig)
