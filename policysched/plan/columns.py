@@ -46,6 +46,7 @@ class Columns:
         self.names: list[NodeName] = []
         self.nodes: list[Node | None] = []
         self.codes = Interners()
+        self.coding = 0  # how often the codes started anew
         self.nodes_with_image: Counter[str] = Counter()
         self.placed_terms: Counter[AntiAffinityTerm] = Counter()
         self._row_terms: dict[int, tuple[AntiAffinityTerm, ...]] = {}
@@ -223,6 +224,7 @@ class Columns:
     def _recode(self) -> None:
         """Start the codes anew, without the values that only nodes of the past had. Codes live in columns alone."""
         self.codes = Interners()
+        self.coding += 1
         self._asked.clear()
         self._of_usage = None
         for kind in self._kept:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policysched.plan.bind import Bound
+from policysched.plan.column_kinds import ColumnKind
 from policysched.plan.columns import Array, Columns
 from policysched.plan.kernel import Touch
 from policysched.plan.metrics import MetricColumn
@@ -20,6 +21,7 @@ from policysched.plan.view import View
 
 _MANY = 8  # a share of the rows: if more than one in so many changed, starting over is cheaper
 _REFUSED_TOTAL = -1
+_FILLINGS_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class State:
         self._local = [place for place, rule in enumerate(bound.scores) if rule.local]
         self._global = [place for place, rule in enumerate(bound.scores) if not rule.local]
         self._by_touch = _ByTouch.of(bound)
+        self._filling_kinds: tuple[ColumnKind, ...] | None = None
+        self._fillings: dict[Hashable, tuple[Array, Array]] = {}
         self._start_over(world)
 
     # ── catching up ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -74,7 +78,9 @@ class State:
         self._answer_stale_rules(world)
         if changed:
             self._update(changed, world, range(len(self._refused)), range(len(self.bound.scores)))
-        if used:
+        if len(used) == 1:
+            self._update_used_row(used, world)
+        elif used:
             self._update(used, world, self._by_touch.usage_filters, self._by_touch.usage_scores)
         if self._stale or changed or used:
             self._conclude(world, changed | used)
@@ -83,7 +89,8 @@ class State:
         """For an overlay: the same results, kept apart from here on."""
         copy = object.__new__(State)
         for name, value in self.__dict__.items():
-            copy.__dict__[name] = _copied(value)
+            # What is known of fillings holds for both.
+            copy.__dict__[name] = value if name == "_fillings" else _copied(value)
         return copy
 
     def _start_over(self, world: World) -> None:
@@ -153,9 +160,42 @@ class State:
         else:
             self._measures[place] = _lengthened(measures, world.columns.capacity)
 
+    def _update_used_row(self, rows: set[int], world: World) -> None:
+        """One node got or lost a pod: the usual change. Nodes of a pool go through the same few fillings, so what the rules say
+        of a filling is kept, by the values of all columns that they look at."""
+        by, view = self._by_touch, world.view(rows)
+        if not by.usage_alone:
+            self._update(rows, world, by.usage_filters, by.usage_scores)
+            return
+        filling = self._filling(view)
+        known = None if filling is None else self._fillings.get(filling)
+        if known is not None:
+            self._refused[by.usage_filters, view.rows] = known[0]
+            self._weighted[by.usage_scores, view.rows] = known[1]
+            return
+        view.asked.clear()
+        self._answer(view, by.usage_filters, by.usage_scores)
+        if view.whole_answer:
+            self._filling_kinds = tuple(view.asked)
+            filling = self._filling(view)
+            if len(self._fillings) >= _FILLINGS_MAX:
+                self._fillings.clear()
+            self._fillings[filling] = (
+                self._refused[by.usage_filters, view.rows].copy(),
+                self._weighted[by.usage_scores, view.rows].copy(),
+            )
+
+    def _filling(self, view: View) -> Hashable:
+        """The values that decide, None as long as it is not known which. Codes count only with the interners that gave them."""
+        if self._filling_kinds is None:
+            return None
+        return view.coding, *[view.column(kind).item() for kind in self._filling_kinds]
+
     def _update(self, rows: set[int], world: World, filters: Iterable[int], scores: Iterable[int]) -> None:
         """Ask these rules again about these rows."""
-        view = world.view(rows)
+        self._answer(world.view(rows), filters, scores)
+
+    def _answer(self, view: View, filters: Iterable[int], scores: Iterable[int]) -> None:
         for place in filters:
             self._refused[place, view.rows] = self.bound.filters[place].kernel.refused(view)
         for place in scores:
@@ -241,10 +281,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _ByTouch:
-    """The places of the rules that a change of each kind makes ask again. A changed node concerns all."""
+    """The places of the rules that a change of each kind makes ask again. A changed node concerns all. `usage_alone`: those
+    that a placement touches read nodes and pods and nothing else, and each score is a node's own."""
 
-    usage_filters: tuple[int, ...]
-    usage_scores: tuple[int, ...]
+    usage_filters: list[int]
+    usage_scores: list[int]
+    usage_alone: bool
     cluster_scores: frozenset[int]
     samples_filters: frozenset[int]
     samples_scores: frozenset[int]
@@ -256,12 +298,16 @@ class _ByTouch:
         filters = [rule.kernel.touch for rule in bound.filters]
         scores = [rule.touch for rule in bound.scores]
 
-        def places(touches: list[Touch], wanted: Touch) -> tuple[int, ...]:
-            return tuple(place for place, touch in enumerate(touches) if touch & wanted)
+        def places(touches: list[Touch], wanted: Touch) -> list[int]:
+            return [place for place, touch in enumerate(touches) if touch & wanted]
 
+        usage_filters, usage_scores = places(filters, Touch.USAGE), places(scores, Touch.USAGE)
+        touches = [filters[place] for place in usage_filters] + [scores[place] for place in usage_scores]
         return _ByTouch(
-            usage_filters=places(filters, Touch.USAGE),
-            usage_scores=places(scores, Touch.USAGE),
+            usage_filters=usage_filters,
+            usage_scores=usage_scores,
+            usage_alone=all(touch == Touch.NODE | Touch.USAGE for touch in touches)
+            and all(bound.scores[place].local for place in usage_scores),
             cluster_scores=frozenset(places(scores, Touch.CLUSTER)),
             samples_filters=frozenset(places(filters, Touch.SAMPLES)),
             samples_scores=frozenset(places(scores, Touch.SAMPLES)),

@@ -22,10 +22,11 @@ Value = TypeVar("Value")
 class View:
     """`count` rows; `rows` are their places in the columns. `column(kind)` is an array of `count`, not to be changed.
 
-    `now_ns` is the clock and `metrics` the policy's samples as columns: a view is of one moment.
+    `now_ns` is the clock and `metrics` the policy's samples as columns: a view is of one moment. `asked` collects the columns that
+    were looked at, `whole_answer` stays True while nothing else was: then equal values give equal answers.
     """
 
-    __slots__ = ("_columns", "_hypothetical", "count", "metrics", "now_ns", "rows")
+    __slots__ = ("_columns", "_hypothetical", "asked", "count", "metrics", "now_ns", "rows", "whole_answer")
 
     def __init__(
         self,
@@ -38,6 +39,8 @@ class View:
     ) -> None:
         self._columns = columns
         self.now_ns = now_ns
+        self.asked: set[ColumnKind] = set()
+        self.whole_answer = True
         self.metrics = metrics or {}
         if rows is None:
             self.rows: slice | Array = slice(0, columns.size)
@@ -55,6 +58,11 @@ class View:
         return self._columns.codes
 
     @property
+    def coding(self) -> int:
+        """Codes of one value are equal as long as this is."""
+        return self._columns.coding
+
+    @property
     def node_count(self) -> int:
         """All nodes of the cluster, in view or not."""
         return self._columns.node_count
@@ -63,6 +71,7 @@ class View:
         return self._columns.nodes_with_image.get(image, 0)
 
     def column(self, kind: ColumnKind) -> Array:
+        self.asked.add(kind)
         found: Array = self._columns.array(kind)[self.rows]
         if self._hypothetical and kind.of_usage:
             found = found.copy()
@@ -74,6 +83,7 @@ class View:
 
     def metric(self, name: str) -> tuple[Array, Array]:
         """Values, and where there is a fresh sample."""
+        self.whole_answer = False
         column = self.metrics[name]
         return column.values[self.rows], column.known(self.now_ns)[self.rows]
 
@@ -82,6 +92,7 @@ class View:
 
     def node_at(self, place: int) -> tuple[Node, Usage] | None:
         """The node and its totals, for the few questions that no column answers; None where the row is free."""
+        self.whole_answer = False
         row = self.row(place)
         node = self._columns.nodes[row]
         return None if node is None else (node, self._hypothetical.get(place) or self._columns.usage(row))

@@ -10,11 +10,13 @@ _HUNDREDTH = INT64_MAX // 100
 
 def percent(part: Array, whole: Array) -> Array:
     """`floor(100 * part / whole)` for `0 <= part`; rows whose `whole` is 0 give 0. Exact for any int64."""
-    divisor = np.maximum(whole, 1)
+    there = whole > 0
+    divisor = whole if everywhere(there) else np.maximum(whole, 1)
     if len(part) and largest(part) > _HUNDREDTH:
         exact = part.astype(object) * 100 // divisor.astype(object)
-        return np.where(whole > 0, exact, 0).astype(np.int64)
-    return np.asarray(part * 100 // divisor * (whole > 0))
+        return np.where(there, exact, 0).astype(np.int64)
+    share: Array = part * 100 // divisor
+    return share if divisor is whole else share * there
 
 
 def largest(values: Array) -> int:
@@ -24,7 +26,7 @@ def largest(values: Array) -> int:
 
 def everywhere(mask: Array) -> bool:
     """Whether it is true of every row."""
-    return bool(mask[0] if len(mask) == 1 else mask.all())
+    return bool(mask[0]) if len(mask) == 1 else bool(mask.all())
 
 
 def saturating_add(left: Array, right: Array) -> Array:

@@ -1,6 +1,6 @@
 """What is kept from one answer to the next is worth nothing unless it equals starting over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -13,6 +13,7 @@ from policysched.plan.columns import Columns
 from policysched.plan.overlay import Overlay
 from policysched.plan.reads import ReadSet
 from policysched.plan.state import State
+from policysched.plan.view import View
 from tests.plan.asking import evaluated, explained, later
 from tests.plan.clusters import Scene, scenes
 from tests.plan.histories import play, seeds, twin
@@ -131,6 +132,17 @@ def test_a_placement_that_refreshes_nothing_is_noticed(monkeypatch: pytest.Monke
 
 def test_a_state_that_forgets_the_rows_that_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(State, "_update", _nothing)
+
+    assert _caught(refreshing_equals_rebuilding)
+
+
+def test_a_filling_that_is_taken_for_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    filling = State._filling
+
+    def coarse(self: State, view: View) -> Hashable:
+        return None if filling(self, view) is None else "any"
+
+    monkeypatch.setattr(State, "_filling", coarse)
 
     assert _caught(refreshing_equals_rebuilding)
 

@@ -39,8 +39,8 @@ class _Score(PlainScore):
         there, without, with_pod = [], [], []
         for allocatable, requested, amount in self._wanted:
             capacity, held = view.column(allocatable), view.column(requested)
-            divisor = np.maximum(capacity, 1)
             there.append(capacity > 0)
+            divisor = capacity if everywhere(there[-1]) else np.maximum(capacity, 1)
             without.append(np.minimum(held / divisor, 1.0))
             with_pod.append(np.minimum((held + amount) / divisor, 1.0))
         if all(everywhere(one) for one in there):

@@ -14,7 +14,7 @@ from policysched.plan.column_kinds import Allocatable, ColumnKind, PodCount, Req
 from policysched.plan.columns import Array
 from policysched.plan.kernel import MAX_SCORE, FilterKernel, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
-from policysched.plan.whole_numbers import percent
+from policysched.plan.whole_numbers import everywhere, percent
 
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
@@ -104,11 +104,13 @@ def _most_allocated(shares: Shares, shape: Array, count: int) -> Array:
 
 
 def _mean_rounded_down(shares: Shares, count: int, part: Callable[[Array, Array], Array]) -> Array:
-    total, weights = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    total: Array = np.zeros(count, np.int64)
+    weights: Array | int = 0
     for wanted, capacity, weight in shares:
-        total += percent(part(wanted, capacity), capacity) * weight  # 0 where there is no capacity
-        weights += (capacity > 0) * weight
-    return np.asarray(total // np.maximum(weights, 1))
+        there = capacity > 0
+        total = total + percent(part(wanted, capacity), capacity) * weight  # 0 where there is no capacity
+        weights = weights + (weight if everywhere(there) else there * weight)
+    return np.asarray(total // (max(weights, 1) if isinstance(weights, int) else np.maximum(weights, 1)))
 
 
 def _requested_to_capacity_ratio(shares: Shares, shape: Array, count: int) -> Array:
