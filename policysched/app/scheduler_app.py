@@ -152,16 +152,16 @@ class SchedulerApp:
         """From striving for the leadership to its end. Raises what is a bug of ours."""
         leadership = self.runtime.leadership
         await leadership.start(self._standing_changed)
-        in_flight = 0
+        nothing_in_flight = False  # so it stays where something breaks: then the Lease is left to expire
         try:
             while leadership.standing is Standing.FOLLOWING and self._outcome is None:
                 self._wake.clear()
                 self.runtime.beat()
                 await self._sleep_until_woken(1.0)
             if self._outcome is None:
-                in_flight = await self._lead()
+                nothing_in_flight = await self._lead() == 0
         finally:
-            await leadership.stop(nothing_in_flight=in_flight == 0)
+            await leadership.stop(nothing_in_flight=nothing_in_flight)
         assert self._outcome is not None, "ended for no reason"
         return self._outcome
 

@@ -87,7 +87,7 @@ class HttpThread:
             runner.run(self._main())
 
     async def _main(self) -> None:
-        runner = web.AppRunner(self._application(), access_log=None)
+        runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
             try:

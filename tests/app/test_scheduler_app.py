@@ -1,0 +1,233 @@
+"""The composition that `run` runs, on virtual time: from its first lists to a clean stop, with two of it, and in a storm."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from policysched.app.compiling import compile_in_line
+from policysched.app.leading import Alone, ElectedHere, Leadership
+from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.app.settings import read_settings
+from policysched.cluster.audit import audit
+from policysched.kube import wire
+from policysched.kube.api import Api
+from policysched.kube.lease import Elector, LeaseSettings
+from policysched.sim.faults import Climate
+from policysched.sim.transport import MemoryTransport
+from tests.kube.world import World, on_virtual_time, running, until
+
+PLAIN = "policy test version 1\ninclude kube_default\n"
+STORMY = Climate(
+    latency_s=0.01,
+    latency_spread_s=0.1,
+    lost_before_share=0.1,
+    lost_after_share=0.1,
+    late_share=0.05,
+    doubled_share=0.05,
+    watch_lives_s=3.0,
+    half_line_share=0.5,
+    split_share=0.2,
+)
+
+
+def put_policies(world: World, **texts: str) -> None:
+    data = {f"{name}.policy": text for name, text in texts.items()}
+    world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
+
+
+def app_on(
+    world: World, road: MemoryTransport, leadership: Leadership | None = None, name: str = "one"
+) -> SchedulerApp:
+    return SchedulerApp(
+        read_settings(None, {}, {"policies": "kube-system/policies"}),
+        Runtime(
+            transport=road,
+            leadership=leadership or Alone(),
+            compile_texts=compile_in_line,
+            now_ns=world.now_ns,
+            monotonic_s=world.loop.time,
+            random=lambda stream: Random(f"{name}/{stream}"),
+            identity=name,
+        ),
+    )
+
+
+def elected(world: World, road: MemoryTransport, name: str) -> ElectedHere:
+    return ElectedHere(
+        Elector(
+            Api(road),
+            LeaseSettings(),
+            identity=name,
+            monotonic_s=world.loop.time,
+            now_ns=world.now_ns,
+            random=Random(name),
+        )
+    )
+
+
+def differences(world: World, app: SchedulerApp) -> list[str]:
+    """What the app's cache has otherwise than the server."""
+    return audit(
+        app.scheduler._core.cache,
+        pods=[wire.pod(one) for one in world.local.list("pods")],
+        nodes=[wire.node(one) for one in world.local.list("nodes")],
+    )
+
+
+def overcommitted(world: World) -> list[str]:
+    """Nodes on which more cpu is requested than they have, from the server's objects alone."""
+    used: dict[str, int] = {}
+    for one in world.local.list("pods"):
+        seen = wire.pod(one)
+        if seen.node is not None and not seen.finished:
+            used[seen.node] = used.get(seen.node, 0) + seen.pod.requests.get("cpu", 0)
+    room = {
+        node["metadata"]["name"]: wire.node(node).allocatable["cpu"] for node in world.local.list("nodes")
+    }
+    return [name for name, cpu in used.items() if cpu > room[name]]
+
+
+def bound(world: World) -> int:
+    return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
+
+
+def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a", pods="40")
+        for number in range(50):
+            world.add_pod(f"p{number}", cpu="10m")
+        app = app_on(world, world.road(Climate(latency_s=0.2)))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.binder.in_flight > 10, "binds in flight")
+
+        app.request_stop()
+        outcome = await run
+
+        assert outcome is Outcome.STOPPED
+        assert app.binder.in_flight == 0
+        said = [one for one in world.local.list("events") if one["reason"] == "Scheduled"]
+        assert len(said) == bound(world) > 10
+
+    on_virtual_time(scenario)
+
+
+def test_a_stop_waits_for_unanswered_binds_no_longer_than_it_is_told_and_keeps_the_lease_then() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("web")
+        road, lease_road = world.road(Climate()), world.road()
+        app = app_on(world, road, elected(world, lease_road, "one"))
+        run = asyncio.ensure_future(app.run())
+        await until(
+            lambda: app.scheduler.synced and app.runtime.leadership.decides_in_s() < 0.1, "the first decision"
+        )
+        assert road._faults is not None
+        road._faults.climate = Climate(lost_before_share=1.0)
+        await until(lambda: app.binder.in_flight, "a bind in flight")
+        asked_s = world.loop.time()
+
+        app.request_stop()
+        await run
+
+        assert 25 <= world.loop.time() - asked_s < 30
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == "one"
+
+    on_virtual_time(scenario)
+
+
+def test_with_no_policy_to_run_it_ends() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main="policy test version 1\nfilter x require y\n")
+
+        assert await app_on(world, world.road()).run() is Outcome.NOTHING_TO_RUN
+
+    on_virtual_time(scenario)
+
+
+def test_who_loses_the_lease_ends_and_binds_nothing_more() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        road, lease_road = world.road(), world.road()
+        app = app_on(world, road, elected(world, lease_road, "one"))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.runtime.leadership.may_decide() and app.scheduler.synced, "it to decide")
+
+        lease_road.refuse_for(60)
+        await asyncio.sleep(10.1)
+        world.add_pod("late")
+        outcome = await run
+        await asyncio.sleep(30)
+
+        assert outcome is Outcome.LOST_LEASE
+        assert world.node_of("late") is None
+
+    on_virtual_time(scenario)
+
+
+def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        for number in range(4):
+            world.add_node(f"n{number}", cpu="10")
+        for number in range(60):
+            world.add_pod(f"p{number}", cpu="600m")
+        roads = [world.road(Climate(latency_s=0.05, latency_spread_s=2.0), seed) for seed in range(4)]
+        apps = [app_on(world, roads[n], elected(world, roads[n + 2], f"app{n}"), f"app{n}") for n in range(2)]
+        runs = [asyncio.ensure_future(app.run()) for app in apps]
+        await until(lambda: any(app.binder.counts.confirmed > 3 for app in apps), "a burst")
+        dead = 0 if apps[0].binder.counts.confirmed else 1
+
+        runs[dead].cancel()
+        await asyncio.sleep(1)
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == f"app{dead}", "as after kill -9, nothing is released"
+
+        await until(lambda: bound(world) == 60, "all pods to be bound", within_s=200)
+        await asyncio.sleep(60)
+        runs[1 - dead].cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+
+        assert overcommitted(world) == []
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_server_says(seed: int) -> None:
+    async def scenario() -> None:
+        world, dice = World(history_changes_max=200), Random(seed)
+        put_policies(world, main=PLAIN)
+        for number in range(3):
+            world.add_node(f"n{number}", cpu="4")
+        road = world.road(STORMY, seed)
+        app = app_on(world, road)
+        async with running(app.run()):
+            for number in range(80):
+                alive: list[dict[str, Any]] = list(world.local.list("pods"))
+                if len(alive) > 15 or (alive and dice.random() < 0.3):
+                    world.local.delete("pods", dice.choice(alive), grace_period_s=0)
+                else:
+                    world.add_pod(f"p{number}", cpu=dice.choice(["500m", "1", "2"]))
+                await asyncio.sleep(dice.random())
+                assert overcommitted(world) == []
+            assert road._faults is not None
+            road._faults.calm()
+            await until(
+                lambda: not app.binder.in_flight and not differences(world, app), "quiet", within_s=400
+            )
+            assert app.scheduler.check() == []
+
+        assert bound(world) > 0
+
+    on_virtual_time(scenario)

@@ -1,0 +1,237 @@
+"""The real road: credentials, TLS, compression and time-outs, against small servers on the loopback interface."""
+
+import asyncio
+import gzip
+import json
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from policysched.kube.session import BadConfiguration, Session, Where, connect
+from policysched.kube.transport import ApiRequest, TransportError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def kubeconfig(folder: Path, url: str, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "here",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def with_server(
+    handler: Handler, folder: Path, scenario: Callable[[Session], Awaitable[None]], **user: Any
+) -> None:
+    async def main() -> None:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", handler)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            async with await connect(Where(kubeconfig(folder, url, user))) as session:
+                await scenario(session)
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(main())
+
+
+def test_a_request_arrives_as_it_was_written_and_its_answer_is_unpacked(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(
+            (request.method, request.path, dict(request.query), await request.read(), request.content_type)
+        )
+        assert "gzip" in request.headers["Accept-Encoding"]
+        return web.Response(
+            body=gzip.compress(b'{"a":1}'), headers={"Content-Encoding": "gzip", "Retry-After": "3"}
+        )
+
+    async def scenario(session: Session) -> None:
+        request = ApiRequest(
+            "PATCH",
+            "/api/v1/x",
+            {"fieldSelector": "metadata.name=a&b/c d"},
+            b"[]",
+            "application/json-patch+json",
+        )
+        answer = await session.request(request)
+
+        assert (answer.status, answer.body) == (200, b'{"a":1}')
+        assert answer.headers["retry-after"] == "3"
+
+    with_server(handler, tmp_path, scenario)
+    assert seen == [
+        (
+            "PATCH",
+            "/api/v1/x",
+            {"fieldSelector": "metadata.name=a&b/c d"},
+            b"[]",
+            "application/json-patch+json",
+        )
+    ]
+
+
+def test_every_status_is_an_answer_and_silence_is_not(tmp_path: Path) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if request.path == "/hangs":
+            await asyncio.sleep(60)
+        if request.path == "/breaks":
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(status=503, text="no")
+
+    async def scenario(session: Session) -> None:
+        assert (await session.request(ApiRequest("GET", "/no"))).status == 503
+        with pytest.raises(TransportError, match="GET /hangs"):
+            await session.request(ApiRequest("GET", "/hangs", timeout_s=0.2))
+        with pytest.raises(TransportError, match="POST /breaks"):
+            await session.request(ApiRequest("POST", "/breaks", body=b"{}"))
+
+    with_server(handler, tmp_path, scenario)
+
+
+def test_a_server_that_is_not_there_is_no_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await connect(Where(kubeconfig(tmp_path, "http://127.0.0.1:1"))) as session:
+            with pytest.raises(TransportError):
+                await session.request(ApiRequest("GET", "/api"))
+            with pytest.raises(TransportError):
+                async with session.stream(ApiRequest("GET", "/api")):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_a_watch_is_read_while_it_comes_and_its_break_is_told(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b'{"type":')
+        await go_on.wait()
+        await answer.write(b'"ADDED"')
+        assert request.transport is not None
+        request.transport.abort()
+        return answer
+
+    async def scenario(session: Session) -> None:
+        async with session.stream(ApiRequest("GET", "/watch")) as stream:
+            assert await anext(stream.chunks) == b'{"type":'
+            go_on.set()
+            with pytest.raises(TransportError, match="the stream broke"):
+                while True:
+                    await anext(stream.chunks)
+
+    with_server(handler, tmp_path, scenario)
+
+
+def test_a_token_file_that_rotates_is_read_again_after_a_401(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    valid = "old"
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=200 if request.headers["Authorization"] == f"Bearer {valid}" else 401)
+
+    async def scenario(session: Session) -> None:
+        nonlocal valid
+        assert (await session.request(ApiRequest("GET", "/"))).status == 200
+        valid = "new"
+        assert (await session.request(ApiRequest("GET", "/"))).status == 401
+        token.write_text("new")
+
+        assert (await session.request(ApiRequest("GET", "/"))).status == 200
+        async with session.stream(ApiRequest("GET", "/")) as stream:
+            assert stream.status == 200
+
+    with_server(handler, tmp_path, scenario, tokenFile=str(token))
+
+
+def test_an_exec_plugin_is_run_again_when_its_credential_is_refused(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!/bin/sh\necho x >> {runs}\n"
+        'echo "{\\"apiVersion\\":\\"client.authentication.k8s.io/v1\\",\\"kind\\":\\"ExecCredential\\",'
+        f'\\"status\\":{{\\"token\\":\\"t$(wc -l < {runs})\\"}}}}"\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=200 if request.headers["Authorization"] == "Bearer t2" else 401)
+
+    async def scenario(session: Session) -> None:
+        answers = await asyncio.gather(*(session.request(ApiRequest("GET", "/")) for _ in range(5)))
+
+        assert [one.status for one in answers] == [200] * 5
+        assert len(runs.read_text().split()) == 2
+
+    with_server(
+        handler,
+        tmp_path,
+        scenario,
+        exec={"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"users": [{"name": "u", "user": {"exec": {"apiVersion": "v1", "command": "/bin/false"}}}]},
+            "/bin/false gave no credentials",
+        ),
+        ({"current-context": "there"}, "there"),
+        ({"clusters": []}, "clusters"),
+        (
+            {
+                "clusters": [
+                    {"name": "c", "cluster": {"server": "https://x", "certificate-authority": "/nowhere"}}
+                ]
+            },
+            "/nowhere",
+        ),
+        ({"contexts": None}, "contexts"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_says_why_in_one_line(
+    change: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+    with pytest.raises(BadConfiguration) as error:
+        asyncio.run(connect(Where(path)))
+
+    assert str(error.value).startswith(f"{path}: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    config = json.loads(path.read_text())
+    config["clusters"].append({"name": "other", "cluster": {"server": "http://127.0.0.1:2"}})
+    config["contexts"].append({"name": "there", "context": {"cluster": "other", "user": "u"}})
+    path.write_text(json.dumps(config))
+
+    session = asyncio.run(connect(Where(path, context="there")))
+
+    assert session.host == "http://127.0.0.1:2"
