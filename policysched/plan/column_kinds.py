@@ -6,20 +6,24 @@ the touched rows afterwards. Kinds with `of_usage` are read again when only the 
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.objects import HostPort, Node, Taint
+from policysched.cluster.objects import HostPort, Namespace, Node, Pod, Taint
 from policysched.cluster.usage import Usage
 from policysched.lang.program import Input
 from policysched.lang.types import Kind
 from policysched.lang.units import parse_value
 from policysched.plan.interner import ABSENT, Interner
+from policysched.plan.scalars import Function, Seen, attribute
 
 Scalar = bool | int | float
+Mixture = tuple[tuple[int, int], ...]
+"""How many pods of which group are on a node: codes of groups and counts, sorted."""
 
 _MOST = 2**62 - 1
 """Totals are counted up to here and not beyond, so that one more request can be added without leaving int64."""
@@ -33,9 +37,20 @@ class Interners:
     taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
     ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
     lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
+    groups: Interner[Hashable] = field(default_factory=Interner)
+    examples: list[Pod] = field(default_factory=list)  # one pod of each group
+    mixtures: Interner[Mixture] = field(default_factory=Interner)
 
     def total(self) -> int:
-        return len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
+        texts = len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
+        return texts + len(self.groups) + len(self.mixtures)
+
+    def group(self, key: Hashable, pod: Pod) -> int:
+        """The code of a group of pods, and the pod as its example if it is the first."""
+        code = self.groups.code(key)
+        if code == len(self.examples):
+            self.examples.append(pod)
+        return code
 
 
 class ColumnKind(Protocol):
@@ -148,6 +163,30 @@ class PortSet(_Codes):
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return codes.ports.code(frozenset(usage.ports))
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class PodMixture(_Codes):
+    """The pods of the node by what `paths` say of them: pods that agree on these attributes are one group."""
+
+    of_usage: ClassVar[bool] = True
+    paths: tuple[tuple[str, ...], ...]
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        counts: dict[int, int] = {}
+        for pod in usage.pods.values():
+            seen = Seen(pod, _NO_NAMESPACE)
+            group = codes.group((self.paths, *[_of_pod(path)(seen) for path in self.paths]), pod)
+            counts[group] = counts.get(group, 0) + 1
+        return codes.mixtures.code(tuple(sorted(counts.items())))
+
+
+_NO_NAMESPACE = Namespace("", {}, {})
+
+
+@cache
+def _of_pod(path: tuple[str, ...]) -> Function:
+    return attribute("pod", path)
 
 
 # ── numbers and flags ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ import numpy as np
 
 from policysched.lang import expr as e
 from policysched.lang.program import Program
+from policysched.lang.reads import reads_of
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN, Kind
 from policysched.plan.column_kinds import (
     INPUT_THERE,
@@ -22,8 +23,10 @@ from policysched.plan.column_kinds import (
     InputState,
     InputValue,
     Listed,
+    Mixture,
     Name,
     PodCount,
+    PodMixture,
     Ready,
     Requested,
     Text,
@@ -217,6 +220,8 @@ def columns_of(expr: e.Expr, program: Program) -> list[ColumnKind]:
                 found += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
             case e.CountPods(where=None):
                 found.append(PodCount())
+            case e.CountPods(where=where):
+                found.append(PodMixture(tuple(sorted(reads_of(where, program.inputs).others))))
     return found
 
 
@@ -259,6 +264,30 @@ def _count(machine: Machine, expr: e.CountPods) -> Step:
     if expr.where is None:
         return lambda frame: Vector(frame.view.column(PodCount()), True)
     matches = compiled(expr.where, machine.program)
+    reads = reads_of(expr.where, machine.program.inputs)
+    if reads.node or reads.metrics or reads.counts_pods:
+        return _count_one_by_one(matches)
+    mixtures = PodMixture(tuple(sorted(reads.others)))
+
+    def run(frame: Frame) -> Vector:
+        codes, examples = frame.view.column(mixtures), frame.view.codes.examples
+        answers: dict[int, bool] = {}
+
+        def matching(mixture: Mixture) -> int:
+            total = 0
+            for group, count in mixture:
+                if group not in answers:
+                    answers[group] = matches(frame.seen.counting(examples[group])) is True
+                total += count * answers[group]
+            return total
+
+        return Vector(by_code(codes, frame.view.codes.mixtures.values, matching, np.int64), True)
+
+    return run
+
+
+def _count_one_by_one(matches: Function) -> Step:
+    """Where the condition compares the counted pod with its node, every pod is looked at."""
 
     def run(frame: Frame) -> Vector:
         counts = np.zeros(frame.view.count, np.int64)

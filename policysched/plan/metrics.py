@@ -64,9 +64,12 @@ class MetricColumn:
     def _fill(self, rows: Iterable[int]) -> None:
         samples = self._samples
         if samples is not None:
-            names, nodes = self._columns.names, self._columns.nodes
-            for row in rows:
-                sample: Sample | None = samples.values.get(names[row]) if nodes[row] is not None else None
-                self.values[row] = 0 if sample is None else sample.value
-                self._at_ns[row] = _NEVER_NS if sample is None else min(sample.at_ns, samples.polled_ns)
+            names, found = self._columns.names, samples.values
+            chosen = list(rows)
+            # A free row keeps the name of a node that left; what it says of it, nobody asks.
+            taken: list[Sample | None] = [found.get(names[row]) for row in chosen]
+            self.values[chosen] = [0 if one is None else one.value for one in taken]
+            self._at_ns[chosen] = [
+                _NEVER_NS if one is None else min(one.at_ns, samples.polled_ns) for one in taken
+            ]
         self._known_until_ns = -1

@@ -26,6 +26,7 @@ from policysched.plan.kernel import (
 )
 from policysched.plan.view import View
 
+COLUMNS = (Name(),)
 _NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 

@@ -8,6 +8,7 @@ from policysched.plan.columns import Array
 from policysched.plan.kernel import FilterKernel, Params, PlainFilter, Touch
 from policysched.plan.view import View, by_code
 
+COLUMNS = (PortSet(),)
 _EVERY_ADDRESS = "0.0.0.0"
 
 

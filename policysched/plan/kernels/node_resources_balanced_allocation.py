@@ -15,6 +15,10 @@ from policysched.plan.kernel import MAX_SCORE, Params, PlainScore, ScoreKernel, 
 from policysched.plan.view import View
 from policysched.plan.whole_numbers import everywhere
 
+COLUMNS = (
+    *(Allocatable(resource) for resource in ("cpu", "memory")),
+    *(Requested(resource) for resource in ("cpu", "memory")),
+)
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
 

@@ -16,6 +16,12 @@ from policysched.plan.kernel import MAX_SCORE, FilterKernel, Params, PlainScore,
 from policysched.plan.view import View
 from policysched.plan.whole_numbers import everywhere, percent
 
+COLUMNS = (
+    PodCount(),
+    *(Allocatable(resource) for resource in ("cpu", "memory", "pods")),
+    *(Requested(resource) for resource in ("cpu", "memory")),
+    *(ScoringRequested(resource) for resource in ("cpu", "memory")),
+)
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 

@@ -7,6 +7,7 @@ from policysched.plan.kernel import FilterKernel, Params, PlainFilter
 from policysched.plan.tolerating import tolerated
 from policysched.plan.view import View
 
+COLUMNS = (Unschedulable(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 

@@ -20,6 +20,8 @@ from policysched.plan.kernel import (
 from policysched.plan.tolerating import tolerated
 from policysched.plan.view import View, by_code
 
+COLUMNS = (TaintSet(),)
+
 
 def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
     return _Filter(pod.tolerations)
