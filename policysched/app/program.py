@@ -16,6 +16,7 @@ from policysched import __version__
 from policysched.app.compiling import WorkerCompiler
 from policysched.app.leading import Alone, ElectedInThread, Leadership
 from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.app.self_check import compare_with_the_server
 from policysched.app.settings import Settings
 from policysched.app.status import configz_page, decisions_page, policy_page
 from policysched.app.telemetry import Telemetry
@@ -71,6 +72,8 @@ async def _run(settings: Settings) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _stop, app, number)
+        checks: set[asyncio.Task[list[str]]] = set()
+        loop.add_signal_handler(signal.SIGUSR2, _check, app, Api(session), checks)
         log.info(
             "started",
             extra={
@@ -145,6 +148,13 @@ def _ready_checks(app: SchedulerApp) -> Mapping[str, Check]:
 def _stop(app: SchedulerApp, number: int) -> None:
     log.info("stopping", extra={"signal": signal.Signals(number).name})
     app.request_stop()
+
+
+def _check(app: SchedulerApp, api: Api, checks: set[asyncio.Task[list[str]]]) -> None:
+    """`checks` holds the tasks: the loop itself keeps only weak references to them."""
+    task = asyncio.create_task(compare_with_the_server(app.scheduler, api))
+    checks.add(task)
+    task.add_done_callback(checks.discard)
 
 
 def _exit_code(outcome: Outcome) -> int:

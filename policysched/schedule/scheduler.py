@@ -14,6 +14,7 @@ checked and kept, and nothing is evicted.
 
 from typing import assert_never
 
+from policysched.cluster.cache import Cache
 from policysched.cluster.objects import ObservedPod, PodFacts, PodUid
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program
@@ -105,7 +106,6 @@ class Scheduler:
         nominated = core.cache.nominated.get(uid)
         events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         current = core.cache.pods.get(uid)
-        core.placed_terms.put(seen if current is None else current)
         if current is None:
             self._membership.forget(seen.pod)
         else:
@@ -120,7 +120,6 @@ class Scheduler:
         core = self._core
         known = core.cache.pods.get(uid)
         events = set(core.cache.drop_pod(uid))
-        core.placed_terms.drop(uid)
         if known is not None:
             self._membership.forget(known.pod)
             if known.nominated_node is not None and known.node is None:
@@ -214,6 +213,11 @@ class Scheduler:
     def decisions(self) -> list[Decision]:
         """The latest decisions, oldest first."""
         return list(self._core.decisions)
+
+    @property
+    def cache(self) -> Cache:
+        """The cluster as last seen; to be looked at, not to be changed."""
+        return self._core.cache
 
     def programs(self) -> dict[str, Program]:
         """The programs that decide now, by policy: their metrics are what samples are wanted of."""

@@ -9,8 +9,10 @@ import pytest
 from policysched.app.compiling import compile_in_line
 from policysched.app.leading import Alone, ElectedHere, Leadership
 from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.app.self_check import compare_with_the_server
 from policysched.app.settings import read_settings
 from policysched.cluster.audit import audit
+from policysched.cluster.objects import PodUid
 from policysched.kube import wire
 from policysched.kube.api import Api
 from policysched.kube.lease import Elector, LeaseSettings
@@ -70,7 +72,7 @@ def elected(world: World, road: MemoryTransport, name: str) -> ElectedHere:
 def differences(world: World, app: SchedulerApp) -> list[str]:
     """What the app's cache has otherwise than the server."""
     return audit(
-        app.scheduler._core.cache,
+        app.scheduler.cache,
         pods=[wire.pod(one) for one in world.local.list("pods")],
         nodes=[wire.node(one) for one in world.local.list("nodes")],
     )
@@ -199,6 +201,28 @@ def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> Non
         await asyncio.gather(*runs, return_exceptions=True)
 
         assert overcommitted(world) == []
+
+    on_virtual_time(scenario)
+
+
+def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        pod = world.add_pod("web")
+        app = app_on(world, world.road())
+        async with running(app.run()):
+            await until(lambda: world.node_of("web"), "the pod to be bound")
+            await asyncio.sleep(1)
+            assert await compare_with_the_server(app.scheduler, world.api()) == []
+
+            app.scheduler.cache.drop_pod(
+                PodUid(pod["metadata"]["uid"])
+            )  # the planted bug: a change that got lost
+            found = await compare_with_the_server(app.scheduler, world.api())
+
+        assert any("the cache does not have it" in one for one in found)
 
     on_virtual_time(scenario)
 
