@@ -1,0 +1,273 @@
+"""policysched on a real control plane with exactly what `deploy/` ships: its ServiceAccount, roles, Lease and ConfigMaps.
+
+The Deployment itself is left out, for nothing here runs containers: its command line is run as an ordinary process
+instead, `python -m policysched run --config settings.yaml`, with a kubeconfig that holds a token of that ServiceAccount.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane.api import ApiError, Json
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import pod
+from tests.controlplane.process import free_ports
+from tests.controlplane.waiting import wait_for
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+KUBECTL = Path(sys.executable).parent / "kubectl"
+NAMESPACE = "policysched"
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/policysched"
+PODS = "/api/v1/namespaces/default/pods"
+NEEDS_A_KUBELET = frozenset({"Deployment"})
+
+PLAIN = "policy test version 1\ninclude kube_default\n"
+BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.naem == 1\n"
+
+
+def kubectl(
+    kubeconfig: Path, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
+) -> str:
+    """Its output. Fails where it does."""
+    done = subprocess.run(
+        [KUBECTL, "--kubeconfig", kubeconfig, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **(environment or {})},
+    )
+    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+def manifests(folder: Path = DEPLOY) -> list[Json]:
+    """What `kubectl apply -k` would apply."""
+    done = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+class Deployed:
+    """`deploy/` applied, but for the Deployment; and the words to use what runs of it."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
+        self.control_plane = control_plane
+        self.api = control_plane.api
+        self.folder = folder
+        self._started_count = 0
+        applied = [one for one in manifests() if one["kind"] not in NEEDS_A_KUBELET]
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
+        self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
+        self.say_that_nobody_led_before()
+
+    def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
+        """As the cluster's admin."""
+        return kubectl(self.control_plane.kubeconfig_path, *arguments, stdin=stdin, environment=environment)
+
+    def say_that_nobody_led_before(self) -> None:
+        """The Lease as a clean stop leaves it: else the first leader waits 7 s, for the Lease is as new as can be."""
+        released = {"policysched.dev/released-after-transitions": "0"}
+        spec = {"holderIdentity": "", "acquireTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 0}
+        self.api.patch(LEASE, {"metadata": {"annotations": released}, "spec": spec})
+
+    # Policies
+
+    def put_policies(self, **texts: str) -> None:
+        """`kubectl apply` of the ConfigMap; `main="..."` is the key main.policy."""
+        data = {f"{name}.policy": text for name, text in texts.items()}
+        meta = {"namespace": NAMESPACE, "name": "policies"}
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def last_good(self) -> Mapping[str, str]:
+        kept: Mapping[str, str] = self.api.get(f"{CONFIG_MAPS}/policies-last-good").get("data") or {}
+        return kept
+
+    # Pods
+
+    def create(
+        self, name: str, *, scheduler: str = "test", labels: Mapping[str, str] = {}, **spec: Any
+    ) -> None:
+        manifest = pod(name, schedulerName=scheduler, **spec)
+        manifest["metadata"]["labels"] = dict(labels)
+        self.api.post(PODS, manifest)
+
+    def pods(self, namespace: str = "default", **params: str) -> list[Json]:
+        return self.api.items(f"/api/v1/namespaces/{namespace}/pods", **params)
+
+    def node_of(self, name: str) -> str:
+        node: str = self.api.get(f"{PODS}/{name}")["spec"].get("nodeName", "")
+        return node
+
+    def bound(self, name: str, *, within_s: float = 30.0) -> str:
+        """Wait until it has a node."""
+        return wait_for(lambda: self.node_of(name), f"pod {name} to be bound", within_s=within_s)
+
+    def all_bound(self, count: int, *, within_s: float = 30.0) -> list[Json]:
+        """Wait until so many pods exist and each has a node."""
+
+        found: list[Json] = []
+
+        def look() -> list[Json]:
+            found[:] = self.pods()
+            return found if len(found) == count and not pending(found) else []
+
+        try:
+            return wait_for(look, f"{count} pods to be bound", within_s=within_s)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}: of {len(found)} there are pending {pending(found)[:20]}"
+            ) from None
+
+    def condition(self, name: str) -> Json:
+        """PodScheduled of that pod, once somebody has said that it is not."""
+
+        def look() -> Json | None:
+            conditions = self.api.get(f"{PODS}/{name}").get("status", {}).get("conditions", [])
+            return next((one for one in conditions if one["type"] == "PodScheduled"), None)
+
+        return wait_for(look, f"the condition of {name}")
+
+    def events(self, name: str, reason: str) -> list[Json]:
+        """Events of that reason about an object of that name."""
+        found = self.api.items("/apis/events.k8s.io/v1/events")
+        return [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
+
+    def event(self, name: str, reason: str) -> Json:
+        """The first such event, once it is there."""
+        return wait_for(lambda: self.events(name, reason), f"an event {reason} about {name}")[0]
+
+    # The program
+
+    @contextmanager
+    def running(
+        self,
+        *flags: str,
+        elect: bool = False,
+        kubeconfig: Path | None = None,
+        settings: Mapping[str, Any] = {},
+        program: Sequence[str] = ("-m", "policysched"),
+    ) -> Iterator["Running"]:
+        """`python -m policysched run` for the length of a block; it must end with 0 after SIGTERM."""
+        one = self.start(*flags, elect=elect, kubeconfig=kubeconfig, settings=settings, program=program)
+        try:
+            yield one
+            if one.process.poll() is None:
+                assert one.terminate() == 0, one.log()
+        except BaseException:
+            print(one.log()[-20_000:])  # pytest shows it with the failure
+            raise
+        finally:
+            one.kill()
+
+    def start(
+        self,
+        *flags: str,
+        elect: bool = False,
+        kubeconfig: Path | None = None,
+        settings: Mapping[str, Any] = {},
+        program: Sequence[str] = ("-m", "policysched"),
+    ) -> "Running":
+        """The settings are those that `deploy/` ships, with `settings` and the flags over them."""
+        self._started_count += 1
+        shipped = next(one for one in manifests() if one["metadata"]["name"].startswith("settings"))
+        given = {**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}
+        path = self.folder / f"settings{self._started_count}.yaml"
+        path.write_text(yaml.safe_dump(given))
+        port = free_ports(1)[0]
+        arguments = [
+            *("run", "--config", str(path), "--http", f"127.0.0.1:{port}"),
+            *("--kubeconfig", str(kubeconfig or self.kubeconfig)),
+            *(() if elect else ("--no-leader-elect",)),
+            *flags,
+        ]
+        log = self.folder / f"policysched{self._started_count}.log"
+        return Running([sys.executable, *program, *arguments], log, port)
+
+
+class Running:
+    """A process of policysched."""
+
+    def __init__(self, command: Sequence[str], log: Path, port: int) -> None:
+        self.port = port
+        self._log = log
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
+        }
+        with log.open("w") as file:
+            self.process = subprocess.Popen(command, stderr=file, env=environment)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def lines(self) -> list[Json]:
+        """What it logged, complete lines only."""
+        whole, _, _ = self.log().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+
+    def said(self, words: str) -> list[Json]:
+        return [line for line in self.lines() if words in line["msg"]]
+
+    def heard(self, words: str, *, within_s: float = 30.0) -> Json:
+        """Wait until it has said so."""
+        return wait_for(lambda: self.said(words), f"the log to say `{words}`", within_s=within_s)[0]
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def json(self, path: str) -> Any:
+        return json.loads(self.get(path))
+
+    def state_of(self, policy: str) -> str | None:
+        """active, last_known_good, rejected; None while it does not answer or knows none of that name."""
+        try:
+            listed = self.json("/policy")["policies"]
+        except OSError:
+            return None
+        return next((one["state"] for one in listed if one["name"] == policy), None)
+
+    def wait_for_state(self, policy: str, state: str) -> None:
+        wait_for(lambda: self.state_of(policy) == state, f"policy {policy} to be {state}")
+
+    def metric(self, name: str) -> float:
+        """The sum over all label values."""
+        found = [
+            line for line in self.get("/metrics").splitlines() if line.startswith((name + " ", name + "{"))
+        ]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+    def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=40)
+
+    def kill(self) -> None:
+        """As a power cut would (SIGKILL)."""
+        self.process.kill()
+        self.process.wait()
+
+
+def refused(deed: Callable[[], object]) -> ApiError | None:
+    """The API server's refusal, if it refuses."""
+    try:
+        deed()
+    except ApiError as error:
+        return error
+    return None
+
+
+def pending(pods: Iterable[Json]) -> list[str]:
+    """The names of those without a node."""
+    return [one["metadata"]["name"] for one in pods if "nodeName" not in one["spec"]]

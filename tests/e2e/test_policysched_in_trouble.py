@@ -1,0 +1,237 @@
+"""policysched on a real control plane that restarts and hangs, beside another one of itself that dies, with its rights."""
+
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.api import TIMEOUT_S, ApiError, Json
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.kubeconfig import write_kubeconfig
+from tests.controlplane.objects import pod, ready_node
+from tests.controlplane.waiting import wait_for
+from tests.e2e.deployed import NAMESPACE, PLAIN, PODS, Deployed
+
+BURST = 400
+CPU_MILLI = 40
+"""Of each pod: together they fill most of the three nodes."""
+LEASE_TIMES = {"duration_s": 4, "renew_deadline_s": 3, "retry_s": 0.5}
+SETTLE_S = 7.0
+"""What a new leader waits where the one before it may have left a bind under way (kube.lease)."""
+
+
+@pytest.fixture
+def deployed(control_plane: ControlPlane, tmp_path: Path) -> Deployed:
+    made = Deployed(control_plane, tmp_path)
+    for name in ("a", "b", "c"):
+        control_plane.add_node(ready_node(name, cpu="6", pods="200"))
+    made.put_policies(main=PLAIN)
+    return made
+
+
+def test_an_api_server_that_is_killed_and_comes_back_in_a_burst_costs_no_pod(deployed: Deployed) -> None:
+    with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
+        in_the_middle(deployed, created)
+
+        deployed.control_plane.restart_apiserver()
+
+        deployed.all_bound(BURST, within_s=60)
+        assert scheduler.process.poll() is None
+    seen.check(deployed)
+
+
+def test_an_api_server_that_hangs_in_a_burst_costs_no_pod(deployed: Deployed) -> None:
+    with deployed.running() as scheduler, history(deployed) as seen, burst(deployed) as created:
+        in_the_middle(deployed, created)
+
+        deployed.control_plane.pause_apiserver()
+        scheduler.heard("cannot be reached", within_s=20)
+        deployed.control_plane.resume_apiserver()
+
+        deployed.all_bound(BURST, within_s=60)
+        scheduler.heard("answers again")
+        assert scheduler.process.poll() is None
+    seen.check(deployed)
+
+
+def test_a_forgotten_history_is_read_anew(deployed: Deployed) -> None:
+    with deployed.running() as scheduler:
+        deployed.create("before")
+        deployed.bound("before")
+
+        deployed.control_plane.forget_history()
+
+        deployed.create("after")
+        assert deployed.bound("after")
+        assert scheduler.process.poll() is None
+
+
+def test_when_the_leader_is_killed_in_a_burst_the_other_takes_over_and_no_pod_is_lost(
+    deployed: Deployed,
+) -> None:
+    lease = yaml_lease()
+    with deployed.running(elect=True, settings=lease) as one, history(deployed) as seen:
+        one.heard("leading")
+        with deployed.running(elect=True, settings=lease) as two:
+            two.heard("answering")
+            assert two.get("/readyz") == "ok"
+            with burst(deployed) as created:
+                in_the_middle(deployed, created)
+
+                one.kill()
+
+                # The Lease's time, the wait for binds that may be under way, and as much again for a busy machine.
+                within_s = 2 * (LEASE_TIMES["duration_s"] + LEASE_TIMES["retry_s"] + SETTLE_S)
+                deployed.all_bound(BURST, within_s=within_s)
+            assert two.said("leading")[0]["first_decision_in_s"] == SETTLE_S
+            assert two.metric("policysched_leader") == 1
+    seen.check(deployed)
+
+
+def test_a_token_that_is_rotated_is_used_from_then_on(deployed: Deployed, tmp_path: Path) -> None:
+    """The first token dies with the Secret that it is bound to; the file has another by then."""
+    first, token_file = bound_token(deployed, "first"), tmp_path / "token"
+    token_file.write_text(first)
+    kubeconfig = write_kubeconfig(
+        tmp_path / "rotating.kubeconfig",
+        url=deployed.control_plane.url,
+        authority=deployed.control_plane.authority_path,
+        user={"tokenFile": str(token_file)},
+    )
+    with deployed.running(kubeconfig=kubeconfig) as scheduler:
+        deployed.create("before")
+        deployed.bound("before")
+
+        token_file.write_text(bound_token(deployed, "second"))
+        deployed.api.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/first")
+        wait_for(lambda: status_for(deployed, first) == 401, "the first token to be refused")
+
+        deployed.create("after")
+        assert deployed.bound("after")
+        assert scheduler.process.poll() is None
+
+
+# ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class History:
+    """The nodes of every pod, as an admin saw them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, list[str]] = {}
+
+    def take(self, name: str, node: str) -> None:
+        known = self.nodes.setdefault(name, [])
+        if node and known[-1:] != [node]:
+            known.append(node)
+
+    def check(self, deployed: Deployed) -> None:
+        """No pod was on two nodes, none is lost, no node has more than it can hold."""
+        for one in deployed.pods():
+            self.take(one["metadata"]["name"], one["spec"].get("nodeName", ""))
+        assert {name: nodes for name, nodes in self.nodes.items() if len(nodes) != 1} == {}
+        for node in ("a", "b", "c"):
+            requested_milli = sum(CPU_MILLI for nodes in self.nodes.values() if nodes == [node])
+            assert requested_milli <= 6_000
+
+
+@contextmanager
+def history(deployed: Deployed) -> Iterator[History]:
+    """Look at the pods five times a second from now on, in a thread, through restarts."""
+    seen, ended = History(), threading.Event()
+    api = deployed.control_plane.api_as(deployed.control_plane.admin, timeout_s=TIMEOUT_S)
+
+    def look() -> None:
+        while not ended.wait(0.2):
+            try:
+                for one in api.items(PODS):
+                    seen.take(one["metadata"]["name"], one["spec"].get("nodeName", ""))
+            except (OSError, HTTPException, ApiError):  # that is what these tests are about
+                continue
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def burst(deployed: Deployed) -> Iterator[list[str]]:
+    """Pods, created one after the other from now on, whatever the server does; the names of those there are so far."""
+    deployed.create("first", cpu=f"{CPU_MILLI}m", memory="16Mi")
+    deployed.bound("first")  # the scheduler is up
+    created, ended = ["first"], threading.Event()
+    api = deployed.control_plane.api_as(deployed.control_plane.admin, timeout_s=TIMEOUT_S)
+
+    def create() -> None:
+        while len(created) < BURST and not ended.is_set():
+            name = f"web-{len(created):03}"
+            try:
+                api.post(PODS, pod(name, cpu=f"{CPU_MILLI}m", memory="16Mi", schedulerName="test"))
+            except ApiError as error:
+                if error.status == 409:  # the answer to an earlier try was lost
+                    created.append(name)
+            except (OSError, HTTPException):  # once more
+                ended.wait(0.05)
+            else:
+                created.append(name)
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    try:
+        yield created
+    finally:
+        ended.set()
+        thread.join()
+
+
+def in_the_middle(deployed: Deployed, created: list[str]) -> None:
+    """The scheduler is at it, and there is more to come."""
+    wait_for(
+        lambda: sum("nodeName" in one["spec"] for one in deployed.pods()) >= 50, "the first pods to be bound"
+    )
+    assert len(created) < BURST - 50, "the burst is over before the trouble begins"
+
+
+def yaml_lease() -> Json:
+    return {"leader_election": {"enabled": True, "lease": f"{NAMESPACE}/policysched", **LEASE_TIMES}}
+
+
+def bound_token(deployed: Deployed, secret: str) -> str:
+    """A token of the shipped ServiceAccount that lives as long as this Secret."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    made = deployed.api.post(path, {"metadata": {"name": secret}})
+    bound_to = {"kind": "Secret", "apiVersion": "v1", "name": secret, "uid": made["metadata"]["uid"]}
+    answer = deployed.api.post(
+        f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/policysched/token",
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600, "boundObjectRef": bound_to},
+        },
+    )
+    token: str = answer["status"]["token"]
+    return token
+
+
+def status_for(deployed: Deployed, token: str) -> int:
+    """What the API server answers to whoever has this token."""
+    request = urllib.request.Request(
+        f"{deployed.control_plane.url}/version", headers={"Authorization": f"Bearer {token}"}
+    )
+    context = ssl.create_default_context(cafile=str(deployed.control_plane.authority_path))
+    try:
+        with urllib.request.urlopen(request, context=context) as answer:
+            status: int = answer.status
+            return status
+    except urllib.error.HTTPError as error:
+        return error.code
