@@ -1,5 +1,6 @@
 """`policysched lint`: what is wrong with policies, for people and for machines."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,7 @@ from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.lang.rules import RULES, find_rule
+from policysched.lang.uncovered import UNCOVERED
 from policysched.text import Diagnostic, Severity
 from policysched.text.people import concise, full_report, summary
 
@@ -100,9 +102,17 @@ def lint(
         _write(output_file, text)
     said = f"{summary(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
     click.echo(said, err=True)
+    if any(_INCLUDES_KUBE_DEFAULT.search(source.text) for one in sets for source in one.sources.values()):
+        click.echo(_NOT_COVERED, err=True)
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
     return int(fails and not exit_zero)
 
+
+_INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)
+_NOT_COVERED = (
+    f"note: {', '.join(dict.fromkeys(one.plugin for one in UNCOVERED))} of kube-scheduler are not covered yet; "
+    "`policysched show` says what becomes of pods that use them"
+)
 
 Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]
 
