@@ -5,7 +5,6 @@ does not depend on the node is a *leaf*: a plain function of the pod (`plan.scal
 The meaning is that of `lang.expr`'s docstring, operation by operation.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ import numpy as np
 from policysched.lang import expr as e
 from policysched.lang.program import Program
 from policysched.lang.reads import reads_of
-from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN, Kind
+from policysched.lang.types import Kind
 from policysched.plan.column_kinds import (
     INPUT_THERE,
     Allocatable,
@@ -33,6 +32,7 @@ from policysched.plan.column_kinds import (
     held_dtype,
 )
 from policysched.plan.columns import Array
+from policysched.plan.functions import FUNCTIONS, as_float, finite
 from policysched.plan.interner import ABSENT
 from policysched.plan.kernel import Touch
 from policysched.plan.scalars import Function, Seen, Value, compiled
@@ -164,8 +164,10 @@ class Machine:
                     touch |= Touch.NODE
                 case e.InputRef() if e.Stage.NODE in one.stage:
                     touch |= Touch.NODE
-                case e.MetricRef():
+                case e.MetricRef(name=name):
                     touch |= Touch.NODE | Touch.SAMPLES
+                    if self._program.metrics[name].assume is not None:
+                        touch |= Touch.USAGE
         return touch | (Touch.TIME if self._timed(expr) else Touch.NOTHING)
 
     def _timed(self, expr: e.Expr) -> bool:
@@ -377,7 +379,7 @@ def _compare(machine: Machine, expr: e.Compare) -> Step:
             one, two = left(frame), right(frame)
         known = both(one.known, two.known)
         if floating:
-            return Vector(compare(_as_float(one.values), _as_float(two.values)), known)
+            return Vector(compare(as_float(one.values), as_float(two.values)), known)
         return Vector(compare(one.values, two.values), known)
 
     return run
@@ -417,7 +419,7 @@ def _in_constants(machine: Machine, expr: e.In) -> Step:
         if options is None:
             return Vector(np.zeros((), np.bool_), False)
         assert isinstance(options, tuple), f"`in` looks into a list, not into {options!r}"
-        values = _as_float(found.values) if floating else found.values
+        values = as_float(found.values) if floating else found.values
         among: Array = np.zeros(values.shape, np.bool_)
         for option in options:
             one = frame.view.codes.strings.find(str(option)) if texts else option
@@ -465,14 +467,6 @@ def _rank(machine: Machine, expr: e.Rank) -> Step:
 # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _as_float(values: Array) -> Array:
-    return values.astype(np.float64)
-
-
-def finite(values: Array) -> Array:
-    return np.clip(values, -FLOAT64_MAX, FLOAT64_MAX)
-
-
 _WHOLE: dict[str, Callable[[Array, Array], Array]] = {
     "+": saturating_add,
     "-": saturating_subtract,
@@ -499,7 +493,7 @@ def _arith(machine: Machine, expr: e.Arith) -> Step:
         if not expr.floating:
             return Vector(operate(np.atleast_1d(one.values), np.atleast_1d(two.values)), known)
         with np.errstate(over="ignore", invalid="ignore"):
-            return Vector(finite(operate(_as_float(one.values), _as_float(two.values))), known)
+            return Vector(finite(operate(as_float(one.values), as_float(two.values))), known)
 
     return run
 
@@ -516,99 +510,18 @@ def _negate(machine: Machine, expr: e.Negate) -> Step:
 
 def _call(machine: Machine, expr: e.Call) -> Step:
     args = [machine.operand(arg) for arg in expr.args]
-    function = _FUNCTIONS[expr.function]
+    function = FUNCTIONS[expr.function]
 
     def run(frame: Frame) -> Vector:
         found = [arg(frame) for arg in args]
         known: Known = True
         for one in found:
             known = both(known, one.known)
-        values = [_as_float(one.values) if expr.floating else one.values for one in found]
-        result = function(values)
-        return Vector(result.values, both(known, result.known))
+        values = [as_float(one.values) if expr.floating else one.values for one in found]
+        result, inside = function(values)
+        return Vector(result, both(known, inside))
 
     return run
-
-
-def _smallest(args: Sequence[Array]) -> Vector:
-    least = args[0]
-    for one in args[1:]:
-        least = np.minimum(least, one)
-    return Vector(least, True)
-
-
-def _largest(args: Sequence[Array]) -> Vector:
-    most = args[0]
-    for one in args[1:]:
-        most = np.maximum(most, one)
-    return Vector(most, True)
-
-
-def _clamp(args: Sequence[Array]) -> Vector:
-    """Where the bounds are the wrong way round the upper one wins."""
-    return Vector(np.minimum(np.maximum(args[0], args[1]), args[2]), True)
-
-
-def _absolute(args: Sequence[Array]) -> Vector:
-    values = args[0]
-    if values.dtype == np.float64:
-        return Vector(np.abs(values), True)
-    return Vector(np.where(values < 0, negated(values), values), True)
-
-
-def _rounding(function: Callable[[Array], Array]) -> Callable[[Sequence[Array]], Vector]:
-    def run(args: Sequence[Array]) -> Vector:
-        values = args[0]
-        return Vector(to_whole(function(values)) if values.dtype == np.float64 else values, True)
-
-    return run
-
-
-def to_whole(values: Array) -> Array:
-    """Floats without a fraction as int64, saturating."""
-    low, high = values <= float(INT64_MIN), values >= float(INT64_MAX)
-    inside = np.where(low | high, 0.0, values).astype(np.int64)
-    return np.where(high, INT64_MAX, np.where(low, INT64_MIN, inside))
-
-
-def _root(args: Sequence[Array]) -> Vector:
-    values = _as_float(args[0])
-    return Vector(np.sqrt(np.maximum(values, 0.0)), values >= 0)
-
-
-def _logarithm(args: Sequence[Array]) -> Vector:
-    # NumPy's own log and exp may differ in the last bit from machine to machine.
-    values = _as_float(args[0])
-    return Vector(_each(math.log, np.where(values > 0, values, 1.0)), values > 0)
-
-
-def _exponential(args: Sequence[Array]) -> Vector:
-    return Vector(_each(_exp, _as_float(args[0])), True)
-
-
-def _exp(value: float) -> float:
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return FLOAT64_MAX
-
-
-def _each(function: Callable[[float], float], values: Array) -> Array:
-    return np.array([function(one) for one in values.ravel().tolist()], np.float64).reshape(values.shape)
-
-
-_FUNCTIONS: dict[str, Callable[[Sequence[Array]], Vector]] = {
-    "min": _smallest,
-    "max": _largest,
-    "clamp": _clamp,
-    "abs": _absolute,
-    "floor": _rounding(np.floor),
-    "ceil": _rounding(np.ceil),
-    "round": _rounding(np.rint),
-    "sqrt": _root,
-    "log": _logarithm,
-    "exp": _exponential,
-}
 
 
 def _else(machine: Machine, expr: e.Else) -> Step:
@@ -617,11 +530,11 @@ def _else(machine: Machine, expr: e.Else) -> Step:
     def run(frame: Frame) -> Vector:
         one = wanted(frame)
         if one.known is True:
-            return Vector(_as_float(one.values), True) if expr.floating else one
+            return Vector(as_float(one.values), True) if expr.floating else one
         two = fallback(frame)
         values = np.where(one.known, one.values, two.values)
         known: Known = True if two.known is True else np.logical_or(one.known, two.known)
-        return Vector(_as_float(values) if expr.floating else values, known)
+        return Vector(as_float(values) if expr.floating else values, known)
 
     return run
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from policysched.lang.program import Direction, MaxNorm, MinMaxNorm, RangeNorm, ScoreRule
 from policysched.plan.columns import Array
-from policysched.plan.expressions import finite, to_whole
+from policysched.plan.functions import finite, to_whole
 from policysched.plan.kernel import MAX_SCORE, Normalizer
 from policysched.plan.whole_numbers import percent
 

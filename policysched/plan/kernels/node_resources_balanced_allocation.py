@@ -72,7 +72,11 @@ def _change_by_groups(
 
 def _balance(fractions: Sequence[Array], count: int) -> Array:
     """`int(100 * (1 - deviation))` a row, over the resources of which the node has any."""
-    return ((1 - _deviation(fractions, count)) * MAX_SCORE).astype(np.int64)
+    return _scaled(_deviation(fractions, count))
+
+
+def _scaled(deviation: Array) -> Array:
+    return ((1 - deviation) * MAX_SCORE).astype(np.int64)
 
 
 def _deviation(fractions: Sequence[Array], count: int) -> Array:

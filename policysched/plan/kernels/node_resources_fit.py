@@ -41,21 +41,19 @@ class _Filter:
         asked = {name for name, amount in pod.requests.items() if amount > 0}
         order = [one for one in _FIRST if one in asked] + sorted(asked.difference(_FIRST))
         self._wanted = [
-            (f"Insufficient {resource}", Allocatable(resource), Requested(resource), pod.requests[resource])
+            (resource, Allocatable(resource), Requested(resource), pod.requests[resource])
             for resource in order
         ]
 
     def refused(self, view: View) -> Array:
         refused = self._full(view)
-        for _, allocatable, requested, amount in self._wanted:
-            refused |= view.column(allocatable) - view.column(requested) < amount
+        for wanted in self._wanted:
+            refused |= self._insufficient(*wanted, view)
         return refused
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        found = [("Too many pods", self._full(view))]
-        for reason, allocatable, requested, amount in self._wanted:
-            found.append((reason, view.column(allocatable) - view.column(requested) < amount))
-        return found
+        full = ("Too many pods", self._full(view))
+        return [full, *((f"Insufficient {one[0]}", self._insufficient(*one, view)) for one in self._wanted)]
 
     def unresolvable(self, view: View) -> Array:
         """Not even an empty node of this size would do."""
@@ -66,6 +64,11 @@ class _Filter:
 
     def ahead(self, view: View) -> Array | None:
         return None
+
+    def _insufficient(
+        self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
+    ) -> Array:
+        return np.asarray(view.column(allocatable) - view.column(requested) < amount)
 
     def _full(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))
