@@ -8,6 +8,7 @@ from policysched.app.logs import say
 from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.settings import Place
 from policysched.kube.bind import Binder
+from policysched.kube.evict import Evictor
 from policysched.kube.report import About, Condition, Reporter, Words
 from policysched.schedule import commands as c
 
@@ -21,9 +22,16 @@ class Carrier:
     """`wake_at_ns` is when `decide` is to be called even if nothing happens."""
 
     def __init__(
-        self, binder: Binder, reporter: Reporter, last_good: LastGood, feed: PolicyFeed, policies: Place
+        self,
+        binder: Binder,
+        evictor: Evictor,
+        reporter: Reporter,
+        last_good: LastGood,
+        feed: PolicyFeed,
+        policies: Place,
     ) -> None:
         self._binder = binder
+        self._evictor = evictor
         self._reporter = reporter
         self._last_good = last_good
         self._feed = feed
@@ -38,6 +46,15 @@ class Carrier:
         match command:
             case c.Bind():
                 self._binder.put(command)
+            case c.Evict() | c.ClearNomination():
+                self._evictor.put(command)
+            case c.ReportPreempted(victim, uid, namespace, name, scheduler, node):
+                about = About("Pod", victim.namespace, victim.name, victim.uid)
+                note = f"Preempted by pod {uid} on node {node}"
+                preemptor = About("Pod", namespace, name, uid)
+                self._reporter.say(
+                    Words(about, "Normal", "Preempted", "Preempting", note, scheduler, preemptor)
+                )
             case c.ReportScheduled(uid, namespace, name, node, scheduler):
                 note = f"Successfully assigned {namespace}/{name} to {node}"
                 about = About("Pod", namespace, name, uid)

@@ -27,11 +27,12 @@ from policysched.app.settings import Settings
 from policysched.kube.api import Api
 from policysched.kube.bind import Binder, LostLeadership
 from policysched.kube.connectivity import Connectivity
+from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.malformed import Malformed
 from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter
-from policysched.kube.resources import NAMESPACES, NODES, PODS, config_map
+from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, config_map
 from policysched.kube.transport import Transport
 from policysched.lang.program import Metric
 from policysched.samples.file import without_source
@@ -97,6 +98,14 @@ class SchedulerApp:
             settle=self._settle,
             observe_s=runtime.observe_bind_s,
         )
+        self.evictor = Evictor(
+            api,
+            self.post,
+            random=runtime.random("evict"),
+            connectivity=self.connectivity,
+            now_ns=runtime.now_ns,
+            may_send=runtime.leadership.leads,
+        )
         self.reporter = Reporter(
             api,
             instance=runtime.identity,
@@ -111,14 +120,16 @@ class SchedulerApp:
         self.feed = PolicyFeed(
             settings.policies, runtime.compile_texts, self.post, read_last_good=self.last_good.read
         )
-        self._carrier = Carrier(self.binder, self.reporter, self.last_good, self.feed, settings.policies)
+        self._carrier = Carrier(
+            self.binder, self.evictor, self.reporter, self.last_good, self.feed, settings.policies
+        )
         self._api = api
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
         self._outcome: Outcome | None = None
         self.stopping = False
-        self._unlisted = 3
+        self._unlisted = 4
 
     # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +197,7 @@ class SchedulerApp:
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        for resource in (NAMESPACES, NODES, PODS):
+        for resource in (NAMESPACES, NODES, PODS, BUDGETS):
             reflector = self._reflector(resource, self.post, self._listed_once())
             parts[resource.kind] = reflector.run()
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
@@ -194,6 +205,7 @@ class SchedulerApp:
         parts["policies"] = self.feed.run()
         parts["last good"] = self.last_good.run()
         parts["binder"] = self.binder.run()
+        parts["evictor"] = self.evictor.run()
         parts["reporter"] = self.reporter.run()
         parts["samples"] = self._sample()
         return parts
@@ -215,7 +227,7 @@ class SchedulerApp:
         return reflector
 
     def _listed_once(self) -> Callable[[], None]:
-        """Once each of the three has its first whole list, the cluster is known."""
+        """Once each of the four has its first whole list, the cluster is known."""
         first = True
 
         def listed() -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 from policysched import __version__
 from policysched.kube.bind import Binder
 from policysched.kube.connectivity import Connectivity
+from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter
@@ -23,6 +24,7 @@ class Observed(Protocol):
 
     scheduler: Scheduler
     binder: Binder
+    evictor: Evictor
     reporter: Reporter
     connectivity: Connectivity
     malformed: dict[str, int]
@@ -60,6 +62,10 @@ class Telemetry:
             exponential(1, 2, 5),
         )
 
+        self._victims = self.registry.histogram(
+            "scheduler_preemption_victims", "Number of selected preemption victims.", exponential(1, 2, 7)
+        )
+
     def decision_s(self, seconds: float) -> None:
         self._decision.observe(seconds)
 
@@ -74,6 +80,8 @@ class Telemetry:
         for bound in app.scheduler.counters.drain_bound():
             self._sli.observe(bound.waited_ns / 1e9, str(bound.attempts) if bound.attempts < 15 else "15+")
             self._attempts.observe(bound.attempts)
+        for victims in app.scheduler.counters.drain_victims():
+            self._victims.observe(victims)
         yield from _scheduling(app.scheduler)
         yield from _policies(app.scheduler)
         yield from _api(app)
@@ -99,6 +107,11 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
         "scheduler_queue_incoming_pods_total",
         "Number of pods added to scheduling queues by event and queue type.",
         {(("queue", queue), ("event", event)): n for (queue, event), n in scheduler.queue_incoming().items()},
+    )
+    yield counter(
+        "scheduler_preemption_attempts_total",
+        "Total preemption attempts in the cluster till now.",
+        {(): scheduler.counters.preemption_attempts},
     )
     yield gauge(
         "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
@@ -151,7 +164,7 @@ def _policies(scheduler: Scheduler) -> Iterator[Family]:
 
 
 def _api(app: Observed) -> Iterator[Family]:
-    binds, reports = app.binder.counts, app.reporter.counts
+    binds, reports, evictions = app.binder.counts, app.reporter.counts, app.evictor.counts
     yield counter(
         "policysched_binds_total",
         "Binds by their outcome.",
@@ -165,6 +178,11 @@ def _api(app: Observed) -> Iterator[Family]:
         "policysched_bind_repetitions_total",
         "Bind requests sent again for want of an answer.",
         {(): binds.repeated},
+    )
+    yield counter(
+        "policysched_evictions_total",
+        "Pods told to end for another, and evictions that ended early.",
+        {(("outcome", "evicted"),): evictions.evicted, (("outcome", "refused"),): evictions.refused},
     )
     yield counter(
         "policysched_reports_total",

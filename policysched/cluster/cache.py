@@ -4,8 +4,20 @@ Every change answers which `ClusterEvent`s it amounts to, so that the queue know
 nodes it touched, so that columns refresh those rows and no others.
 """
 
+from collections.abc import Mapping
+
 from policysched.cluster.ledger import Ledger, PlacementState
-from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Placement, Pod, PodUid
+from policysched.cluster.nominations import Nominations
+from policysched.cluster.objects import (
+    DisruptionBudget,
+    Namespace,
+    Node,
+    NodeName,
+    ObservedPod,
+    Placement,
+    Pod,
+    PodUid,
+)
 from policysched.lang.events import ClusterEvent
 
 Events = frozenset[ClusterEvent]
@@ -24,7 +36,8 @@ class Cache:
         self.nodes: dict[NodeName, Node] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.pods: dict[PodUid, ObservedPod] = {}
-        self.nominated: dict[PodUid, ObservedPod] = {}
+        self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
+        self._nominations = Nominations()
         self.ledger = Ledger()
         self._changed_nodes: set[NodeName] = set()
 
@@ -32,6 +45,11 @@ class Cache:
         """The nodes that changed, came, went, or whose pods did, since the last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed
+
+    @property
+    def nominated(self) -> Mapping[PodUid, ObservedPod]:
+        """Pods on no node that are nominated to one, with `nominated_node` as it holds for us."""
+        return self._nominations.by_pod
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -44,16 +62,24 @@ class Cache:
             return _NOTHING
         self.pods[uid] = seen
         if seen.node is None:
-            self._note_nomination(seen)
+            self._nominations.shown(seen)
             return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
-        self.nominated.pop(uid, None)
+        self._nominations.forget(uid)
         return self._confirm(seen.pod, seen.node)
 
     def drop_pod(self, uid: PodUid) -> Events:
         """The pod is gone or has finished: it holds nothing any more."""
         self.pods.pop(uid, None)
-        self.nominated.pop(uid, None)
+        self._nominations.forget(uid)
         return self._freed(self.ledger.remove(uid))
+
+    def nominate(self, uid: PodUid, node: NodeName | None) -> Events:
+        """The pod is to have this node once there is room (None: it is not any more), whatever the watch still shows.
+        A nomination taken back may leave room for others."""
+        before, seen = self._nominations.node_of(uid), self.pods[uid]
+        assert seen.node is None, f"{seen.pod.full_name} is on {seen.node} and cannot be nominated"
+        self._nominations.promise(seen, node)
+        return _NOTHING if before in (None, node) else frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
 
     def assume(self, pod: Pod, node: NodeName) -> Events:
         self.ledger.assume(pod, node)
@@ -92,12 +118,6 @@ class Cache:
         self._changed_nodes.add(placement.node)
         return frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
 
-    def _note_nomination(self, seen: ObservedPod) -> None:
-        if seen.nominated_node is not None:
-            self.nominated[seen.pod.uid] = seen
-        else:
-            self.nominated.pop(seen.pod.uid, None)
-
     # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
 
     def put_node(self, node: Node) -> Events:
@@ -125,6 +145,15 @@ class Cache:
 
     def drop_namespace(self, name: str) -> Events:
         return frozenset({ClusterEvent.NAMESPACE}) if self.namespaces.pop(name, None) else _NOTHING
+
+    # ── budgets ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_budget(self, budget: DisruptionBudget) -> None:
+        """Wakes nobody: a budget says whom to evict rather, not who may go where."""
+        self.budgets[budget.namespace, budget.name] = budget
+
+    def drop_budget(self, namespace: str, name: str) -> None:
+        self.budgets.pop((namespace, name), None)
 
 
 _UNSCHEDULED_UPDATE = ClusterEvent.UNSCHEDULED_POD_UPDATE

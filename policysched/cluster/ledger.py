@@ -1,5 +1,6 @@
 """Who is promised which room."""
 
+from collections import Counter
 from enum import Enum
 
 from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
@@ -28,6 +29,7 @@ class Ledger:
         self._placements: dict[PodUid, Placement] = {}
         self._states: dict[PodUid, PlacementState] = {}
         self._usage: dict[NodeName, Usage] = {}
+        self._priorities: dict[int, int] = {}  # how many placed pods have each
 
     def assume(self, pod: Pod, node: NodeName) -> None:
         """Promise room. The pod must hold none yet."""
@@ -75,6 +77,11 @@ class Ledger:
         return self._usage.get(node) or Usage()
 
     @property
+    def lowest_priority(self) -> int | None:
+        """The lowest priority of a placed pod; None where nothing is placed."""
+        return min(self._priorities, default=None)
+
+    @property
     def unconfirmed(self) -> list[Placement]:
         """Assumed and prepared placements."""
         return [
@@ -91,6 +98,9 @@ class Ledger:
             found.append(
                 f"states without placements or the reverse: {self._placements.keys() ^ self._states.keys()}"
             )
+        priorities = Counter(placement.pod.priority for placement in self._placements.values())
+        if priorities != self._priorities:
+            found.append(f"the ledger counts the priorities {self._priorities}, a recount {dict(priorities)}")
         for node in sorted(fresh.keys() | self._usage.keys()):
             kept, counted = self._usage.get(node, Usage()), fresh.get(node, Usage())
             if kept.nonzero() != counted.nonzero():
@@ -101,12 +111,18 @@ class Ledger:
 
     def _put(self, placement: Placement, state: PlacementState) -> None:
         self._usage.setdefault(placement.node, Usage()).add(placement.pod)
+        priority = placement.pod.priority
+        self._priorities[priority] = self._priorities.get(priority, 0) + 1
         self._placements[placement.pod.uid] = placement
         self._states[placement.pod.uid] = state
 
     def _take(self, uid: PodUid) -> Placement:
         placement = self._placements.pop(uid)
         del self._states[uid]
+        priority = placement.pod.priority
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
         usage = self._usage[placement.node]
         usage.subtract(placement.pod)
         if not usage.pods:

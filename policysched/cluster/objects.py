@@ -139,13 +139,16 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room."""
+    """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room. `started_ns`: when
+    the kubelet took it up (None: not yet). `preempted`: a scheduler's preemption is what ends it."""
 
     pod: Pod
     node: NodeName | None
     phase: Phase
     deleting: bool
     nominated_node: NodeName | None
+    started_ns: int | None = None
+    preempted: bool = False
 
     @property
     def finished(self) -> bool:
@@ -184,6 +187,18 @@ class Namespace:
     name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget, as far as preemption asks: how many of the selected pods may go now, and the names of
+    those that the API server has let go already. `selector` None selects nothing."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector | None
+    disruptions_allowed: int
+    disrupted_pods: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,16 @@ class Api:
             ApiRequest("PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s)
         )
 
+    async def delete(
+        self, path: str, options: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
+    ) -> None:
+        """`options` are DeleteOptions. What the server answers besides (the object, a Status) holds nothing for us."""
+        answer = await self._transport.request(
+            ApiRequest("DELETE", path, params or {}, orjson.dumps(options), timeout_s=timeout_s)
+        )
+        if not 200 <= answer.status < 300:
+            raise refusal(answer)
+
     async def post_unread(
         self, path: str, body: bytes, *, params: Mapping[str, str], timeout_s: float
     ) -> None:

@@ -53,7 +53,8 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """An event, but for time and place. `action` is kube-scheduler's: Binding, Scheduling."""
+    """An event, but for time and place. `action` is kube-scheduler's: Binding, Scheduling, Preempting. `related` is a
+    second object that it is about."""
 
     about: About
     type: Literal["Normal", "Warning"]
@@ -61,6 +62,7 @@ class Words:
     action: str
     note: str
     scheduler: str
+    related: About | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,14 +375,10 @@ class Reporter:
             "reason": words.reason,
             "type": words.type,
             "note": note,
-            "regarding": {
-                "apiVersion": "v1",
-                "kind": about.kind,
-                "namespace": about.namespace,
-                "name": about.name,
-                "uid": about.uid,
-            },
+            "regarding": _reference(about),
         }
+        if words.related is not None:
+            body["related"] = _reference(words.related)
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": now}
         await self._api.create(_events_path(about), body)
@@ -388,6 +386,16 @@ class Reporter:
     async def _count_up(self, words: Words, series: _Series) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
         await self._api.patch(f"{_events_path(words.about)}/{series.name}", body, STRATEGIC_PATCH)
+
+
+def _reference(about: About) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": about.kind,
+        "namespace": about.namespace,
+        "name": about.name,
+        "uid": about.uid,
+    }
 
 
 def _events_path(about: About) -> str:

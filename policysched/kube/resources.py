@@ -8,6 +8,8 @@ from policysched.cluster.objects import NodeName, PodUid
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
 from policysched.schedule.events import (
+    BudgetGone,
+    BudgetSeen,
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
@@ -70,6 +72,25 @@ NAMESPACES: Resource[NamespaceSeen | NamespaceGone] = Resource(
     key=_name,
     seen=lambda obj: NamespaceSeen(wire.namespace(obj)),
     gone=NamespaceGone,
+    holds=_holds_nothing,
+)
+
+
+def _budget_key(meta: Json) -> str:
+    return f"{meta['namespace']}/{meta['name']}"
+
+
+def _budget_gone(key: str) -> BudgetGone:
+    namespace, _, name = key.partition("/")
+    return BudgetGone(namespace, name)
+
+
+BUDGETS: Resource[BudgetSeen | BudgetGone] = Resource(
+    kind="PodDisruptionBudget",
+    path="/apis/policy/v1/poddisruptionbudgets",
+    key=_budget_key,
+    seen=lambda obj: BudgetSeen(wire.disruption_budget(obj)),
+    gone=_budget_gone,
     holds=_holds_nothing,
 )
 

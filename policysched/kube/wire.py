@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from policysched.cluster import objects as o
-from policysched.kube.affinity import anti_affinity_terms, node_affinity
+from policysched.kube.affinity import anti_affinity_terms, label_selector, node_affinity
 from policysched.kube.malformed import Malformed
 from policysched.kube.requests import BadQuantity, amounts, demand
 
@@ -43,6 +43,11 @@ def node(obj: Json) -> o.Node:
 def namespace(obj: Json) -> o.Namespace:
     """A v1 Namespace. Raises Malformed."""
     return _reading("Namespace", obj, _namespace)
+
+
+def disruption_budget(obj: Json) -> o.DisruptionBudget:
+    """A policy/v1 PodDisruptionBudget. Raises Malformed."""
+    return _reading("PodDisruptionBudget", obj, _disruption_budget)
 
 
 def object_name(obj: Any) -> str:
@@ -108,7 +113,14 @@ def _pod(obj: Json) -> o.ObservedPod:
         phase=_phase(status.get("phase") or "Pending"),
         deleting=meta.get("deletionTimestamp") is not None,
         nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
+        started_ns=_time_ns(status["startTime"]) if status.get("startTime") else None,
+        preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
     )
+
+
+def _ends_by_preemption(condition: Json) -> bool:
+    wanted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    return all(condition.get(key) == value for key, value in wanted.items())
 
 
 def _node(obj: Json) -> o.Node:
@@ -145,6 +157,17 @@ def _namespace(obj: Json) -> o.Namespace:
         name=_text(meta["name"]),
         labels=_strings(meta.get("labels"), "metadata.labels"),
         annotations=_strings(meta.get("annotations"), "metadata.annotations"),
+    )
+
+
+def _disruption_budget(obj: Json) -> o.DisruptionBudget:
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    return o.DisruptionBudget(
+        namespace=_text(meta.get("namespace") or "default"),
+        name=_text(meta["name"]),
+        selector=label_selector(spec.get("selector")),
+        disruptions_allowed=int(status.get("disruptionsAllowed") or 0),
+        disrupted_pods=frozenset(_text(name) for name in status.get("disruptedPods") or ()),
     )
 
 

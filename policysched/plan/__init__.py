@@ -4,12 +4,14 @@
     Evaluator(cache)             owns the columns of all policies
         .evaluate(plan, pod, ...)   -> Verdict
         .explain(plan, pod, ...)    -> Explanation, equal to the oracle's
+        .dry_run(plan, pod, ...)    -> DryRun, where it would fit if others went
         .overlay()                  -> Overlay, a cluster that is not
     listing(plan)                -> Listing, what `policysched show` prints
 
 NumPy lives here and nowhere else. The package does no I/O, has no clock, and does not know `oracle`, which says what is right.
 """
 
+from policysched.plan.dry_run import DryRun
 from policysched.plan.evaluate import Evaluator
 from policysched.plan.gang import GangTerms
 from policysched.plan.listing import Listing, listing
@@ -17,5 +19,17 @@ from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.plan.verdict import Verdict
+from policysched.plan.victims import MayEvict
 
-__all__ = ["Evaluator", "GangTerms", "Listing", "Overlay", "Plan", "Verdict", "compile", "listing"]
+__all__ = [
+    "DryRun",
+    "Evaluator",
+    "GangTerms",
+    "Listing",
+    "MayEvict",
+    "Overlay",
+    "Plan",
+    "Verdict",
+    "compile",
+    "listing",
+]

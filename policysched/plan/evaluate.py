@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import MetricSamples, Namespace, Pod, PodFacts, Samples
+from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, PodFacts, Samples
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
 from policysched.lang.types import INT64_MAX
@@ -18,6 +18,7 @@ from policysched.lang.verdict import Explanation
 from policysched.plan.admission import refusal_by_placed_pods
 from policysched.plan.bind import bind
 from policysched.plan.columns import Columns, text_hash
+from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
 from policysched.plan.expressions import columns_of
 from policysched.plan.kernels import COLUMNS
@@ -86,8 +87,10 @@ class Evaluator:
         facts: PodFacts,
         samples: Samples,
         overlay: Overlay | None = None,
+        nominated: NodeName | None = None,
     ) -> Verdict:
-        """Where the pod goes under the plan, or why it waits."""
+        """Where the pod goes under the plan, or why it waits. A node that it is `nominated` to is taken before all
+        others if it passes the filters."""
         self._columns.refresh()
         seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
         refusal = self._refusal(plan, pod)
@@ -95,7 +98,9 @@ class Evaluator:
             return self._refused(refusal)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
-        row = state.best(text_hash(pod.uid), self._columns.name_hash)
+        row = None if nominated is None else self._columns.row(nominated)
+        if row is None or not state.feasible[row]:
+            row = state.best(text_hash(pod.uid), self._columns.name_hash)
         return Verdict(
             pod_refusal=None,
             feasible_count=state.feasible_count,
@@ -105,6 +110,24 @@ class Evaluator:
             valid_until_ns=self._valid_until_ns(plan, variant, state, world, seen),
             why_not=lambda: why_not(state, world),
         )
+
+    def dry_run(
+        self,
+        plan: Plan,
+        pod: Pod,
+        *,
+        now_ns: int,
+        facts: PodFacts,
+        samples: Samples,
+        overlay: Overlay | None = None,
+    ) -> DryRun:
+        """For a pod that finds no node on this cluster: to ask where it would if pods were lifted off the overlay (a
+        fresh one where none is given)."""
+        self._columns.refresh()
+        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        variant = plan.variant(plan.active_layers(seen))
+        state, world = self._state(plan, variant, seen, overlay)
+        return DryRun(state, world, overlay or self.overlay())
 
     def explain(
         self,

@@ -10,6 +10,7 @@ from policysched.plan.lower import AnyRule, Lowering, Variant, lower
 from policysched.plan.order import Order, OrderPlace
 from policysched.plan.reads import ReadSet, nameless, read_set
 from policysched.plan.scalars import Seen, compiled
+from policysched.plan.victims import MayEvict, Victims
 
 
 class Plan:
@@ -22,6 +23,7 @@ class Plan:
         self._order = Order(program)
         self._gangs = Gangs(program)
         self._admission = Admission(program)
+        self._victims = Victims(program)
         self._layers = tuple(compiled(layer.condition, program) for layer in program.layers)
         self._variants: dict[tuple[int, ...], Variant] = {}
         self._read_sets: dict[tuple[int, ...], ReadSet] = {}
@@ -52,6 +54,20 @@ class Plan:
         seen = Seen(pod, namespace or nameless(pod))
         active = self.active_layers(seen)
         return active, self.read_set(active).key(seen)
+
+    @property
+    def preempts(self) -> bool:
+        """Whether the policy lets anybody be evicted at all."""
+        return self._victims.mode != "never"
+
+    def may_evict(self, pod: Pod, namespace: Namespace | None, facts: PodFacts, now_ns: int) -> MayEvict:
+        """Which pods may be evicted for this one."""
+        return self._victims.allowed(self.seen(pod, namespace, facts, now_ns))
+
+    def victims_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
+        """Pods that agree on it may evict the same pods, unless the clause reads what the queue knows
+        of a pod (attempts, waiting time)."""
+        return self._victims.key(Seen(pod, namespace or nameless(pod)))
 
     # ── for the Evaluator ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -26,7 +26,8 @@ _NO_FACTS = PodFacts(queued_ns=0, attempts=0)
 
 @dataclass(slots=True)
 class Seen:
-    """What a function may look at. Without a node only what depends on the pod can be asked."""
+    """What a function may look at. Without a node only what depends on the pod can be asked. `other` is the pod that is
+    being counted, or the victim that preemption considers."""
 
     pod: Pod
     namespace: Namespace
@@ -104,18 +105,16 @@ def attribute(owner: e.Owner, path: tuple[str, ...]) -> Function:
     match owner:
         case "pod":
             return _of_pod(path, lambda seen: seen.pod)
-        case "other":
+        case "other" | "victim":
             return _of_pod(path, _counted)
         case "node":
             return _of_node(path)
         case "namespace":
             return _of_namespace(path)
-        case "victim":
-            raise AssertionError("a victim is looked at by preemption alone")
 
 
 def _counted(seen: Seen) -> Pod:
-    assert seen.other is not None, "no pod is being counted"
+    assert seen.other is not None, "no other pod is being looked at"
     return seen.other
 
 

@@ -20,6 +20,49 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A pod that is to make room."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Nominate the pod to the node, then mark each victim (condition DisruptionTarget) and delete it. Victims that are
+    ending already are not among them, so there may be none. Answered by exactly one `Evicted` or `EvictionRefused`."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    scheduler: str
+    node: NodeName
+    victims: tuple[Victim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearNomination:
+    """The pod is nominated to no node any more. Not answered."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPreempted:
+    """Normal event `Preempted` on a victim that was told to end, for this pod."""
+
+    victim: Victim
+    uid: PodUid
+    namespace: str
+    name: str
+    scheduler: str
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
 class ReportScheduled:
     """Normal event `Scheduled` on the pod: sent once the bind is confirmed."""
 
@@ -57,7 +100,8 @@ class ReportPod:
 
 @dataclass(frozen=True, slots=True)
 class ReportPolicies:
-    """An event on the policies' ConfigMap: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`."""
+    """An event on the policies' ConfigMap: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
+    `PreemptionForbidden`, `PreemptionStopped`."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -87,4 +131,16 @@ class Log:
     fields: Mapping[str, str | int | float]
 
 
-Command = Bind | ReportScheduled | ReportPending | ReportPod | ReportPolicies | KeepPolicies | WakeAt | Log
+Command = (
+    Bind
+    | Evict
+    | ClearNomination
+    | ReportPreempted
+    | ReportScheduled
+    | ReportPending
+    | ReportPod
+    | ReportPolicies
+    | KeepPolicies
+    | WakeAt
+    | Log
+)

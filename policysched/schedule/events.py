@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policysched.cluster.objects import MetricSamples, Namespace, Node, NodeName, ObservedPod, PodUid
+from policysched.cluster.objects import (
+    DisruptionBudget,
+    MetricSamples,
+    Namespace,
+    Node,
+    NodeName,
+    ObservedPod,
+    PodUid,
+)
 from policysched.lang.bundle import Bundle
 
 
@@ -40,8 +48,21 @@ class NamespaceGone:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSeen:
+    """A PodDisruptionBudget was added or changed."""
+
+    budget: DisruptionBudget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
-    """The first whole lists of pods, nodes and namespaces are in: deciding may begin."""
+    """The first whole lists of pods, nodes, namespaces and disruption budgets are in: deciding may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +110,26 @@ class BindLost:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """An `Evict` was carried out: each victim was told to end (`victims`), or had gone before (`gone`)."""
+
+    preemptor: PodUid
+    victims: tuple[PodUid, ...]
+    gone: tuple[PodUid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRefused:
+    """An `Evict` ended before all victims were told to end; `victims` were. `forbidden`: by RBAC, so that another try
+    would end in the same way. `reason` is the server's word."""
+
+    preemptor: PodUid
+    reason: str
+    forbidden: bool = False
+    victims: tuple[PodUid, ...] = ()
+
+
 PolicyName = str
 
 Event = (
@@ -98,12 +139,16 @@ Event = (
     | NodeGone
     | NamespaceSeen
     | NamespaceGone
+    | BudgetSeen
+    | BudgetGone
     | Synced
     | PoliciesOffered
     | SamplesArrived
     | BindConfirmed
     | BindRefused
     | BindLost
+    | Evicted
+    | EvictionRefused
 )
 
 Kept = Mapping[PolicyName, str]

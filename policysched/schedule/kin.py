@@ -1,6 +1,6 @@
 """Which pods share one verdict.
 
-Pods whose read keys agree get the same answer on the same cluster, unless the policy reads what only the queue knows of
+Pods whose read keys agree, and who may evict the same pods, get the same answer on the same cluster, unless the policy reads what only the queue knows of
 a pod: when it came, how long it has waited, how often it was tried. Where a rule does, each pod is its own kin.
 """
 
@@ -17,15 +17,17 @@ _OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 
 def kin_of(plan: Plan, pod: Pod, namespace: Namespace | None, *, reads_queue: bool) -> Hashable:
     """What pods must have in common to fail together. `reads_queue` as `reads_the_queue` says of the plan's program."""
-    return (plan.program.name, pod.uid if reads_queue else plan.read_key(pod, namespace))
+    if reads_queue:
+        return plan.program.name, pod.uid
+    return plan.program.name, plan.read_key(pod, namespace), plan.victims_key(pod, namespace)
 
 
 def reads_the_queue(program: Program) -> bool:
-    """Whether any rule, or the condition of any layer, reads `pod.queued`, `pod.waited` or `pod.attempts`. Where it
-    stands in a layer that does not apply to a pod, sharing is given up all the same."""
+    """Whether any rule, the condition of any layer or the preemption clause reads `pod.queued`, `pod.waited` or
+    `pod.attempts`. Where it stands in a layer that does not apply to a pod, sharing is given up all the same."""
     return any(
         one.owner == "pod" and one.path in _OF_THE_QUEUE
-        for part in (program.rules, program.layers)
+        for part in (program.rules, program.layers, program.preemption)
         for one in _attributes(part)
     )
 

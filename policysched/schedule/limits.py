@@ -11,6 +11,9 @@ class Limits:
     words about one pod may change. `binds_in_flight_max`: no decision while more binds than this wait for an answer.
     `gang_report_delay_s`: a gang that is still gathering says so only after this long. `rekey_pods`: how many pods a
     call of `decide` re-keys while a policy is being replaced. `decisions_kept`: how many records `/decisions` has.
+    `evictions_again_max`: after so many evictions within `evictions_again_within_s` of pods that were made anew after
+    an eviction, their owner's pods are not evicted for a while. `eviction_forbidden_s`: how long no eviction is tried
+    after the API server has forbidden one.
     """
 
     backoff_initial_s: float = 1.0
@@ -19,6 +22,9 @@ class Limits:
     gang_report_delay_s: float = 1.0
     rekey_pods: int = 200
     decisions_kept: int = 1000
+    evictions_again_max: int = 20
+    evictions_again_within_s: float = 600.0
+    eviction_forbidden_s: float = 300.0
 
     def backoff_ns(self, attempts: int) -> int:
         """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""

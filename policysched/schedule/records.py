@@ -48,10 +48,13 @@ class Bound:
 
 @dataclass(slots=True)
 class Counters:
-    """Ever growing. `attempts` by (result, policy), `rejections` of binds by policy; `bound` is drained by the reader."""
+    """Ever growing. `attempts` by (result, policy), `preemption_attempts` pods for which making room was thought of;
+    `bound` and `victims` (how many of each eviction) are drained by the reader, and keep the latest 10,000."""
 
     attempts: dict[tuple[Result, str], int] = field(default_factory=dict)
     bound: deque[Bound] = field(default_factory=lambda: deque(maxlen=10_000))
+    preemption_attempts: int = 0
+    victims: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
 
     def count(self, result: Result, policy: str) -> None:
         self.attempts[result, policy] = self.attempts.get((result, policy), 0) + 1
@@ -60,4 +63,10 @@ class Counters:
         """The confirmations since the last call, oldest first (the latest 10,000 where nobody asks)."""
         found = list(self.bound)
         self.bound.clear()
+        return found
+
+    def drain_victims(self) -> list[int]:
+        """How many victims each eviction since the last call had."""
+        found = list(self.victims)
+        self.victims.clear()
         return found

@@ -8,8 +8,7 @@ caller applies what arrived, then calls `decide` while `ready` says so, in slice
         commands += scheduler.decide(now_ns)
 
 Nothing is decided before the first whole lists are in (`Synced`), while no policy is active, or while more binds wait
-for their answer than `Limits` allows. Preemption is not part of this version: a policy's `preemption` clause is
-checked and kept, and nothing is evicted.
+for their answer than `Limits` allows.
 """
 
 from typing import assert_never
@@ -30,6 +29,7 @@ from policysched.schedule.limits import Limits
 from policysched.schedule.membership import Membership
 from policysched.schedule.outages import Outages
 from policysched.schedule.policies import PolicyStatus, ReloadResult
+from policysched.schedule.preemption import Preemption
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.reload import Reload
 from policysched.schedule.trials import Trials
@@ -52,7 +52,8 @@ class Scheduler:
         self._admission = Admission(core)
         self._binding = Binding(core, self._admission)
         self._membership = Membership(core, self._admission)
-        self._trials = Trials(core, self._admission)
+        self._preemption = Preemption(core)
+        self._trials = Trials(core, self._admission, self._preemption)
         self._outages = Outages(core)
         self._reload = Reload(core, self._membership)
         self._synced = False
@@ -76,6 +77,10 @@ class Scheduler:
                 self._namespace_changed(namespace.name, self._core.cache.put_namespace(namespace), now_ns)
             case e.NamespaceGone(name):
                 self._namespace_changed(name, self._core.cache.drop_namespace(name), now_ns)
+            case e.BudgetSeen(budget):
+                self._core.cache.put_budget(budget)
+            case e.BudgetGone(namespace_name, name):
+                self._core.cache.drop_budget(namespace_name, name)
             case e.Synced():
                 self._sync(now_ns)
             case e.PoliciesOffered():
@@ -90,6 +95,10 @@ class Scheduler:
                 self._binding.refused(uid, reason, now_ns)
             case e.BindLost(uid, reason):
                 self._binding.lost(uid, reason, now_ns)
+            case e.Evicted(preemptor, victims):
+                self._preemption.evicted(preemptor, victims, now_ns)
+            case e.EvictionRefused(preemptor, reason, forbidden, victims):
+                self._preemption.refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
             case _:
                 assert_never(event)
         return self._commands()
@@ -110,19 +119,24 @@ class Scheduler:
             self._membership.forget(seen.pod)
         else:
             self._membership.know(seen.pod)
-        if nominated is not None and (current is None or current.nominated_node != nominated.nominated_node):
-            events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
+        if current is None or current.deleting:
+            self._preemption.forget(uid)
+        if nominated is not None and (current is None or current.node is None):
+            after = core.cache.nominated.get(uid)
+            if after is None or after.nominated_node != nominated.nominated_node:
+                events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
         if self._synced:
             self._membership.follow(seen.pod, current, now_ns)
         core.queue.wake(events, now_ns)
 
     def _pod_gone(self, uid: PodUid, now_ns: int) -> None:
         core = self._core
-        known = core.cache.pods.get(uid)
+        known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
         events = set(core.cache.drop_pod(uid))
+        self._preemption.forget(uid)
         if known is not None:
             self._membership.forget(known.pod)
-            if known.nominated_node is not None and known.node is None:
+            if was_nominated:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
             if self._synced:
                 self._membership.follow(known.pod, None, now_ns)
@@ -262,4 +276,6 @@ class Scheduler:
 
     def check(self) -> list[str]:
         """One sentence for each thing inside that does not agree with another; none when all is well."""
-        return check(self._core) if self._synced else self._core.cache.ledger.check()
+        if not self._synced:
+            return self._core.cache.ledger.check()
+        return [*check(self._core), *self._preemption.check()]

@@ -8,7 +8,7 @@ once one of them finds no node the others are not asked, and once too few remain
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policysched.cluster.objects import NodeName, ObservedPod, Pod
 from policysched.lang.events import ClusterEvent
@@ -18,6 +18,7 @@ from policysched.schedule.admission import Admission
 from policysched.schedule.commands import Bind
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gangs import Gang
+from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
 from policysched.schedule.records import Decision
 from policysched.schedule.reports import PendingReason
 from policysched.schedule.units import PendingPod, Place
@@ -56,15 +57,19 @@ class _Found:
 
 
 class Trials:
-    def __init__(self, core: Core, admission: Admission) -> None:
+    def __init__(self, core: Core, admission: Admission, preemption: Preemption) -> None:
         self._core = core
         self._admission = admission
+        self._preemption = preemption
 
     # ── a pod ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def try_pod(self, pod: PendingPod, now_ns: int) -> None:
         """The pod was just popped from the queue."""
         core = self._core
+        if self._preemption.holds_back(pod.uid):
+            self._park_until_evicted(pod, now_ns)
+            return
         gang = core.gangs.of(pod.uid)
         refused = self._refused_beforehand(pod, gang)
         kin = self._kin(pod) if refused is None else ("refused beforehand", pod.policy, refused)
@@ -74,21 +79,21 @@ class Trials:
             core.report(pod, room.reason, room.message, now_ns)
             return
         pod.attempts += 1
-        if refused is None:
-            result = self._ask(pod, self._nominated_overlay(pod.pod), now_ns)
-        else:
-            result = _refused(refused)
+        overlay = self._nominated_overlay(pod.pod)
+        result = self._ask(pod, overlay, now_ns) if refused is None else _refused(refused)
         if isinstance(result, Success):
             self._assume(pod, result, now_ns)
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
+        if result.nodes:
+            result = self._make_room(pod, result, overlay, now_ns)
         self._record_failure(pod, result, now_ns)
         core.queue.punish(pod, now_ns)
         self._admission.rekey(pod, now_ns)
         core.queue.park(
             pod,
-            kin,
+            self._kin(pod) if refused is None else kin,
             now_ns=now_ns,
             wakes=result.wakes,
             valid_until_ns=result.valid_until_ns,
@@ -97,17 +102,46 @@ class Trials:
         )
         core.report(pod, result.reason, result.message, now_ns)
 
+    def _make_room(self, pod: PendingPod, failure: Failure, overlay: Overlay | None, now_ns: int) -> Failure:
+        """What is to be said and waited for once preemption was thought of."""
+        match self._preemption.try_for(pod, overlay, now_ns):
+            case None:
+                return failure
+            case MadeRoom():
+                return replace(failure, wakes=failure.wakes | _PLACED_PODS)
+            case NoRoom(words, valid_until_ns):
+                message = unavailable_message(failure.nodes, failure.counts, words)
+                times = [one for one in (failure.valid_until_ns, valid_until_ns) if one is not None]
+                return replace(failure, message=message, valid_until_ns=min(times, default=None))
+
+    def _park_until_evicted(self, pod: PendingPod, now_ns: int) -> None:
+        """Its own eviction is under way: the answer to that brings it back, whatever happens meanwhile."""
+        self._core.queue.park(
+            pod,
+            ("evicting", pod.policy, pod.uid),
+            now_ns=now_ns,
+            wakes=frozenset(),
+            valid_until_ns=None,
+            reason="Unschedulable",
+            message=pod.explanation,
+        )
+
     def _refused_beforehand(self, pod: PendingPod, gang: Gang | None) -> str | None:
         if gang is not None and gang.vacancies == 0:
             return _full(gang)
         return self._core.placed_terms.refusing(pod.pod)
 
     def _kin(self, pod: PendingPod) -> Hashable:
-        """Nominated pods are counted against those of lower or equal priority, so then kin agree on that as well."""
-        return (pod.kin, pod.priority) if self._core.cache.nominated else pod.kin
+        """Nominated pods are counted against those of lower or equal priority, so then kin agree on that as well. One
+        that is nominated itself waits for a node of its own."""
+        nominated = self._core.cache.nominated
+        if pod.uid in nominated:
+            return "nominated", pod.policy, pod.uid
+        return (pod.kin, pod.priority) if nominated else pod.kin
 
     def _ask(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> Success | Failure:
         core = self._core
+        nominated = core.cache.nominated.get(pod.uid)
         verdict = core.evaluator.evaluate(
             core.plan(pod.policy),
             pod.pod,
@@ -115,6 +149,7 @@ class Trials:
             facts=pod.facts,
             samples=core.samples.get(pod.policy, {}),
             overlay=overlay,
+            nominated=None if nominated is None else nominated.nominated_node,
         )
         if verdict.selected is not None:
             return Success(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)

@@ -1,0 +1,53 @@
+"""Who is to have which node once the pods there are gone: nominations, ours and those that the API server shows.
+
+A nomination of ours counts from the moment we decide it; the watch shows it later, and what it shows of the pod before
+that is old news. So a promise (a node, or none where we took one back) stands until the server says the same.
+
+    none ──promise(node)──► promised ──the server shows it──► shown ──the server shows none──► none
+      ▲                         └──────promise(None), forget──────┘
+"""
+
+from dataclasses import replace
+
+from policysched.cluster.objects import NodeName, ObservedPod, PodUid
+
+
+class Nominations:
+    """`by_pod` has each nominated pod, with the node that it is nominated to; read only, and always the same dict."""
+
+    def __init__(self) -> None:
+        self.by_pod: dict[PodUid, ObservedPod] = {}
+        self._promised: dict[PodUid, NodeName | None] = {}
+
+    def shown(self, seen: ObservedPod) -> None:
+        """The API server shows this pod, which is on no node."""
+        uid = seen.pod.uid
+        if uid in self._promised:
+            if self._promised[uid] == seen.nominated_node:
+                del self._promised[uid]
+            else:
+                seen = replace(seen, nominated_node=self._promised[uid])
+        self._put(seen)
+
+    def promise(self, seen: ObservedPod, node: NodeName | None) -> None:
+        """We nominate the pod, or take its nomination back (None), and are about to say so to the API server."""
+        if seen.nominated_node == node:
+            self._promised.pop(seen.pod.uid, None)
+        else:
+            self._promised[seen.pod.uid] = node
+        self._put(replace(seen, nominated_node=node))
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is on a node, finished or gone."""
+        self.by_pod.pop(uid, None)
+        self._promised.pop(uid, None)
+
+    def node_of(self, uid: PodUid) -> NodeName | None:
+        found = self.by_pod.get(uid)
+        return None if found is None else found.nominated_node
+
+    def _put(self, seen: ObservedPod) -> None:
+        if seen.nominated_node is None:
+            self.by_pod.pop(seen.pod.uid, None)
+        else:
+            self.by_pod[seen.pod.uid] = seen

@@ -1,0 +1,224 @@
+"""Evicting: nominate the pod, then for each victim say why it ends and delete it.
+
+    Evict ──PATCH nominatedNodeName──► for each victim: PATCH DisruptionTarget ──DELETE, by UID──► Evicted
+              │ gone                      │ 404, another UID: it has gone
+              └───────────────────────────┴── 403, another refusal, no answer for long ────► EvictionRefused
+
+The nomination comes first: a pod that is gone by then evicts nobody. Everything here may be repeated: a patch says the
+same again, and a delete names the UID, so it ends this very pod or nothing. Unlike a bind an eviction is given up after
+a while, for its reason may be gone. Words and order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from policysched.cluster.objects import PodUid
+from policysched.kube.api import (
+    STRATEGIC_PATCH,
+    Api,
+    ApiProblem,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+)
+from policysched.kube.backoff import Backoff
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.lease import micro_time
+from policysched.schedule.commands import ClearNomination, Evict, Victim
+from policysched.schedule.events import Evicted, EvictionRefused
+
+Json = dict[str, Any]
+EvictionOutcome = Evicted | EvictionRefused
+
+_ACTIVITY = "evicting pods"
+_REQUEST_LIFE = {"timeout": "5s"}
+
+
+@dataclass(frozen=True, slots=True)
+class EvictSettings:
+    """`give_up_s`: how long one request is repeated while it gets no answer that settles it."""
+
+    workers: int = 8
+    give_up_s: float = 30.0
+    answer_timeout_s: float = 7.0
+    retry_first_s: float = 0.1
+    retry_longest_s: float = 5.0
+
+
+@dataclass(slots=True)
+class EvictCounts:
+    """Running totals, for metrics."""
+
+    evicted: int = 0
+    refused: int = 0
+
+
+class GaveUp(Exception):
+    """No answer that settles it came in time, or we may not send any more."""
+
+
+class Evictor:
+    """Carries out `Evict` and `ClearNomination` in the order given, several at a time but one pod's one after the
+    other. `deliver` gets exactly one outcome for each `Evict`. Nothing is sent while `may_send` says no."""
+
+    def __init__(
+        self,
+        api: Api,
+        deliver: Callable[[EvictionOutcome], None],
+        *,
+        random: Random,
+        connectivity: Connectivity,
+        now_ns: Callable[[], int],
+        settings: EvictSettings = EvictSettings(),
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._api = api
+        self._deliver = deliver
+        self._random = random
+        self._connectivity = connectivity
+        self._now_ns = now_ns
+        self._settings = settings
+        self._may_send = may_send
+        self._queue: deque[Evict | ClearNomination] = deque()
+        self._busy: set[PodUid] = set()
+        self._wake = asyncio.Event()
+        self.counts = EvictCounts()
+
+    @property
+    def in_flight(self) -> int:
+        """Commands without an outcome."""
+        return len(self._queue) + len(self._busy)
+
+    def put(self, command: Evict | ClearNomination) -> None:
+        self._queue.append(command)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            command = self._next()
+            if command is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            self._busy.add(command.uid)
+            try:
+                await self._carry_out(command)
+            finally:
+                self._busy.discard(command.uid)
+                self._wake.set()
+
+    def _next(self) -> Evict | ClearNomination | None:
+        """The oldest of a pod for which nothing is under way: two at once could land in the wrong order."""
+        for place, command in enumerate(self._queue):
+            if command.uid not in self._busy:
+                del self._queue[place]
+                return command
+        return None
+
+    async def _carry_out(self, command: Evict | ClearNomination) -> None:
+        match command:
+            case Evict():
+                outcome = await self._evict(command)
+                if isinstance(outcome, Evicted):
+                    self.counts.evicted += len(outcome.victims)
+                else:
+                    self.counts.refused += 1
+                self._deliver(outcome)
+            case ClearNomination(uid, namespace, name):
+                try:
+                    await self._nominate(uid, namespace, name, None)
+                except (Refused, GaveUp):
+                    return  # gone, or told to a server that does not listen: the core goes by its own mind
+
+    # ── an eviction ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _evict(self, evict: Evict) -> EvictionOutcome:
+        done: list[PodUid] = []
+        gone: list[PodUid] = []
+        try:
+            await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
+            for victim in evict.victims:
+                (done if await self._end(victim, evict.scheduler) else gone).append(victim.uid)
+        except (Refused, GaveUp) as error:
+            forbidden = isinstance(error, Forbidden)
+            return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(done))
+        return Evicted(evict.uid, tuple(done), tuple(gone))
+
+    async def _nominate(self, uid: PodUid, namespace: str, name: str, node: str | None) -> None:
+        """A merge patch with the UID: the server refuses it for another pod of that name."""
+        body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        await self._until_settled(lambda: self._patch_status(namespace, name, body))
+
+    async def _end(self, victim: Victim, scheduler: str) -> bool:
+        """False: it had gone already."""
+        try:
+            await self._until_settled(
+                lambda: self._patch_status(victim.namespace, victim.name, self._target(victim, scheduler))
+            )
+            await self._until_settled(lambda: self._delete(victim))
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    def _target(self, victim: Victim, scheduler: str) -> Json:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": micro_time(self._now_ns())[:19] + "Z",
+        }
+        return {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+
+    async def _patch_status(self, namespace: str, name: str, body: Json) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        timeout_s = self._settings.answer_timeout_s
+        await self._api.patch(path, body, STRATEGIC_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
+
+    async def _delete(self, victim: Victim) -> None:
+        path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": victim.uid},
+        }
+        await self._api.delete(path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s)
+
+    async def _until_settled(self, request: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a request until it is answered with yes or a refusal that stands. Raises that, or GaveUp."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        backoff = Backoff(self._random, first_s=settings.retry_first_s, longest_s=settings.retry_longest_s)
+        gives_up_s = loop.time() + settings.give_up_s
+        while True:
+            if not self._may_send():
+                raise GaveUp("not leading any more")
+            try:
+                await request()
+            except ApiProblem as error:
+                if isinstance(error, Refused) and not isinstance(
+                    error, Unauthorized | Throttled | ServerFault
+                ):
+                    self._connectivity.worked(_ACTIVITY)
+                    raise
+                self._connectivity.failed(_ACTIVITY, error)
+                wait_s = backoff.failed(error)
+                if loop.time() + wait_s > gives_up_s:
+                    raise GaveUp(f"no answer within {settings.give_up_s:g} s: {error}") from error
+                await asyncio.sleep(wait_s)
+            else:
+                self._connectivity.worked(_ACTIVITY)
+                return

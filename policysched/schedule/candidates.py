@@ -1,0 +1,189 @@
+"""Which nodes could take a pod if others made room, who would have to go there, and which node hurts least.
+
+For each node: lift all pods that may be evicted; if the pod fits then, lay them back one after the other as long as it
+still fits, those first whose disruption budget would be broken, then the most important; who cannot be laid back is a
+victim. Source: `SelectVictimsOnNode` in kubernetes' `pkg/scheduler/framework/plugins/defaultpreemption` and
+`pickOneNodeForPreemption` in `pkg/scheduler/framework/preemption`, v1.36.
+
+kube-scheduler begins at a random node and stops once a tenth of the nodes (at least 100) turned out possible. Here
+every node is looked at, in the order of their names, as long as what goes from one node changes nothing for another;
+where a rule looks across nodes (spreading, affinity) each is thought through by itself, and it ends with as many.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from policysched.cluster.budgets import split_by_budget
+from policysched.cluster.objects import DisruptionBudget, NodeName, Pod, PodUid
+from policysched.plan import DryRun
+
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+CANDIDATES_LEAST = 100
+CANDIDATES_PERCENT = 10
+
+_NOT_STARTED_NS = 2**63 - 1
+"""kube-scheduler takes a pod that the kubelet has not taken up as started just now."""
+
+_PRIORITY_OFFSET = 2**31
+"""Added to each priority of a sum, so that a node with fewer negative priorities is not the better for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node where the pod fits once the `victims` are gone, the most important of them first. `violations` counts
+    those whose disruption budget that breaks. `started_ns` is the earliest start among those of the highest priority.
+    """
+
+    node: NodeName
+    victims: tuple[Pod, ...]
+    violations: int
+    started_ns: int
+
+    @property
+    def harm(self) -> tuple[int, int, int, int, int]:
+        """The less, the better: kube-scheduler's steps in their order, but for the last one (the first node)."""
+        priorities = [one.priority for one in self.victims]
+        offset_sum = sum(priority + _PRIORITY_OFFSET for priority in priorities)
+        return self.violations, max(priorities), offset_sum, len(priorities), -self.started_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The candidates, in the order of their nodes, and where there is none, how many nodes each reason rules out."""
+
+    candidates: tuple[Candidate, ...]
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What there is to evict: the pods on a node in the order in which they came, when the kubelet took each up (None:
+    not yet), and the disruption budgets. `node_count` are all nodes."""
+
+    pods_on: Callable[[NodeName], Iterable[Pod]]
+    started_ns: Callable[[PodUid], int | None]
+    budgets: Collection[DisruptionBudget]
+    node_count: int
+
+
+def nobody_to_evict(dry_run: DryRun, node_count: int) -> Found:
+    """Where it is known beforehand that no pod on any node may be evicted."""
+    counts = {NO_VICTIMS: dry_run.candidate_count, NOT_HELPFUL: node_count - dry_run.candidate_count}
+    return Found((), {reason: count for reason, count in counts.items() if count})
+
+
+def find_candidates(dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: Cluster) -> Found:
+    reasons: Counter[str] = Counter()
+    potential: dict[NodeName, list[Pod]] = {}
+    for node in dry_run.candidates:
+        pods = [one for one in cluster.pods_on(node) if may_evict(one)]
+        if pods:
+            potential[node] = by_importance(pods, cluster.started_ns)
+        else:
+            reasons[NO_VICTIMS] += 1
+    if not dry_run.separate:
+        for node, refused in _refused_beforehand(dry_run, potential).items():
+            reasons.update(refused)
+            del potential[node]
+    candidates: list[Candidate] = []
+    enough = max(CANDIDATES_LEAST, len(dry_run.candidates) * CANDIDATES_PERCENT // 100)
+    for nodes in [list(potential)] if dry_run.separate else [[node] for node in potential]:
+        candidates += _try_nodes(dry_run, {node: potential[node] for node in nodes}, cluster, reasons)
+        if len(candidates) >= enough and any(not one.violations for one in candidates):
+            break
+    hopeless = cluster.node_count - len(dry_run.candidates)
+    if hopeless:
+        reasons[NOT_HELPFUL] += hopeless
+    return Found(tuple(candidates), reasons)
+
+
+def least_harm(candidates: Sequence[Candidate]) -> Candidate:
+    """Among equals the first."""
+    return min(candidates, key=lambda one: one.harm)
+
+
+def by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None]) -> list[Pod]:
+    """The most important first: by priority, then who has run longest. Of two that have not started the later one
+    comes first, as kube-scheduler's sorting has it while both count as started just now."""
+
+    def key(entry: tuple[int, Pod]) -> tuple[int, int, int]:
+        place, pod = entry
+        at_ns = started_ns(pod.uid)
+        if at_ns is None:
+            return -pod.priority, _NOT_STARTED_NS, -place
+        return -pod.priority, at_ns, place
+
+    return [pod for _, pod in sorted(enumerate(pods), key=key)]
+
+
+def _refused_beforehand(
+    dry_run: DryRun, potential: Mapping[NodeName, list[Pod]]
+) -> dict[NodeName, tuple[str, ...]]:
+    """The nodes that a rule refuses which looks at nothing but the node, whoever goes: they need not be thought
+    through one by one."""
+    _lift(dry_run, potential)
+    nodes = list(potential)
+    found = zip(nodes, dry_run.refusals(nodes, by_node_alone=True), strict=True)
+    _lay_back(dry_run, potential)
+    return {node: refused for node, refused in found if refused}
+
+
+def _try_nodes(
+    dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: Cluster, reasons: Counter[str]
+) -> list[Candidate]:
+    """Try these nodes at once: the n-th of each node is laid back in the n-th round. Leaves the overlay as it was."""
+    _lift(dry_run, potential)
+    nodes = list(potential)
+    possible: list[NodeName] = []
+    for node, refused in zip(nodes, dry_run.refusals(nodes), strict=True):
+        reasons.update(refused)
+        if not refused:
+            possible.append(node)
+    lines: dict[NodeName, list[Pod]] = {}
+    violating: dict[NodeName, int] = {}
+    for node in possible:
+        first, others = split_by_budget(potential[node], cluster.budgets)
+        lines[node], violating[node] = first + others, len(first)
+    victims: dict[NodeName, list[Pod]] = {node: [] for node in possible}
+    violations = dict.fromkeys(possible, 0)
+    for turn in range(max(map(len, lines.values()), default=0)):
+        trying = [node for node in possible if turn < len(lines[node])]
+        for node in trying:
+            dry_run.overlay.place(lines[node][turn], node)
+        for node, refused in zip(trying, dry_run.refusals(trying), strict=True):
+            if refused:
+                pod = lines[node][turn]
+                dry_run.overlay.remove(pod.uid)
+                victims[node].append(pod)
+                violations[node] += turn < violating[node]
+    gone = {node: victims.get(node, pods) for node, pods in potential.items()}
+    _lay_back(dry_run, gone)
+    return [
+        _candidate(node, potential[node], victims[node], violations[node], cluster)
+        for node in possible
+        if victims[node]
+    ]
+
+
+def _candidate(
+    node: NodeName, in_order: list[Pod], victims: list[Pod], violations: int, cluster: Cluster
+) -> Candidate:
+    chosen = {one.uid for one in victims}
+    ordered = tuple(one for one in in_order if one.uid in chosen)
+    starts = [cluster.started_ns(one.uid) for one in ordered if one.priority == ordered[0].priority]
+    started_ns = min(_NOT_STARTED_NS if start is None else start for start in starts)
+    return Candidate(node, ordered, violations, started_ns)
+
+
+def _lift(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
+    for those in pods.values():
+        for one in those:
+            dry_run.overlay.remove(one.uid)
+
+
+def _lay_back(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
+    for node, those in pods.items():
+        for one in those:
+            dry_run.overlay.place(one, node)

@@ -1,0 +1,265 @@
+"""Making room for a pod that finds none: who is evicted, and what becomes of it.
+
+    no node ──candidates?──► evicting ──all told to end──► nominated ──they are gone──► tried again, and bound
+                │               └──refused──► pending, the nomination taken back
+                └── none: pending, with the words why
+
+From the decision on the pod is nominated to its node: its room is kept from pods of lower or equal priority. While the
+eviction is not answered the pod is not tried; while victims are still ending on its node it evicts nobody else. A gang
+that is placed whole does not evict: the clause is for single pods. Source: DefaultPreemption of kube-scheduler 1.36.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from policysched.cluster.objects import NodeName, Pod, PodUid
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.message import unavailable_message
+from policysched.lang.program import BuiltinFilter, Program
+from policysched.plan import DryRun, MayEvict, Overlay
+from policysched.schedule.breaker import Breaker
+from policysched.schedule.candidates import Candidate, Cluster, find_candidates, least_harm, nobody_to_evict
+from policysched.schedule.commands import (
+    ClearNomination,
+    Evict,
+    Log,
+    ReportPolicies,
+    ReportPreempted,
+    Victim,
+)
+from policysched.schedule.core import Core
+from policysched.schedule.limits import SECOND_NS
+from policysched.schedule.units import PendingPod, Place
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+STILL_ENDING = "not eligible due to a terminating pod on the nominated node."
+_NO_CLAIMS = "no new claims to deallocate, "
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRoom:
+    """Victims are on their way, and the pod is nominated to the node."""
+
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Nobody is evicted: what to say of it, and when another try could go otherwise for that reason alone (ns)."""
+
+    words: str
+    valid_until_ns: int | None = None
+
+
+@dataclass(slots=True)
+class _Eviction:
+    """An `Evict` without an answer. `woken`: something happened meanwhile that may help the pod."""
+
+    pod: Pod
+    node: NodeName
+    victims: dict[PodUid, Victim]
+    woken: bool = False
+
+
+class Preemption:
+    """`evicting` are the evictions without an answer, by the pod that is to have the room."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._breaker = Breaker(core.limits)
+        self._evicting: dict[PodUid, _Eviction] = {}
+        self._doomed: set[PodUid] = set()  # told to end, and the watch has not shown it yet
+        self._forbidden_until_ns = 0
+        self._forbidden_words = ""
+
+    # ── deciding ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def holds_back(self, uid: PodUid) -> bool:
+        """Whether an eviction for this pod is not answered yet: it is not tried now, but as soon as that is."""
+        eviction = self._evicting.get(uid)
+        if eviction is not None:
+            eviction.woken = True
+        return eviction is not None
+
+    def try_for(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> MadeRoom | NoRoom | None:
+        """The pod found no node on this overlay, for reasons of nodes. None: the policy evicts nobody."""
+        core, value = self._core, pod.pod
+        plan = core.plan(pod.policy)
+        if not plan.preempts:
+            return None
+        core.counters.preemption_attempts += 1
+        if value.preemption_policy == "Never":
+            return self._no_room(pod, NEVER)
+        if now_ns < self._forbidden_until_ns:
+            return self._no_room(pod, self._forbidden_words, self._forbidden_until_ns)
+        dry_run = core.evaluator.dry_run(
+            plan,
+            value,
+            now_ns=now_ns,
+            facts=pod.facts,
+            samples=core.samples.get(pod.policy, {}),
+            overlay=overlay,
+        )
+        allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
+        if self._still_ending(pod.uid, dry_run, allowed):
+            return self._no_room(pod, STILL_ENDING)
+        spared_until_ns = self._breaker.next_time_ns()
+        lowest = core.cache.ledger.lowest_priority
+        if lowest is None or lowest >= value.priority:
+            found = nobody_to_evict(dry_run, len(core.cache.nodes))
+        else:
+            found = find_candidates(
+                dry_run,
+                lambda victim: allowed(victim) and not self._breaker.spares(victim, now_ns),
+                Cluster(self._pods_on, self._started_ns, core.cache.budgets.values(), len(core.cache.nodes)),
+            )
+        if not found.candidates:
+            self._take_back(pod.uid, now_ns)
+            words = unavailable_message(len(core.cache.nodes), found.reasons)
+            return self._no_room(pod, words, spared_until_ns)
+        chosen = least_harm(found.candidates)
+        self._evict(pod, chosen, now_ns)
+        return MadeRoom(chosen.node)
+
+    def _still_ending(self, uid: PodUid, dry_run: DryRun, allowed: MayEvict) -> bool:
+        """Whether victims of an earlier try are still on the pod's nominated node, which could yet take it."""
+        cache = self._core.cache
+        nominated = cache.nominated.get(uid)
+        node = None if nominated is None else nominated.nominated_node
+        if node is None or node not in dry_run.candidates:
+            return False
+        return any(allowed(one) and self._is_ending(one.uid) for one in self._pods_on(node))
+
+    def _is_ending(self, uid: PodUid) -> bool:
+        seen = self._core.cache.pods[uid]
+        return uid in self._doomed or (seen.deleting and seen.preempted)
+
+    def _evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
+        core, value = self._core, pod.pod
+        ending = [
+            one for one in chosen.victims if core.cache.pods[one.uid].deleting or one.uid in self._doomed
+        ]
+        victims = [Victim(one.uid, one.namespace, one.name) for one in chosen.victims if one not in ending]
+        core.counters.victims.append(len(chosen.victims))
+        for one in chosen.victims:
+            words = None if one in ending else self._breaker.note(one, now_ns)
+            if words is not None:
+                core.out.append(ReportPolicies("Warning", "PreemptionStopped", words))
+        self._clear_lesser_nominations(pod, chosen.node, now_ns)
+        core.queue.wake(core.cache.nominate(pod.uid, chosen.node), now_ns)
+        self._evicting[pod.uid] = _Eviction(value, chosen.node, {one.uid: one for one in victims})
+        core.out.append(
+            Evict(value.uid, value.namespace, value.name, value.scheduler, chosen.node, tuple(victims))
+        )
+        core.out.append(
+            Log(
+                "info",
+                "evicting for a pod",
+                {"pod": value.full_name, "node": chosen.node, "victims": _names(chosen.victims)},
+            )
+        )
+
+    def _clear_lesser_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
+        """Pods of lower priority that wait for the same node look for another."""
+        for seen in list(self._core.cache.nominated.values()):
+            if seen.nominated_node == node and seen.pod.priority < pod.priority and seen.pod.uid != pod.uid:
+                self._take_back(seen.pod.uid, now_ns)
+
+    def _take_back(self, uid: PodUid, now_ns: int) -> None:
+        core = self._core
+        seen = core.cache.nominated.get(uid)
+        if seen is None:
+            return
+        core.queue.wake(core.cache.nominate(uid, None), now_ns)
+        core.out.append(ClearNomination(uid, seen.pod.namespace, seen.pod.name))
+
+    def _no_room(self, pod: PendingPod, words: str, valid_until_ns: int | None = None) -> NoRoom:
+        program = self._core.policies.running[pod.policy].program
+        return NoRoom(f"{_NO_CLAIMS if _is_whole(program) else ''}preemption: {words}", valid_until_ns)
+
+    def _pods_on(self, node: NodeName) -> Collection[Pod]:
+        return self._core.cache.ledger.usage(node).pods.values()
+
+    def _started_ns(self, uid: PodUid) -> int | None:
+        return self._core.cache.pods[uid].started_ns
+
+    # ── what became of it ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
+        """Every victim was told to end, or had gone."""
+        eviction = self._evicting.pop(preemptor, None)
+        if eviction is None:
+            return
+        self._told(eviction, victims)
+        waits = any(uid in self._core.cache.pods for uid in eviction.victims)
+        if eviction.woken or not waits:
+            self._try_again(preemptor, now_ns, failing=False)
+
+    def refused(
+        self, preemptor: PodUid, reason: str, victims: tuple[PodUid, ...], now_ns: int, *, forbidden: bool
+    ) -> None:
+        """It ended early: the pod waits on, and others may have the room of those who were told to end."""
+        core = self._core
+        eviction = self._evicting.pop(preemptor, None)
+        if eviction is None:
+            return
+        self._told(eviction, victims)
+        if forbidden:
+            self._forbid(reason, now_ns)
+        if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
+            self._take_back(preemptor, now_ns)
+        fields = {"pod": eviction.pod.full_name, "node": eviction.node, "why": reason}
+        core.out.append(Log("warning", "an eviction was not carried out", fields))
+        self._try_again(preemptor, now_ns, failing=not forbidden)
+
+    def _told(self, eviction: _Eviction, victims: tuple[PodUid, ...]) -> None:
+        core, pod = self._core, eviction.pod
+        for uid in victims:
+            seen = core.cache.pods.get(uid)
+            if seen is not None and not seen.deleting:
+                self._doomed.add(uid)
+            core.out.append(
+                ReportPreempted(
+                    eviction.victims[uid], pod.uid, pod.namespace, pod.name, pod.scheduler, eviction.node
+                )
+            )
+
+    def _forbid(self, reason: str, now_ns: int) -> None:
+        """Said once; another try would end in the same way until somebody changes the permissions."""
+        words = f"not carried out, for the API server does not let us evict: {reason}"
+        limits = self._core.limits
+        self._forbidden_until_ns = now_ns + round(limits.eviction_forbidden_s * SECOND_NS)
+        if words != self._forbidden_words:
+            self._forbidden_words = words
+            again = f"it is tried again every {limits.eviction_forbidden_s:g} s"
+            self._core.out.append(
+                ReportPolicies("Warning", "PreemptionForbidden", f"preemption is {words}; {again}")
+            )
+
+    def _try_again(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
+        """Where the pod is parked it goes into the queue; anywhere else it is on its way already."""
+        pod = self._core.pods.get(uid)
+        if pod is not None and pod.place is Place.UNSCHEDULABLE:
+            self._core.queue.take(pod, now_ns)
+            pod.failing = failing
+            self._core.queue.enqueue(pod, now_ns, "Preemption")
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is gone, or the watch shows that it ends."""
+        self._doomed.discard(uid)
+
+    def check(self) -> list[str]:
+        """One sentence for each thing that does not agree with the cache."""
+        pods = self._core.cache.pods
+        return [f"{uid} is told to end and not known any more" for uid in self._doomed if uid not in pods]
+
+
+def _names(pods: tuple[Pod, ...]) -> str:
+    return ", ".join(one.full_name for one in pods)
+
+
+def _is_whole(program: Program) -> bool:
+    """Whether the policy has all filters of kube-scheduler's default profile. Then it also says what that profile's
+    DynamicResources says before preemption: that there is no claim whose devices could be taken back."""
+    there = {one.builtin for one in program.rules.filters if isinstance(one, BuiltinFilter)}
+    return all(name in there for name, one in BUILTINS.items() if one.filters)
