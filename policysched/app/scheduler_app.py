@@ -330,10 +330,10 @@ class SchedulerApp:
             return
 
     async def _finish(self) -> None:
-        """A clean stop: the binds under way are answered, then what is to be said of them is said."""
+        """A clean stop: the binds and evictions under way are answered, then what is to be said of them is said."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self.settings.stop_wait_s
-        while self.binder.in_flight and loop.time() < ends_s:
+        while (self.binder.in_flight or self.evictor.in_flight) and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         ends_s = min(ends_s, loop.time() + REPORTS_WAIT_S)
         while (self._inbox or self.reporter.waiting or self.last_good.unwritten) and loop.time() < ends_s:

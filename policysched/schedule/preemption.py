@@ -174,8 +174,7 @@ class Preemption:
         core.out.append(ClearNomination(uid, seen.pod.namespace, seen.pod.name))
 
     def _no_room(self, pod: PendingPod, words: str, valid_until_ns: int | None = None) -> NoRoom:
-        program = self._core.policies.running[pod.policy].program
-        return NoRoom(f"{_NO_CLAIMS if _is_whole(program) else ''}preemption: {words}", valid_until_ns)
+        return NoRoom(words_of(self._core.policies.running[pod.policy].program, words), valid_until_ns)
 
     def _pods_on(self, node: NodeName) -> Collection[Pod]:
         return self._core.cache.ledger.usage(node).pods.values()
@@ -256,6 +255,11 @@ class Preemption:
 
 def _names(pods: tuple[Pod, ...]) -> str:
     return ", ".join(one.full_name for one in pods)
+
+
+def words_of(program: Program, words: str) -> str:
+    """What stands behind the filters' reasons, as kube-scheduler puts it."""
+    return f"{_NO_CLAIMS if _is_whole(program) else ''}preemption: {words}"
 
 
 def _is_whole(program: Program) -> bool:

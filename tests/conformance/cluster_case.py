@@ -30,6 +30,15 @@ _DEFAULT_TOLERATIONS = tuple(
     for key in ("not-ready", "unreachable")
 )
 
+_PRIORITY_CLASSES = {
+    "": (0, "PreemptLowerPriority"),
+    "low": (10, "PreemptLowerPriority"),
+    "mid": (100, "PreemptLowerPriority"),
+    "high": (1000, "PreemptLowerPriority"),
+    "high-never": (1000, "Never"),
+    "top": (100_000, "PreemptLowerPriority"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -62,6 +71,8 @@ def replay(case: Json) -> Iterator[Decision]:
             cache.put_namespace(wire.namespace(one))
     for one in case["nodes"]:
         cache.put_node(wire.node(one))
+    for one in case.get("pdbs", ()):
+        cache.put_budget(wire.disruption_budget(one))
     on_nodes = [as_stored(manifest) for manifest in case["bound"]]
     for manifest in on_nodes:
         cache.put_pod(wire.pod(manifest))
@@ -76,8 +87,11 @@ def replay(case: Json) -> Iterator[Decision]:
 
 
 def as_stored(manifest: Mapping[str, Any]) -> Json:
-    """With what the API server fills in and scheduling reads: the priority, and the tolerations of every pod."""
+    """With what the API server fills in and scheduling reads: what the PriorityClass says, and the tolerations of every
+    pod."""
     spec = {**manifest["spec"]}
-    spec.setdefault("priority", 0)
+    priority, preempts = _PRIORITY_CLASSES[spec.get("priorityClassName", "")]
+    spec.setdefault("priority", priority)
+    spec.setdefault("preemptionPolicy", preempts)
     spec["tolerations"] = [*spec.get("tolerations", ()), *_DEFAULT_TOLERATIONS]
     return {**manifest, "spec": spec}

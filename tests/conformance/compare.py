@@ -5,7 +5,7 @@
 Of every decision it is asked: does each covered filter pass all nodes that were recorded as feasible; does each
 covered score agree on them to the last point; and where the pod stayed pending, do the covered filters give their part
 of the message with the same counts. Where nothing that is not covered has a say in the decision, the feasible nodes,
-the totals, the node chosen and the whole message must agree too; other decisions are left out of that question only,
+the totals, the node chosen, the victims and the whole message must agree too; other decisions are left out of that question only,
 and counted by what has a say in them. Exits 1 where anything differs.
 """
 
@@ -37,6 +37,7 @@ from policysched.oracle.filters import refusals
 from policysched.oracle.scores import cells
 from tests.conformance.cluster_case import Decision, load, replay
 from tests.conformance.kube_default import kube_default
+from tests.conformance.making_room import room_differences
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
 
@@ -50,6 +51,7 @@ class Comparison:
     whole: int = 0
     messages: int = 0
     whole_messages: int = 0
+    preempted: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
@@ -70,8 +72,12 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Comparison:
                 continue
             found.whole += 1
             found.whole_messages += "message" in decision.expected
-            for who, explanation in explanations(decision, program).items():
+            said = explanations(decision, program)
+            for who, explanation in said.items():
                 found.differences += [f"{who}: {one}" for one in whole_differences(decision, explanation)]
+            if decision.expected.get("victims") or "message" in decision.expected:
+                found.preempted += bool(decision.expected.get("victims"))
+                found.differences += room_differences(decision, program, refused_counts(said["plan"]))
     return found
 
 
@@ -210,15 +216,18 @@ def whole_differences(decision: Decision, ours: Explanation) -> list[str]:
     found = []
     if ours.pod_refusal is not None:
         return [f"{name}: refused before any node: {ours.pod_refusal}"]
-    if sorted(ours.feasible) != sorted(expected["feasible"]):
+    if "feasible" in expected and sorted(ours.feasible) != sorted(expected["feasible"]):
         found.append(f"{name}: feasible {sorted(ours.feasible)}, recorded {sorted(expected['feasible'])}")
     if "finalScores" in expected and dict(ours.totals) != expected["finalScores"]:
         found.append(f"{name}: totals {dict(ours.totals)}, recorded {expected['finalScores']}")
-    if expected["nodeName"] is None:
+    if expected["nodeName"] is None or expected.get("victims"):
         if ours.selected is not None:
-            found.append(f"{name}: chose {ours.selected}, recorded to stay pending")
+            found.append(f"{name}: chose {ours.selected}, recorded to find no node")
     elif ours.selected is None:
         found.append(f"{name}: chose nothing, recorded {expected['nodeName']}")
+    elif "feasible" not in expected:
+        if expected["nodeName"] not in ours.feasible:  # of which of several nothing was recorded
+            found.append(f"{name}: {expected['nodeName']} is not feasible, recorded to be chosen")
     elif ours.totals[ours.selected] != ours.totals.get(expected["nodeName"]):
         found.append(f"{name}: chose {ours.selected}, which does not tie with {expected['nodeName']}")
     if "message" in expected:
@@ -230,8 +239,11 @@ def whole_differences(decision: Decision, ours: Explanation) -> list[str]:
 
 def message_of(explanation: Explanation, node_count: int) -> str:
     """Each node counts by the rule that decided."""
-    counts = Counter(group for rules in explanation.rejected.values() for group in rules[0].groups)
-    return unavailable_message(node_count, counts)
+    return unavailable_message(node_count, refused_counts(explanation))
+
+
+def refused_counts(explanation: Explanation) -> Counter[str]:
+    return Counter(group for rules in explanation.rejected.values() for group in rules[0].groups)
 
 
 def before_preemption(message: str) -> str:
@@ -265,7 +277,7 @@ def report(title: str, found: Comparison, *, verbose: bool) -> str:
     lines = [
         f"{title}: {found.decisions} decisions",
         f"  each covered plugin compared in all: {found.scored} were scored, {found.messages} stayed pending",
-        f"  compared whole: {found.whole}, of these {found.whole_messages} pending; left out: {left_out}",
+        f"  compared whole: {found.whole}, of these {found.whole_messages} pending, {found.preempted} with victims; left out: {left_out}",
         *(f"    {count:4} for {feature}" for feature, count in found.left_out.most_common()),
         f"  differences: {len(found.differences)}",
     ]

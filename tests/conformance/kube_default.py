@@ -8,7 +8,7 @@ from policysched.lang.program import Program
 
 @cache
 def kube_default() -> Program:
-    """`include kube_default` and nothing else, so that what it brings is compared as well."""
-    checked = check_text("policy test version 1\ninclude kube_default\n")
+    """`include kube_default`, so that what it brings is compared as well, and kube-scheduler's rule of who may be evicted."""
+    checked = check_text("policy test version 1\ninclude kube_default\npreemption { victims = any }\n")
     assert checked.program is not None, checked.diagnostics
     return checked.program
