@@ -48,8 +48,8 @@ _MARKED = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.D
 
 
 def written_pages() -> list[Path]:
-    """What people read: the README and everything in docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """What people read: the README and its like, and everything in docs/."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def should_be(path: Path) -> str:

@@ -49,7 +49,8 @@ def _cell(text: str) -> str:
 def _section(one: RuleDoc) -> str:
     summary = one.summary[0].upper() + one.summary[1:]
     parts = [f"### {one.code} {one.name}\n", f"*{one.severity.word}.* {summary}.\n", f"{one.explanation}\n"]
-    parts += ["Draws it:\n", _fenced(one.bad), "Mended:\n", _fenced(one.good)]
+    if one.bad:  # what only a running scheduler says has no text that draws it
+        parts += ["Draws it:\n", _fenced(one.bad), "Mended:\n", _fenced(one.good)]
     return "\n".join(parts)
 
 

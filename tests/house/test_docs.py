@@ -121,7 +121,7 @@ def test_every_metric_has_a_sample_in_the_run_that_the_table_is_made_from() -> N
 
 
 def alert_expressions() -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for path in sorted((ROOT / "deploy" / "alerts").glob("*.yaml")):
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
             found |= {rule["alert"]: rule["expr"] for rule in group["rules"]}

@@ -129,9 +129,7 @@ def commands_in(text: str) -> Iterator[list[str]]:
             inside = True
         elif inside:
             inside = line != "POLICY"
-        elif not inside and (
-            found := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line)
-        ):
+        elif found := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
             yield shlex.split(found[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
 
 
