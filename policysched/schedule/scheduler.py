@@ -81,7 +81,8 @@ class Scheduler:
             case e.PoliciesOffered():
                 self._reload.offer(event, now_ns, synced=self._synced, decided=self._decided)
             case e.SamplesArrived(policy, metric, samples):
-                self._core.samples.setdefault(policy, {})[metric] = samples
+                known = self._core.assumed.arrived(policy, metric, samples)
+                self._core.samples.setdefault(policy, {})[metric] = known
                 self._outages.look(policy, now_ns)
                 self._core.queue.wake({ClusterEvent.SAMPLES}, now_ns, policy=policy)
             case e.BindConfirmed(uid, node_name):
@@ -103,7 +104,7 @@ class Scheduler:
 
     def _pod_seen(self, seen: ObservedPod, now_ns: int) -> None:
         core, uid = self._core, seen.pod.uid
-        nominated = core.cache.nominated.get(uid)
+        nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         current = core.cache.pods.get(uid)
         if current is None:
@@ -113,6 +114,7 @@ class Scheduler:
         if nominated is not None and (current is None or current.nominated_node != nominated.nominated_node):
             events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
         if self._synced:
+            core.follow_placement(uid, before, now_ns)
             self._membership.follow(seen.pod, current, now_ns)
         core.queue.wake(events, now_ns)
 
@@ -120,6 +122,7 @@ class Scheduler:
         core = self._core
         known = core.cache.pods.get(uid)
         events = set(core.cache.drop_pod(uid))
+        core.assumed.left(uid)
         if known is not None:
             self._membership.forget(known.pod)
             if known.nominated_node is not None and known.node is None:
