@@ -34,6 +34,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 SECTIONS: Mapping[str, Callable[[], str]] = {
     "covered": coverage_doc.covered,
+    "not carried out": coverage_doc.not_carried_out,
     "not covered": coverage_doc.not_covered,
     "explain": offline_doc.explain,
     "metrics": metrics_doc.table,

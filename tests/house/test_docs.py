@@ -11,10 +11,12 @@ import yaml
 from policysched.app.settings import BadSettings, read_settings
 from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.builtins import BUILTINS
+from policysched.lang.check import check_text
 from policysched.lang.rules import RULES
 from policysched.lang.uncovered import UNCOVERED
 from policysched.schemas import schema
-from tests.house import docs, settings_doc
+from policysched.text import Severity
+from tests.house import coverage_doc, docs, settings_doc
 from tests.house.exporting import exported
 
 ROOT = docs.ROOT
@@ -164,3 +166,15 @@ def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> Non
     jsonschema.Draft202012Validator.check_schema(found)
     assert found["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
     assert found["title"]
+
+
+# ── what is not there ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("part", coverage_doc.MAY_BE_LEFT_OUT)
+def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -> None:
+    text = coverage_doc.MAY_BE_LEFT_OUT[part]
+
+    found = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
+
+    assert [one.message for one in found if one.severity >= Severity.ERROR and one.code != "PS224"] == []
