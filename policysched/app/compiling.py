@@ -13,7 +13,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 
 from policysched.lang.bundle import Bundle, Checked, check_bundle
-from policysched.text import Diagnostic, Severity, Source, Span
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic, Source, Span
 
 log = logging.getLogger(__name__)
 
@@ -121,10 +122,8 @@ def _not_checked(texts: Texts, place: str, why: str) -> Bundle:
 
 
 def _unchecked(source: Source, why: str) -> Diagnostic:
-    return Diagnostic(
+    return diagnostic(
         "PS901",
-        "check-did-not-finish",
-        Severity.ERROR,
         f"the texts of this ConfigMap could not be checked: {why}",
         Span(source, 0, 0),
         help="the key that was edited last is the likely cause; make it smaller or take it out",

@@ -50,11 +50,12 @@ def _found(word: str) -> RuleDoc:
 
 
 def _as_text(one: RuleDoc) -> str:
+    examples = f"Bad:\n\n{_example(one.bad)}\nGood:\n\n{_example(one.good)}" if one.bad else ""
     return (
         f"{one.code} {one.name} ({one.severity.word})\n\n"
         f"{fill(one.summary[0].upper() + one.summary[1:] + '.', 100)}\n\n"
         f"{fill(one.explanation, 100)}\n\n"
-        f"Bad:\n\n{_example(one.bad)}\nGood:\n\n{_example(one.good)}"
+        f"{examples}"
     )
 
 

@@ -5,7 +5,7 @@ up where Kubernetes rounds up. The mappings are never changed after they are mad
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NewType
 
 PodUid = NewType("PodUid", str)
@@ -220,10 +220,13 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class MetricSamples:
     """All samples of one metric. What is NaN, infinite, doubled or outside its type was left out on arrival.
-    `polled_ns`: the last good poll."""
+    `polled_ns`: the last good poll. `assumed`: what is added to a node's sample for the pods that came since, in the held
+    unit. It alone is alive: a node's amount changes when pods come to the node or leave it, and at no other time.
+    """
 
     values: Mapping[NodeName, Sample]
     polled_ns: int
+    assumed: Mapping[NodeName, int | float] = field(default_factory=dict)
 
 
 Samples = Mapping[str, MetricSamples]

@@ -114,14 +114,6 @@ class _Series:
     queued: bool = False
 
 
-@dataclass(slots=True)
-class _UnderWay:
-    """A condition on the road. Not `wanted`: the pod is being bound, it must not be tried again."""
-
-    done: asyncio.Future[None]
-    wanted: bool = True
-
-
 class Reporter:
     """`say` and `mark` never wait. `settle` ends what is under way about a pod before its bind is sent.
 
@@ -147,8 +139,11 @@ class Reporter:
         self._events: deque[tuple[Words, _Series]] = deque()
         self._series: OrderedDict[Words, _Series] = OrderedDict()
         self._conditions: OrderedDict[str, Condition] = OrderedDict()
-        self._in_flight: dict[str, _UnderWay] = {}
-        # What the server knows of conditions from us. Bounded: forgetting costs a patch, nothing else.
+        # The newest words about each pod until they are written or given up: older ones are not tried again.
+        self._newest: dict[str, Condition] = {}
+        self._in_flight: dict[str, asyncio.Future[None]] = {}
+        # What the server knows of conditions from us. Bounded: forgetting costs a patch, nothing else. Forgotten as
+        # soon as a patch leaves, for until it is answered nobody knows which words stand there.
         self._said: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._later: set[asyncio.TimerHandle] = set()
         self._wake = asyncio.Event()
@@ -187,11 +182,11 @@ class Reporter:
     def mark(self, condition: Condition) -> None:
         """Write a pod's condition, in place of an older one that still waits."""
         said = self._said.get(condition.uid)
-        if said == (condition.reason, condition.message) and condition.uid not in self._conditions:
+        if said == (condition.reason, condition.message) and condition.uid not in self._newest:
             return
-        self._conditions[condition.uid] = condition
+        self._conditions[condition.uid] = self._newest[condition.uid] = condition
         if len(self._conditions) > self._settings.conditions_waiting_max:
-            self._conditions.popitem(last=False)
+            self._forget(self._conditions.popitem(last=False)[1])
             self._drop()
         self._wake.set()
 
@@ -199,10 +194,10 @@ class Reporter:
         """Forget what waits about this pod's condition, and wait for what is under way: it is about to be bound, and
         a late PodScheduled=False would contradict the binding."""
         self._conditions.pop(uid, None)
+        self._newest.pop(uid, None)
         self._said.pop(uid, None)
         if (under_way := self._in_flight.get(uid)) is not None:
-            under_way.wanted = False
-            await asyncio.shield(under_way.done)
+            await asyncio.shield(under_way)
 
     def _queue(self, words: Words, series: _Series) -> None:
         if len(self._events) >= self._settings.events_waiting_max:
@@ -274,37 +269,43 @@ class Reporter:
         return next((one for one in waiting if one.uid not in self._in_flight), None)
 
     async def _write_condition(self, condition: Condition, budget: Budget, backoff: Backoff) -> None:
-        under_way = _UnderWay(asyncio.get_running_loop().create_future())
+        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._in_flight[condition.uid] = under_way
         wait_s = 0.0
         try:
             await budget.take()
-            if under_way.wanted:
+            if self._newest.get(condition.uid) is condition:
                 await self._patch_condition(condition)
                 backoff.worked()
+                self._forget(condition)
         except (TransportError, Garbled, Unauthorized, Throttled, ServerFault) as error:
             self.counts.failed += 1
             wait_s = backoff.failed(error)
         except Refused as error:
             # Gone, or another pod by that name; or RBAC without it, which the log says and a repetition does not cure.
             self.counts.failed += 1
+            self._forget(condition)
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
             log.log(level, "a pod's condition was not written", extra={"why": error.message})
         finally:
-            under_way.done.set_result(None)
+            under_way.set_result(None)
             # Until the wait is over nothing newer about this pod is tried either, and `settle` can still end it.
             await asyncio.sleep(wait_s)
             del self._in_flight[condition.uid]
-        if wait_s and under_way.wanted:  # and nothing newer came meanwhile
-            self._conditions.setdefault(condition.uid, condition)
+        if wait_s and self._newest.get(condition.uid) is condition:
+            self._conditions[condition.uid] = condition
+
+    def _forget(self, condition: Condition) -> None:
+        """These words are written or given up; newer ones are not touched."""
+        if self._newest.get(condition.uid) is condition:
+            del self._newest[condition.uid]
 
     async def _patch_condition(self, condition: Condition) -> None:
         path = f"/api/v1/namespaces/{condition.namespace}/pods/{condition.name}/status"
-        body = self._condition_body(condition, first=condition.uid not in self._said)
+        body = self._condition_body(condition, first=self._said.pop(condition.uid, None) is None)
         await self._api.patch(path, body, STRATEGIC_PATCH, params={"timeout": PATCH_LIFE}, timeout_s=4.0)
         self.counts.conditions_written += 1
         self._said[condition.uid] = (condition.reason, condition.message)
-        self._said.move_to_end(condition.uid)
         if len(self._said) > self._settings.remembered_max:
             self._said.popitem(last=False)
 

@@ -11,7 +11,7 @@ class RuleDoc:
 
     `summary` is one line without a full stop. `explanation` says in prose why it matters and what to do. `bad` is a
     whole policy text that draws the code when it is linted, `good` the same policy mended, which does not (a house
-    test runs both). Where two files are needed, `others` holds the rest of the ConfigMap's keys.
+    test runs both); both are empty for what no text draws by itself. Where two files are needed, `others` holds the rest of the ConfigMap's keys.
     """
 
     code: str

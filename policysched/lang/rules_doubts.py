@@ -128,8 +128,8 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         "PS411",
         "not-carried-out",
         "something is checked, and not carried out in this version",
-        "Whom to evict, what a metric assumes of new pods and when a sample was taken are checked, so that they are right "
-        "when they are carried out. Today nothing is evicted (`preemption never` says so), and samples count as they come.",
+        "Whom to evict and when a sample was taken are checked, so that they are right when they are carried out. "
+        "Today nothing is evicted (`preemption never` says so), and samples count as they come.",
         bad="preemption { victims = own }",
         good="preemption never",
         severity=Severity.HINT,

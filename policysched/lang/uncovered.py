@@ -1,7 +1,7 @@
 """What of kube-scheduler's default profile no built-in evaluates yet.
 
-A pod that uses one of these stays pending with words (`Pod.uncovered`); a policy with a `preemption` clause evicts
-nobody. `show` prints this list, lint says it where `kube_default` is included, and it shrinks as built-ins are added.
+A pod that uses one of these stays pending with words (`Pod.uncovered`). `show` prints this list, lint says it where
+`kube_default` is included, and it shrinks as built-ins are added.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,4 @@ UNCOVERED: tuple[Uncovered, ...] = (
     Uncovered("DynamicResources", "spec.resourceClaims"),
     Uncovered("NodeDeclaredFeatures", "(features that the kubelet declares)", "they are not looked at"),
     Uncovered("GangScheduling", "spec.schedulingGroup"),
-    Uncovered(
-        "DefaultPreemption", "`preemption` in a policy", "the clause is checked, and nothing is evicted"
-    ),
 )

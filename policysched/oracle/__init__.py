@@ -7,9 +7,11 @@ of `plan`, of columns or of arrays.
     evaluate(program, pod, cache, ...)    every verdict, every score and the choice, as an Explanation
     value(expr, context)                  what one expression is worth, or MISSING
     order_key(program, pod, ...)          the pod's place in the queue
+    with_placed(program, samples, ...)    the samples with what their metrics assume of one more pod on a node
     gang_terms(program, pod, namespace)   which gang it is in, and on what terms
 """
 
+from policysched.oracle.assume import with_placed
 from policysched.oracle.context import Context
 from policysched.oracle.evaluate import evaluate
 from policysched.oracle.expressions import value
@@ -17,4 +19,4 @@ from policysched.oracle.gang import GangTerms, gang_terms
 from policysched.oracle.order import order_key
 from policysched.oracle.values import MISSING
 
-__all__ = ["MISSING", "Context", "GangTerms", "evaluate", "gang_terms", "order_key", "value"]
+__all__ = ["MISSING", "Context", "GangTerms", "evaluate", "gang_terms", "order_key", "value", "with_placed"]

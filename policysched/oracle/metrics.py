@@ -9,11 +9,12 @@ from policysched.cluster.objects import MetricSamples, Node
 from policysched.lang.expr import Expr, MetricRef, walk
 from policysched.lang.program import Metric
 from policysched.oracle.context import Context
-from policysched.oracle.values import MISSING, Value, saturated
+from policysched.oracle.values import MISSING, Value, arithmetic, saturated
 
 
 def metric_value(metric: Metric, context: Context) -> Value:
-    """The sample of the context's node, held as the metric's type is (a fraction is cut off), or MISSING."""
+    """The sample of the context's node, held as the metric's type is (a fraction is cut off), and what is assumed on top
+    of it for the pods that came since; or MISSING, whatever is assumed."""
     assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
     found = context.samples.get(metric.name)
     if found is None or _age_ns(found, context.node, context.now_ns) > metric.stale_ns:
@@ -21,7 +22,9 @@ def metric_value(metric: Metric, context: Context) -> Value:
     sample = found.values.get(context.node.name)
     if sample is None:
         return MISSING
-    return sample.value if metric.type.held_as_float else saturated(int(sample.value))
+    floating = metric.type.held_as_float
+    held = sample.value if floating else saturated(int(sample.value))
+    return arithmetic("+", held, found.assumed.get(context.node.name, 0), floating=floating)
 
 
 def metric_is_missing(name: str, context: Context) -> bool:

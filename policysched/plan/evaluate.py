@@ -5,17 +5,19 @@ in common, so that a thousand replicas cost one evaluation and a thousand refres
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 
 import numpy as np
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, PodFacts, Samples
+from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
+from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
 from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation
 from policysched.plan.admission import refusal_by_placed_pods
+from policysched.plan.assume import Laid
 from policysched.plan.bind import bind
 from policysched.plan.columns import Columns, text_hash
 from policysched.plan.dry_run import DryRun
@@ -37,6 +39,7 @@ _STATES_BYTES_MAX = 64 * 2**20
 _STATES_MIN = 4
 _BYTES_A_ROW = 120  # of a state: masks, totals and a few scores
 _SECOND_NS = 10**9
+_LAID_MAX = 4  # an overlay is one decision's, and mostly one policy's
 
 _POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NAMESPACE})
 
@@ -50,6 +53,7 @@ class Evaluator:
         self._states: OrderedDict[Hashable, State] = OrderedDict()
         self._overlay_states: tuple[Overlay, dict[Hashable, State]] | None = None
         self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
+        self._laid: dict[Plan, Laid] = {}
 
     # ── getting ready ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,6 +151,8 @@ class Evaluator:
         seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
         variant = plan.variant(plan.active_layers(seen))
         world = self._world(plan, variant, seen, overlay)
+        if overlay is not None and plan.assume.metrics:
+            seen.samples = self._laid_on(overlay, plan, samples).samples
         bound = bind(variant, seen, variant.machine.leaf_values(seen))
         state = State(bound, _outage_above(plan), world)
         row = state.best(text_hash(pod.uid), self._columns.name_hash)
@@ -220,8 +226,21 @@ class Evaluator:
                 column = self._metric_columns[plan.program.name, metric] = MetricColumn(metric, self._columns)
             column.refresh(seen.samples.get(name))
             columns[name] = column
-        polled: list[MetricSamples | None] = [seen.samples.get(name) for name in variant.metrics]
-        return World(self._columns, overlay, columns, seen.now_ns, tuple(id(one) for one in polled))
+        laid: Mapping[str, Mapping[int, Number]] = {}
+        if overlay is not None and plan.assume.metrics:
+            laid = self._laid_on(overlay, plan, seen.samples).values
+        generations = tuple([column.generation for column in columns.values()])
+        return World(self._columns, overlay, columns, seen.now_ns, generations, laid)
+
+    def _laid_on(self, overlay: Overlay, plan: Plan, samples: Samples) -> Laid:
+        """What the pods on the overlay add to the plan's metrics."""
+        found = self._laid.get(plan)
+        if found is None or not found.is_of(overlay, samples):
+            found = self._laid[plan] = Laid(plan.assume, overlay, self._columns, self._namespace, samples)
+            while len(self._laid) > _LAID_MAX:
+                del self._laid[next(iter(self._laid))]
+        found.catch_up(samples)
+        return found
 
     def _forget_old_states(self) -> None:
         most = max(_STATES_MIN, _STATES_BYTES_MAX // (_BYTES_A_ROW * self._columns.capacity))

@@ -1,7 +1,8 @@
 """Samples as columns: a value a row, and when each was true, so that staleness is one comparison.
 
 A column belongs to one policy's metric and is filled when new samples arrive; a sample is as old as the older of the
-moment it was true and the last poll that answered.
+moment it was true and the last poll that answered. Where the metric assumes something of pods, a row is also filled
+again when pods came to its node or left it: that is when the amount assumed for it changes.
 """
 
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from policysched.cluster.objects import MetricSamples, Sample
+from policysched.lang.arithmetic import Number, finite, saturate
 from policysched.lang.program import Metric
 from policysched.lang.types import INT64_MAX, INT64_MIN
 from policysched.plan.column_kinds import held_dtype
@@ -17,10 +19,18 @@ from policysched.plan.columns import Array, Columns
 _NEVER_NS = INT64_MIN // 2
 
 
+def sum_of(metric: Metric, left: Number, right: Number) -> Number:
+    """`left + right` as values of the metric's type: whole numbers saturate (a fraction is cut off), others stay finite."""
+    if metric.type.held_as_float:
+        return finite(float(left) + float(right))
+    return saturate(int(left) + int(right))
+
+
 class MetricColumn:
     """`values` and, by `known`, which of them are fresh. `capacity` long, as the columns are."""
 
     def __init__(self, metric: Metric, columns: Columns) -> None:
+        self._metric = metric
         self._stale_ns = metric.stale_ns
         self._dtype = held_dtype(metric.type.kind)
         self._columns = columns
@@ -31,6 +41,7 @@ class MetricColumn:
         self._known: Array = np.zeros(0, np.bool_)
         self._known_from_ns = 0
         self._known_until_ns = -1
+        self.generation = 0  # how often other samples were taken over
 
     def refresh(self, samples: MetricSamples | None) -> bool:
         """Take over new samples, and nodes that came since; answers whether the samples are others."""
@@ -39,11 +50,15 @@ class MetricColumn:
         touched = None if fresh else columns.touched_since(self._position)
         if touched is None:
             self._samples = samples
+            self.generation += 1
             self.values = np.zeros(columns.capacity, self._dtype)
             self._at_ns = np.full(columns.capacity, _NEVER_NS)
             self._fill(range(columns.size))
-        elif touched[0]:
-            self._fill(touched[0])
+        else:
+            if touched[0]:
+                self._fill(touched[0])
+            if touched[1] and self._metric.assume is not None:
+                self._fill_values(list(touched[1]))
         self._position = columns.log_end
         return fresh
 
@@ -64,12 +79,24 @@ class MetricColumn:
     def _fill(self, rows: Iterable[int]) -> None:
         samples = self._samples
         if samples is not None:
-            names, found = self._columns.names, samples.values
             chosen = list(rows)
-            # A free row keeps the name of a node that left; what it says of it, nobody asks.
-            taken: list[Sample | None] = [found.get(names[row]) for row in chosen]
-            self.values[chosen] = [0 if one is None else one.value for one in taken]
             self._at_ns[chosen] = [
-                _NEVER_NS if one is None else min(one.at_ns, samples.polled_ns) for one in taken
+                _NEVER_NS if one is None else min(one.at_ns, samples.polled_ns)
+                for one in self._fill_values(chosen)
             ]
         self._known_until_ns = -1
+
+    def _fill_values(self, rows: list[int]) -> list[Sample | None]:
+        """Answers the samples of the rows. A free row keeps the name of a node that left; what it says of it, nobody asks."""
+        samples = self._samples
+        if samples is None:
+            return []
+        names, found, assumed = self._columns.names, samples.values, samples.assumed
+        taken = [found.get(names[row]) for row in rows]
+        self.values[rows] = [0 if one is None else one.value for one in taken]
+        if assumed:
+            for row, one in zip(rows, taken, strict=True):
+                more = assumed.get(names[row])
+                if one is not None and more is not None:
+                    self.values[row] = sum_of(self._metric, one.value, more)
+        return taken

@@ -12,13 +12,16 @@ from policysched.plan.columns import Columns
 
 
 class Overlay:
-    """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up."""
+    """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up; `laid` the pods
+    that were laid, in order, and `lifts` counts how often one of them was taken from it again."""
 
     def __init__(self, columns: Columns, placement_of: Callable[[PodUid], Placement | None]) -> None:
         self._columns = columns
         self._placement_of = placement_of
         self._usages: dict[int, Usage] = {}
         self._laid: dict[PodUid, tuple[Pod, NodeName]] = {}
+        self.laid: list[tuple[Pod, NodeName]] = []
+        self.lifts = 0
         self._lifted: set[PodUid] = set()
         self.log: list[int] = []
 
@@ -28,12 +31,15 @@ class Overlay:
         assert self._placement_of(pod.uid) is None or pod.uid in self._lifted, f"{pod.full_name} is placed"
         self._own(node).add(pod)
         self._laid[pod.uid] = (pod, node)
+        self.laid.append((pod, node))
 
     def remove(self, uid: PodUid) -> None:
         """As if the pod were gone: one that was laid here, or one that the ledger has placed."""
         laid = self._laid.pop(uid, None)
         if laid is not None:
             self._own(laid[1]).subtract(laid[0])
+            self.laid.remove(laid)
+            self.lifts += 1
             return
         placement = self._placement_of(uid)
         assert placement is not None and uid not in self._lifted, f"pod {uid} is on no node"
@@ -48,7 +54,7 @@ class Overlay:
     @property
     def placed(self) -> tuple[tuple[Pod, NodeName], ...]:
         """What was laid and not lifted again, in order: what a commit assumes."""
-        return tuple(self._laid.values())
+        return tuple(self.laid)
 
     def _own(self, node: NodeName) -> Usage:
         row = self._columns.row(node)

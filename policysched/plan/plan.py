@@ -3,8 +3,10 @@
 from collections.abc import Hashable
 
 from policysched.cluster.objects import Namespace, Pod, PodFacts
+from policysched.lang.arithmetic import Number
 from policysched.lang.program import Program, rules_for
 from policysched.plan.admission import Admission
+from policysched.plan.assume import Assume
 from policysched.plan.gang import Gangs, GangTerms
 from policysched.plan.lower import AnyRule, Lowering, Variant, lower
 from policysched.plan.order import Order, OrderPlace
@@ -24,6 +26,7 @@ class Plan:
         self._gangs = Gangs(program)
         self._admission = Admission(program)
         self._victims = Victims(program)
+        self.assume = Assume(program)
         self._layers = tuple(compiled(layer.condition, program) for layer in program.layers)
         self._variants: dict[tuple[int, ...], Variant] = {}
         self._read_sets: dict[tuple[int, ...], ReadSet] = {}
@@ -47,6 +50,10 @@ class Plan:
     def warnings(self, pod: Pod, namespace: Namespace | None) -> tuple[str, ...]:
         """Invalid inputs that counted as absent, to be reported once a pod."""
         return self._admission.warnings(Seen(pod, namespace or nameless(pod)))
+
+    def assumed(self, metric: str, pod: Pod, namespace: Namespace | None) -> Number:
+        """What the metric, one of `assume.metrics`, assumes of the pod until a sample has it, in its held unit."""
+        return self.assume.amount(metric, pod, namespace)
 
     def read_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods that agree on it get the same verdict on the same cluster at the same moment, unless the policy reads what the

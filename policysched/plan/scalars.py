@@ -15,7 +15,7 @@ from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
 from policysched.lang.arithmetic import arithmetic, call, compare, negate, saturate
-from policysched.lang.program import Input, Program
+from policysched.lang.program import Input, Metric, Program
 from policysched.lang.units import parse_value
 
 Held = bool | int | float | str | tuple[int | float | str, ...]
@@ -64,7 +64,7 @@ def compiled(expr: e.Expr, program: Program) -> Function:
         case e.InputRef(name=name):
             return input_value(program.inputs[name])
         case e.MetricRef(name=name):
-            return _metric(name, program.metrics[name].stale_ns)
+            return _metric(program.metrics[name])
         case e.Has(target=target):
             found = function(target)
             return lambda seen: found(seen) is not None
@@ -231,14 +231,19 @@ def input_value(declared: Input) -> Function:
     return value
 
 
-def _metric(name: str, stale_ns: int) -> Function:
+def _metric(metric: Metric) -> Function:
+    name, stale_ns, floating = metric.name, metric.stale_ns, metric.type.held_as_float
+
     def value(seen: Seen) -> Value:
         assert seen.node is not None, f"metric {name} is asked where there is no node"
         polled = seen.samples.get(name)
         sample = None if polled is None else polled.values.get(seen.node.name)
         if polled is None or sample is None:
             return None
-        return sample.value if seen.now_ns - min(sample.at_ns, polled.polled_ns) <= stale_ns else None
+        if seen.now_ns - min(sample.at_ns, polled.polled_ns) > stale_ns:
+            return None
+        held = sample.value if floating else int(sample.value)
+        return arithmetic("+", held, polled.assumed.get(seen.node.name, 0), floating=floating)
 
     return value
 

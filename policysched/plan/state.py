@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from policysched.lang.arithmetic import Number
 from policysched.plan.bind import Bound
 from policysched.plan.column_kinds import ColumnKind
 from policysched.plan.columns import Array, Columns
@@ -26,18 +27,27 @@ _FILLINGS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What there is to look at: the columns, perhaps an overlay, the policy's samples, the clock."""
+    """What there is to look at: the columns, perhaps an overlay (`laid`: the metrics' values where it changed them), the
+    policy's samples, the clock."""
 
     columns: Columns
     overlay: Overlay | None
     metrics: Mapping[str, MetricColumn]
     now_ns: int
     samples_key: Hashable
+    laid: Mapping[str, Mapping[int, Number]]
 
     def view(self, rows: Iterable[int] | None = None) -> View:
         chosen = None if rows is None else sorted(rows)
         hypothetical = None if self.overlay is None else self.overlay.usages
-        return View(self.columns, chosen, now_ns=self.now_ns, metrics=self.metrics, hypothetical=hypothetical)
+        return View(
+            self.columns,
+            chosen,
+            now_ns=self.now_ns,
+            metrics=self.metrics,
+            hypothetical=hypothetical,
+            laid=self.laid,
+        )
 
     def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:
         untils = [self.metrics[name].known_until_ns(self.now_ns) for name in names]
@@ -162,27 +172,30 @@ class State:
 
     def _update_used_row(self, rows: set[int], world: World) -> None:
         """One node got or lost a pod: the usual change. Nodes of a pool go through the same few fillings, so what the rules say
-        of a filling is kept, by the values of all columns that they look at."""
+        of a filling is kept, by the values of all columns that they look at. Rules that look at more are asked."""
         by, view = self._by_touch, world.view(rows)
-        if not by.usage_alone:
-            self._update(rows, world, by.usage_filters, by.usage_scores)
-            return
+        self._answer_filling(view)
+        if by.further_filters or by.further_scores:
+            self._answer(view, by.further_filters, by.further_scores)
+
+    def _answer_filling(self, view: View) -> None:
+        by = self._by_touch
         filling = self._filling(view)
         known = None if filling is None else self._fillings.get(filling)
         if known is not None:
-            self._refused[by.usage_filters, view.rows] = known[0]
-            self._weighted[by.usage_scores, view.rows] = known[1]
+            self._refused[by.filling_filters, view.rows] = known[0]
+            self._weighted[by.filling_scores, view.rows] = known[1]
             return
         view.asked.clear()
-        self._answer(view, by.usage_filters, by.usage_scores)
+        self._answer(view, by.filling_filters, by.filling_scores)
         if view.whole_answer:
             self._filling_kinds = tuple(view.asked)
             filling = self._filling(view)
             if len(self._fillings) >= _FILLINGS_MAX:
                 self._fillings.clear()
             self._fillings[filling] = (
-                self._refused[by.usage_filters, view.rows].copy(),
-                self._weighted[by.usage_scores, view.rows].copy(),
+                self._refused[by.filling_filters, view.rows].copy(),
+                self._weighted[by.filling_scores, view.rows].copy(),
             )
 
     def _filling(self, view: View) -> Hashable:
@@ -281,12 +294,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _ByTouch:
-    """The places of the rules that a change of each kind makes ask again. A changed node concerns all. `usage_alone`: those
-    that a placement touches read nodes and pods and nothing else, and each score is a node's own."""
+    """The places of the rules that a change of each kind makes ask again. A changed node concerns all. Of those that a
+    placement touches (`usage`), some read nodes and pods and nothing else, and a score is the node's own (`filling`)."""
 
     usage_filters: list[int]
     usage_scores: list[int]
-    usage_alone: bool
+    filling_filters: list[int]
+    filling_scores: list[int]
+    further_filters: list[int]
+    further_scores: list[int]
     cluster_scores: frozenset[int]
     samples_filters: frozenset[int]
     samples_scores: frozenset[int]
@@ -302,12 +318,18 @@ class _ByTouch:
             return [place for place, touch in enumerate(touches) if touch & wanted]
 
         usage_filters, usage_scores = places(filters, Touch.USAGE), places(scores, Touch.USAGE)
-        touches = [filters[place] for place in usage_filters] + [scores[place] for place in usage_scores]
+        filling = Touch.NODE | Touch.USAGE
+        filling_filters = [place for place in usage_filters if filters[place] == filling]
+        filling_scores = [
+            place for place in usage_scores if scores[place] == filling and bound.scores[place].local
+        ]
         return _ByTouch(
             usage_filters=usage_filters,
             usage_scores=usage_scores,
-            usage_alone=all(touch == Touch.NODE | Touch.USAGE for touch in touches)
-            and all(bound.scores[place].local for place in usage_scores),
+            filling_filters=filling_filters,
+            filling_scores=filling_scores,
+            further_filters=[place for place in usage_filters if place not in filling_filters],
+            further_scores=[place for place in usage_scores if place not in filling_scores],
             cluster_scores=frozenset(places(scores, Touch.CLUSTER)),
             samples_filters=frozenset(places(filters, Touch.SAMPLES)),
             samples_scores=frozenset(places(scores, Touch.SAMPLES)),

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 
 from policysched.cluster.objects import Node
 from policysched.cluster.usage import Usage
+from policysched.lang.arithmetic import Number
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
 from policysched.plan.metrics import MetricColumn
@@ -22,11 +23,22 @@ Value = TypeVar("Value")
 class View:
     """`count` rows; `rows` are their places in the columns. `column(kind)` is an array of `count`, not to be changed.
 
-    `now_ns` is the clock and `metrics` the policy's samples as columns: a view is of one moment. `asked` collects the columns that
+    `now_ns` is the clock and `metrics` the policy's samples as columns: a view is of one moment. `laid` are the values of metrics
+    on rows where an overlay changed them. `asked` collects the columns that
     were looked at, `whole_answer` stays True while nothing else was: then equal values give equal answers.
     """
 
-    __slots__ = ("_columns", "_hypothetical", "asked", "count", "metrics", "now_ns", "rows", "whole_answer")
+    __slots__ = (
+        "_columns",
+        "_hypothetical",
+        "_laid",
+        "asked",
+        "count",
+        "metrics",
+        "now_ns",
+        "rows",
+        "whole_answer",
+    )
 
     def __init__(
         self,
@@ -36,8 +48,10 @@ class View:
         now_ns: int = 0,
         metrics: Mapping[str, MetricColumn] | None = None,
         hypothetical: Mapping[int, Usage] | None = None,
+        laid: Mapping[str, Mapping[int, Number]] | None = None,
     ) -> None:
         self._columns = columns
+        self._laid = laid or {}
         self.now_ns = now_ns
         self.asked: set[ColumnKind] = set()
         self.whole_answer = True
@@ -85,7 +99,12 @@ class View:
         """Values, and where there is a fresh sample."""
         self.whole_answer = False
         column = self.metrics[name]
-        return column.values[self.rows], column.known(self.now_ns)[self.rows]
+        values, laid = column.values[self.rows], self._laid.get(name)
+        if laid:
+            values = values.copy()
+            for place, value in self._in_view(laid).items():
+                values[place] = value
+        return values, column.known(self.now_ns)[self.rows]
 
     def row(self, place: int) -> int:
         return self.rows.start + place if isinstance(self.rows, slice) else int(self.rows[place])
@@ -97,14 +116,14 @@ class View:
         node = self._columns.nodes[row]
         return None if node is None else (node, self._hypothetical.get(place) or self._columns.usage(row))
 
-    def _in_view(self, hypothetical: Mapping[int, Usage]) -> dict[int, Usage]:
-        """Totals by place in this view."""
+    def _in_view(self, by_row: Mapping[int, Value]) -> dict[int, Value]:
+        """By place in this view what is given by row."""
         if isinstance(self.rows, slice):
             start, stop = self.rows.start, self.rows.stop
-            return {row - start: usage for row, usage in hypothetical.items() if start <= row < stop}
-        return {
-            place: hypothetical[row] for place, row in enumerate(self.rows.tolist()) if row in hypothetical
-        }
+            if stop - start == 1:
+                return {0: by_row[start]} if start in by_row else {}
+            return {row - start: value for row, value in by_row.items() if start <= row < stop}
+        return {place: by_row[row] for place, row in enumerate(self.rows.tolist()) if row in by_row}
 
 
 def by_code(

@@ -8,9 +8,13 @@ _PROMISED = (PlacementState.ASSUMED, PlacementState.PREPARED)
 
 
 def check(core: Core) -> list[str]:
-    """The ledger's recount, the queue's and the gangs' own accounts, and that each pending pod of ours is in exactly
+    """The ledger's recount, the queue's, the gangs' and the metrics' own accounts, and that each pending pod of ours is in exactly
     one place, with room promised only while its bind is in flight. One sentence a difference."""
-    found = [*core.cache.ledger.check(), *core.queue.check(), *core.gangs.check()]
+    found = [*core.cache.ledger.check(), *core.queue.check(), *core.gangs.check(), *core.assumed.check()]
+    for policy, uid, node in core.assumed.counted():
+        placement = core.cache.ledger.placement(uid)
+        if placement is None or placement.node != node:
+            found.append(f"a metric of policy {policy} counts pod {uid} on {node}, where it is not")
     found += [
         f"{one.pod.full_name} is assumed on {one.node} and no bind is in flight"
         for one in core.cache.ledger.unconfirmed

@@ -26,7 +26,9 @@ class Binding:
         if flight is None or seen is None:
             return  # answered before, or deleted or finished since: it holds nothing
         if seen.node is None:
+            before = core.cache.ledger.placement(uid)
             core.queue.wake(core.cache.confirm(seen.pod, node), now_ns)
+            core.follow_placement(uid, before, now_ns)
         pod, value = flight.pod, flight.pod.pod
         self._admission.leave(pod, now_ns)
         core.reports.forget(uid)
@@ -75,6 +77,7 @@ class Binding:
             return None
         if core.cache.ledger.state(uid) in (PlacementState.ASSUMED, PlacementState.PREPARED):
             core.queue.wake(core.cache.withdraw(uid), now_ns)
+            core.assumed.left(uid)
         seen = core.cache.pods.get(uid)
         if seen is not None and seen.node is None and not seen.deleting:
             flight.pod.seen = seen

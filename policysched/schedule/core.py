@@ -4,8 +4,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, PodUid
+from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Placement, Pod, PodUid
 from policysched.plan import Evaluator, Plan
+from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import Command
 from policysched.schedule.coverage import PlacedTerms
 from policysched.schedule.gangs import Gangs
@@ -43,6 +44,7 @@ class Core:
         self.reports = Reports(limits)
         self.placed_terms = PlacedTerms()
         self.samples: dict[str, dict[str, MetricSamples]] = {}
+        self.assumed = Assumed()
         self.counters = Counters()
         self.decisions: deque[Decision] = deque(maxlen=limits.decisions_kept)
         self.decision_count = 0
@@ -57,6 +59,15 @@ class Core:
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
+
+    def follow_placement(self, uid: PodUid, before: Placement | None, now_ns: int) -> None:
+        """After a change that may have brought the pod to a node or taken it away: what metrics assume follows the
+        ledger, in the same step."""
+        after = self.cache.ledger.placement(uid)
+        if after is None:
+            self.assumed.left(uid)
+        elif before is None or before.node != after.node:
+            self.assumed.landed(after.pod, self.namespace_of(after.pod), after.node, now_ns)
 
     def report(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
         """The pod stays pending; said aloud when the words are new."""

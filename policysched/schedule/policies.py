@@ -139,7 +139,8 @@ class Policies:
         self._status[name] = PolicyStatus(
             name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
-        return [*self._recovered(offered.key, program), *self._keep()]
+        said = self._recovered(offered.key, program) or [Log("info", _is_active(offered.key, program), {})]
+        return [*said, *self._keep()]
 
     def refused(self, program: Program, why: str, now_ns: int) -> list[Command]:
         """The program checked, and could still not be compiled: what ran before runs on."""
@@ -259,8 +260,7 @@ class Policies:
         rejected, missed = self._said.pop(key, None), self._said.pop(_MISSING + program.name, None)
         if rejected is None and missed is None:
             return []
-        words = f"{key}: policy `{program.name}` version {program.version}, sha {short(program.sha256)}, is active"
-        return [ReportPolicies("Normal", "PolicyRecovered", words)]
+        return [ReportPolicies("Normal", "PolicyRecovered", _is_active(key, program))]
 
     # ── small things ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -311,6 +311,10 @@ class Policies:
 
 
 _MISSING = "missing policy "  # no key of a ConfigMap has spaces
+
+
+def _is_active(key: str, program: Program) -> str:
+    return f"{key}: policy `{program.name}` version {program.version}, sha {short(program.sha256)}, is active"
 
 
 def _sha_of(one: Checked) -> str | None:

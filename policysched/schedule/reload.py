@@ -93,9 +93,11 @@ class Reload:
     def _activate(self, program: Program, plan: Plan, now_ns: int, *, synced: bool) -> None:
         core = self._core
         core.out += core.policies.activated(program, plan, now_ns)
-        samples = core.samples.get(program.name, {})
+        core.assumed.follow(plan)
         core.samples[program.name] = {
-            metric: known for metric, known in samples.items() if metric in program.metrics
+            metric: core.assumed.arrived(program.name, metric, known)
+            for metric, known in core.samples.get(program.name, {}).items()
+            if metric in program.metrics
         }
         if synced:
             self._membership.gather(program.name, now_ns)

@@ -86,7 +86,8 @@ class Scheduler:
             case e.PoliciesOffered():
                 self._reload.offer(event, now_ns, synced=self._synced, decided=self._decided)
             case e.SamplesArrived(policy, metric, samples):
-                self._core.samples.setdefault(policy, {})[metric] = samples
+                known = self._core.assumed.arrived(policy, metric, samples)
+                self._core.samples.setdefault(policy, {})[metric] = known
                 self._outages.look(policy, now_ns)
                 self._core.queue.wake({ClusterEvent.SAMPLES}, now_ns, policy=policy)
             case e.BindConfirmed(uid, node_name):
@@ -112,7 +113,7 @@ class Scheduler:
 
     def _pod_seen(self, seen: ObservedPod, now_ns: int) -> None:
         core, uid = self._core, seen.pod.uid
-        nominated = core.cache.nominated.get(uid)
+        nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         current = core.cache.pods.get(uid)
         if current is None:
@@ -126,6 +127,7 @@ class Scheduler:
             if after is None or after.nominated_node != nominated.nominated_node:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # the room that was kept for it is free
         if self._synced:
+            core.follow_placement(uid, before, now_ns)
             self._membership.follow(seen.pod, current, now_ns)
         core.queue.wake(events, now_ns)
 
@@ -134,6 +136,7 @@ class Scheduler:
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
         events = set(core.cache.drop_pod(uid))
         self._preemption.forget(uid)
+        core.assumed.left(uid)
         if known is not None:
             self._membership.forget(known.pod)
             if was_nominated:

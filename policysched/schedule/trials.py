@@ -276,6 +276,7 @@ class Trials:
         if gang is not None:
             core.gangs.add_placed(pod.uid, pod.policy, gang.terms[pod.uid])
         events = core.cache.assume(value, success.node)
+        core.follow_placement(pod.uid, None, now_ns)
         pod.place, pod.node, pod.explanation = Place.BINDING, success.node, ""
         core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256)
         self._admission.stop_clock(pod)

@@ -180,18 +180,13 @@ class AtRest:
         return found
 
     def _condition(self, obj: Json, seen: ObservedPod) -> list[str]:
-        condition, why = scheduled_condition(obj), self._scheduler.why(seen.pod.uid)
-        if why is None:
+        condition, uid = scheduled_condition(obj), seen.pod.uid
+        if uid not in self._core.pods:
             return [f"{seen.pod.full_name} waits and the scheduler does not know it"]
         if condition.get("status") != "False":
             return [f"{seen.pod.full_name} waits and its PodScheduled is {condition}"]
         if seen.pod.gates:
             reason = condition.get("reason")
             return [] if reason == "SchedulingGated" else [f"{seen.pod.full_name} is gated and says {reason}"]
-        if condition.get("reason") not in ("Unschedulable", "PolicyPending", "SchedulerError"):
-            return [f"{seen.pod.full_name} waits for {condition}"]
-        if condition.get("message") != why.message or not why.message:
-            return [
-                f"{seen.pod.full_name} says {condition.get('message')!r}, what it waits for is {why.message!r}"
-            ]
-        return []
+        last, shown = self._core.reports.last(uid), (condition.get("reason"), condition.get("message"))
+        return [] if shown == last else [f"{seen.pod.full_name} shows {shown}, what was said last is {last}"]

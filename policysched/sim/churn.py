@@ -29,7 +29,9 @@ NOBODY = "nobody"
 NAMESPACES = ("default", "team-a")
 ZONES = ("z1", "z2")
 _CPU = ("100m", "250m", "500m", "1", "2")
+_CPU_CRAMPED = ("500m", "1")
 _NODE_CPU = ("1", "2", "4")
+_NODE_CPU_CRAMPED = ("1", "2")
 _MEMORY = ("64Mi", "256Mi", "1Gi")
 _NODE_MEMORY = ("2Gi", "4Gi", "8Gi")
 
@@ -48,6 +50,7 @@ class Churn:
         bad: Texts,
         config_map: tuple[str, str],
         pods_max: int,
+        cramped: bool,
         tell: Callable[[str], None],
     ) -> None:
         self._server = server
@@ -58,10 +61,13 @@ class Churn:
         self._bad = bad
         self._config_map = config_map
         self._pods_max = pods_max
+        self._cpu = _CPU_CRAMPED if cramped else _CPU
+        self._node_cpu = _NODE_CPU_CRAMPED if cramped else _NODE_CPU
         self._tell = tell
         self._count = 0
         self._deeds: dict[str, Callable[[], None]] = {
             "create a pod": self.create_pod,
+            "create an urgent pod": self.create_urgent_pod,
             "create a gang": self.create_gang,
             "delete a pod": self.delete_pod,
             "recreate a pod": self.recreate_pod,
@@ -115,6 +121,24 @@ class Churn:
         )[0]
         self._make_pod(f"pod-{self._next()}", dice.choice(NAMESPACES), scheduler, {})
 
+    def create_urgent_pod(self) -> None:
+        pod = self._some("pods", lambda one: one["spec"]["schedulerName"] in self._schedulers)
+        if pod is not None:
+            self.create_rival(pod)
+
+    def create_rival(self, pod: Json) -> None:
+        """One that asks for what the other asked for, and goes first."""
+        name, namespace = f"urgent-{self._next()}", pod["metadata"]["namespace"]
+        spec = {
+            key: value
+            for key, value in pod["spec"].items()
+            if key in ("schedulerName", "containers", "nodeSelector")
+        }
+        spec["priorityClassName"] = "system-node-critical"
+        self._tell(f"pod {namespace}/{name} wants what {_name(pod)} wants")
+        metadata = {"name": name, "namespace": namespace, "labels": {"rank": "9"}}
+        self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
+
     def create_gang(self) -> None:
         """Some of its members may come later, as further gangs of the same name."""
         dice = self._dice
@@ -129,7 +153,7 @@ class Churn:
         group, least = f"gang-{self._next()}", str(dice.randint(2, 4))
         if existing and dice.random() < 0.4:
             scheduler, namespace, group, least = dice.choice(existing)
-        cpu = dice.choice(_CPU)
+        cpu = dice.choice(self._cpu)
         members = dice.randint(1, 4)
         self._tell(f"{members} members of gang {group}, at least {least}")
         for _ in range(members):
@@ -144,11 +168,11 @@ class Churn:
         if sum(1 for _ in self._local.list("pods")) >= self._pods_max:
             return
         labels = {**labels, **({"rank": str(dice.randint(0, 3))} if dice.random() < 0.5 else {})}
-        annotations = {RUN_SECONDS: str(dice.randint(2, 60))} if dice.random() < 0.3 else {}
+        annotations = {RUN_SECONDS: str(dice.randint(2, 60))} if dice.random() < 0.5 else {}
         container: Json = {
             "name": "c",
             "image": "app:1",
-            "resources": {"requests": {"cpu": cpu or dice.choice(_CPU), "memory": dice.choice(_MEMORY)}},
+            "resources": {"requests": {"cpu": cpu or dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}},
         }
         if dice.random() < 0.15:
             port = dice.choice((8080, 9090))
@@ -180,10 +204,12 @@ class Churn:
         self._local.delete("pods", pod, grace_period_s=grace_s)
 
     def recreate_pod(self) -> None:
-        """As a StatefulSet does: another pod by the same name."""
         pod = self._some("pods")
-        if pod is None:
-            return
+        if pod is not None:
+            self.recreate(pod)
+
+    def recreate(self, pod: Json) -> None:
+        """As a StatefulSet does: another pod by the same name."""
         self._tell(f"pod {_name(pod)} is deleted and made anew")
         self._local.delete("pods", pod, grace_period_s=0)
         self._make_pod(
@@ -227,7 +253,7 @@ class Churn:
         if not free:
             return
         name = dice.choice(free)
-        resources = {"cpu": dice.choice(_NODE_CPU), "memory": dice.choice(_NODE_MEMORY), "pods": "20"}
+        resources = {"cpu": dice.choice(self._node_cpu), "memory": dice.choice(_NODE_MEMORY), "pods": "20"}
         labels = {"zone": dice.choice(ZONES), "pool": dice.choice(("gold", "general"))}
         status = node_status(name, "2026-01-01T00:00:00Z", at=int(name.partition("-")[2]))
         self._tell(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
@@ -289,7 +315,7 @@ class Churn:
     def resize_node(self) -> None:
         node = self._some("nodes")
         if node is not None:
-            allocatable = {**node["status"]["allocatable"], "cpu": self._dice.choice(_NODE_CPU)}
+            allocatable = {**node["status"]["allocatable"], "cpu": self._dice.choice(self._node_cpu)}
             self._tell(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
             self._local.set_status("nodes", node, allocatable=allocatable)
 

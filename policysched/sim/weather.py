@@ -17,7 +17,8 @@ beyond the life of a condition's patch, is two seconds."""
 
 DEEDS: Mapping[str, tuple[float, float]] = {
     # what the people and the machines around us do: (share of the seeds, weight where it is present)
-    "create a pod": (1.0, 10.0),
+    "create a pod": (1.0, 12.0),
+    "create an urgent pod": (0.6, 3.0),
     "create a gang": (0.7, 4.0),
     "delete a pod": (1.0, 5.0),
     "recreate a pod": (0.4, 2.0),
@@ -67,6 +68,10 @@ class Weather:
     """Of our binds: after how many the scheduler dies while they are on the road."""
     metrics_every_s: float
     metric_outage_share: float
+    lease_roads_calm: bool
+    """Whether the Lease's own connection is spared: else few lead for long, and nobody gets far."""
+    cramped: bool
+    """Nodes so small for the pods that most room is somebody's as soon as it is free."""
 
 
 def draw_weather(dice: Random) -> Weather:
@@ -92,9 +97,11 @@ def draw_weather(dice: Random) -> Weather:
         history_changes_max=dice.choice((2, 10, 10_000)),
         foreign_every_s=dice.choice((None, None, 2.0, 6.0)),
         deleted_in_flight_share=dice.choice((0.0, 0.0, 0.1, 0.3)),
-        killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.03)),
+        killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.04)),
         metrics_every_s=dice.choice((2.0, 5.0)),
         metric_outage_share=dice.choice((0.0, 0.0, 0.3)),
+        lease_roads_calm=dice.random() < 0.7,
+        cramped=dice.random() < 0.5,
     )
 
 
@@ -107,9 +114,9 @@ def _draw_roads(dice: Random) -> Climate:
         latency_spread_s=dice.choice((0.0, 0.02, 0.2)),
         slow_share=sometimes(0.4, 0.01, 0.1),
         slow_s=dice.uniform(0.3, ROAD_LONGEST_S),
-        lost_before_share=sometimes(0.5, 0.01, 0.2),
-        lost_after_share=sometimes(0.5, 0.01, 0.2),
-        late_share=sometimes(0.5, 0.01, 0.2),
+        lost_before_share=sometimes(0.5, 0.02, 0.3),
+        lost_after_share=sometimes(0.5, 0.02, 0.3),
+        late_share=sometimes(0.5, 0.02, 0.3),
         doubled_share=sometimes(0.3, 0.01, 0.1),
         watch_lives_s=dice.uniform(1.0, 30.0) if dice.random() < 0.6 else None,
         half_line_share=dice.choice((0.0, 0.5)),

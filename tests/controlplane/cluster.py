@@ -41,11 +41,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     """etcd and kube-apiserver from `__init__` on; the others when asked for.
 
     `api` speaks as a cluster admin; `kubeconfig_path` and the certificate `admin` are that admin's. Clients verify the
-    server against `authority_path`.
+    server against `authority_path`. What the user named `audited` asks for is recorded (`audit_records`).
     """
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: Programs, *, audited: str | None = None) -> None:
         self.programs = programs
+        self._audited = audited
         self.folder = Path(tempfile.mkdtemp(prefix="policysched-controlplane-"))
         self._guardian = Guardian()
         self._guardian.folder(self.folder)
@@ -126,6 +127,12 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
 
     def resume_apiserver(self) -> None:
         self._apiserver.resume()
+
+    def audit_records(self) -> list[Json]:
+        """Every request of the audited user that was answered, or whose stream began, so far."""
+        assert self._audited is not None, "nobody is audited here"
+        whole, _, _ = self._audit_path.read_text().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
     def forget_history(self) -> None:
         """From now on every version before the present one is too old for a watch (410) and for a list's next page.
@@ -262,10 +269,28 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
                 "--allow-privileged=true",
                 # Without it a clean shutdown waits for open watches longer than any test wants to.
                 "--shutdown-watch-termination-grace-period=1s",
+                *self._audit_flags(),
             ],
         )
         process.wait_until(lambda: _answers(self.api, "/readyz"), within_s=READY_WITHIN_S)
         return process
+
+    @property
+    def _audit_path(self) -> Path:
+        return self.folder / "audit.log"
+
+    def _audit_flags(self) -> list[str]:
+        if self._audited is None:
+            return []
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "users": [self._audited]}, {"level": "None"}],
+        }
+        path = self.folder / "audit-policy.yaml"
+        path.write_text(json.dumps(policy))
+        return [f"--audit-policy-file={path}", f"--audit-log-path={self._audit_path}"]
 
     def _start_component(self, name: str, flags: list[str], ready_path: str) -> Process:
         port = free_ports(1)[0]

@@ -243,7 +243,7 @@ class Running:
         wait_for(lambda: self.state_of(policy) == state, f"policy {policy} to be {state}")
 
     def metric(self, name: str) -> float:
-        """The sum over all label values."""
+        """Of a name with its labels, or of a bare name the sum over all labels."""
         found = [
             line for line in self.get("/metrics").splitlines() if line.startswith((name + " ", name + "{"))
         ]

@@ -19,12 +19,15 @@ def lint_example(rule: RuleDoc, text: str) -> set[str]:
     return {found.code for found in lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])}
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+DRAWN_BY_TEXTS = {code: rule for code, rule in RULES.items() if not code.startswith("PS9")}
+
+
+@pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
 def test_the_bad_example_draws_the_code(rule: RuleDoc) -> None:
     assert rule.code in lint_example(rule, rule.bad)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+@pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
 def test_the_good_example_does_not_draw_the_code(rule: RuleDoc) -> None:
     assert rule.code not in lint_example(rule, rule.good)
 

@@ -15,7 +15,7 @@ from policysched.kube.report import About, Condition, Reporter, ReportSettings, 
 from policysched.kube.transport import Transport
 from policysched.sim.apiserver.eventversions import as_events_v1
 from policysched.sim.faults import Climate
-from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running
+from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until
 
 
 class Reporting:
@@ -149,6 +149,25 @@ def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound(
 
         assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
         assert conditions(world, "other") == []
+
+    on_virtual_time(scenario)
+
+
+def test_after_words_whose_patch_was_lost_the_earlier_ones_are_written_again() -> None:
+    async def scenario() -> None:
+        road = Script([(200, {}), no_answer(), (200, {})])
+        reporting = Reporting(road, writers=1)
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.reporter.mark(condition(pod, "first"))
+            await reporting.reporter.drained()
+            reporting.reporter.mark(condition(pod, "second"))
+            await until(lambda: len(road.asked) == 2, "the patch that is lost")
+            reporting.reporter.mark(condition(pod, "first"))
+            await reporting.reporter.drained()
+
+        said = [orjson.loads(one.body)["status"]["conditions"][0]["message"] for one in road.asked]
+        assert said == ["first", "second", "first"]
 
     on_virtual_time(scenario)
 

@@ -13,7 +13,7 @@ def program(*lines: str, name: str = "test") -> Program:
     return checked.program
 
 
-def metric(name: str, type_: str, unit: str) -> str:
+def metric(name: str, type_: str, unit: str, *more: str) -> str:
     """The declaration of a metric whose samples are as old as 90 s at most."""
-    settings = ('query = "q"', f'unit = "{unit}"', "join = instance", "every = 15s", "stale = 90s")
+    settings = ('query = "q"', f'unit = "{unit}"', "join = instance", "every = 15s", "stale = 90s", *more)
     return "\n".join((f"metric {name}: {type_} {{", *settings, "}"))

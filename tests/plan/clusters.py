@@ -283,7 +283,8 @@ def _requirement(dice: Dice) -> Json:
 
 
 def random_samples(dice: Dice, now_ns: int) -> Samples:
-    """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old."""
+    """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old, and something
+    assumed on some nodes, with a sample or without."""
 
     def at_ns() -> int:
         return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
@@ -297,6 +298,11 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
                 if not dice.one_in(5)
             },
             polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
+            assumed={
+                NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
+                for name in NODE_NAMES
+                if dice.one_in(4)
+            },
         )
         for metric in dice.some(METRICS, 2, least=1)
     }

@@ -80,6 +80,17 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score seven weight 1 prefer rx < 1Gbps missing 7",
         "score half weight 1 when node.pods > 0 lower rx normalize max missing neutral",
     ),
+    "assumed": (
+        'input traffic: bandwidth = pod.labels["pool"] default 300Mbps invalid default',
+        'input share: ratio = namespace.labels["gen"] default 20% invalid default',
+        metric("rx", "bandwidth", "bit/s", "assume = traffic"),
+        metric("load", "ratio", "1", "assume = share * (pod.priority - 1)"),
+        'filter strict require rx < 900Mbps missing reject else "receiving {rx}"',
+        "filter present require has load or node.pods < 3",
+        "score idle weight 5 lower rx normalize range(0Mbps, 2Gbps) missing worst",
+        "score loaded weight 2 lower load normalize minmax missing neutral",
+        "score free weight 1 higher node.free.cpu normalize range(0, 4)",
+    ),
     "outage": (
         _RX,
         _LOAD,

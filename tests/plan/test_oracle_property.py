@@ -147,13 +147,15 @@ def overlays_agree(program: Program, scene: Scene) -> None:
     untouched = evaluator.explain(compiled, first, **given_)
 
     assert differences(untouched, oracle.evaluate(program, first, cache, **given_)) == []
-    done = copied(cache)
+    done, samples = copied(cache), scene.samples
     for uid in leaving:
         done.drop_pod(uid)
     if names:
         for index, other in enumerate(others):
             done.assume(other, names[index % len(names)])
-    assert differences(tried, oracle.evaluate(program, first, done, **given_)) == []
+            space = cache.namespaces.get(other.namespace)
+            samples = oracle.with_placed(program, samples, other, names[index % len(names)], space)
+    assert differences(tried, oracle.evaluate(program, first, done, **{**given_, "samples": samples})) == []
 
 
 def changes_are_followed(program: Program, scene: Scene) -> None:

@@ -81,6 +81,16 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.overlay.Overlay.place",
         lambda _: always(None),
     ),
+    "what pods on an overlay will need is forgotten": (
+        "assumed",
+        "policysched.plan.assume.Laid.catch_up",
+        lambda _: always(None),
+    ),
+    "what is assumed is forgotten": (
+        "assumed",
+        "policysched.plan.metrics.sum_of",
+        lambda right: lambda metric, held, _: right(metric, held, 0),
+    ),
     "descending keys ascend": (
         "queue and gangs",
         "policysched.plan.order._turned",

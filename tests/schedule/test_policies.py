@@ -62,6 +62,19 @@ def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> N
     assert events(rig) == []
 
 
+def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
+    rig = Rig(GOOD)
+
+    rig.offer(OTHER)
+    rig.offer(f"{OTHER}# a comment changes nothing\n")
+    rig.settle()
+
+    said = [one.message for one in rig.of(c.Log)]
+    other = status(rig).sha256
+    assert [words.partition(", sha ")[0] for words in said] == ["main.policy: policy `test` version 1"] * 2
+    assert other is not None and said[-1].endswith(f", sha {other[:6]}, is active")
+
+
 def test_editing_the_policy_changes_the_next_decision() -> None:
     rig = Rig(OTHER, node("a"), pod("web"))
     rig.settle()

@@ -28,6 +28,7 @@ from policysched.sim.faults import Faults
 from policysched.sim.second_opinion import SecondOpinion
 from policysched.sim.transport import MemoryTransport
 from policysched.sim.watchman import Watchman
+from policysched.sim.weather import Weather
 
 POLICIES = Place("kube-system", "policies")
 LAST_GOOD = Place("kube-system", "policies-last-good")
@@ -38,7 +39,7 @@ class Surroundings(Protocol):
 
     server: ApiServer
     watchman: Watchman
-    lease_duration_s: float
+    weather: Weather
 
     def now_ns(self) -> int: ...
     def dice(self, name: str) -> Random: ...
@@ -81,10 +82,13 @@ class Replica:
         self.name = name
         self._world = world
         self.faults = faults
-        self.transport = MemoryTransport(world.server, faults=faults)
+        self._transport = MemoryTransport(world.server, faults=faults)
+        self._lease_transport = MemoryTransport(
+            world.server, faults=None if world.weather.lease_roads_calm else faults
+        )
         self._dice = world.dice(f"{name}")
         self._life = 0
-        self._road = Road(self.transport)
+        self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
         self._task: asyncio.Task[Outcome] | None = None
         self.app: SchedulerApp | None = None
         self.deaths = 0
@@ -100,8 +104,7 @@ class Replica:
             return
         self._world.tell(f"{self.name} is killed")
         self._mourn(self.app)
-        self._road.dead = True
-        self._task.cancel()
+        self._die()
 
     def stop(self) -> None:
         """It is asked to end, as by SIGTERM."""
@@ -112,7 +115,13 @@ class Replica:
     def cut_off(self, span_s: float) -> None:
         """Nothing of it reaches the server for a while."""
         self._world.tell(f"{self.name} is cut off for {span_s:.1f} s")
-        self.transport.refuse_for(span_s)
+        for transport in (self._transport, self._lease_transport):
+            transport.refuse_for(span_s)
+
+    def _die(self) -> None:
+        self._road.dead = self._lease_road.dead = True
+        if self._task is not None:
+            self._task.cancel()
 
     @property
     def leads(self) -> bool:
@@ -126,17 +135,16 @@ class Replica:
                 await self._live()
                 await asyncio.sleep(self._dice.uniform(0.2, 2.0))
         finally:
-            self._road.dead = True
+            self._die()
             if self._task is not None:
-                self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
 
     async def _live(self) -> None:
         self._life += 1
         identity = f"{self.name}-{self._life}"
-        road = self._road = Road(self.transport)
+        self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
         kept = self._kept_texts()
-        app = self.app = self._app(identity, road)
+        app = self.app = self._app(identity)
         second_opinion = self._listen_in(app)
         self._task = asyncio.create_task(app.run(), name=identity)
         self._world.tell(f"{identity} starts")
@@ -152,15 +160,15 @@ class Replica:
             raise error
         outcome = self._task.result()
         self._world.tell(f"{identity} ended: {outcome.name}")
+        self.deaths += 1
         if outcome is not Outcome.STOPPED or app.binder.in_flight:
             self._mourn(app)
-            self.deaths += 1
         if outcome is Outcome.NOTHING_TO_RUN and kept:
             self._world.fail(f"{identity} found nothing to run, and {kept} were kept")
 
-    def _app(self, identity: str, road: Road) -> SchedulerApp:
+    def _app(self, identity: str) -> SchedulerApp:
         world, loop = self._world, asyncio.get_running_loop()
-        duration_s = world.lease_duration_s
+        duration_s = world.weather.lease_duration_s
         lease = LeaseSettings(
             duration_s=duration_s,
             renew_deadline_s=duration_s * 2 / 3,
@@ -168,7 +176,7 @@ class Replica:
             request_timeout_s=duration_s / 4,
         )
         elector = Elector(
-            Api(road),
+            Api(self._lease_road),
             lease,
             identity=identity,
             monotonic_s=loop.time,
@@ -182,7 +190,7 @@ class Replica:
             reporting=ReportSettings(writers=3),
         )
         runtime = Runtime(
-            transport=road,
+            transport=self._road,
             leadership=ElectedHere(elector),
             compile_texts=world.compile_texts,
             now_ns=world.now_ns,

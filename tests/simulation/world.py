@@ -95,7 +95,6 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(self._escaped)
         self.weather = weather or draw_weather(self.dice("weather"))
-        self.lease_duration_s = self.weather.lease_duration_s
         self.wrong: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()
@@ -116,6 +115,7 @@ class World:
             bad=BAD,
             config_map=(POLICIES.namespace, POLICIES.name),
             pods_max=self.weather.pods_max,
+            cramped=self.weather.cramped,
             tell=self.tell,
         )
         self.replicas: list[Replica] = []
@@ -162,12 +162,24 @@ class World:
         if dice.random() < self.weather.deleted_in_flight_share:
             self.loop.call_later(soon_s, self._delete, bind)
         if dice.random() < self.weather.killed_in_flight_share:
-            self.loop.call_later(soon_s, replica.kill)
+            self.loop.call_later(soon_s, self._kill, replica, bind)
 
     def _delete(self, bind: Bind) -> None:
+        pod = self._pod_of(bind)
+        if pod is not None:
+            delete = self._fatal.choice((self.churn.delete, self.churn.recreate))
+            delete(pod)
+
+    def _kill(self, replica: Replica, bind: Bind) -> None:
+        """Who comes after it finds somebody who would rather have the room that it had promised."""
+        replica.kill()
+        pod = self._pod_of(bind)
+        if pod is not None:
+            self.churn.create_rival(pod)
+
+    def _pod_of(self, bind: Bind) -> Json | None:
         pod = self.local.get("pods", bind.namespace, bind.name)
-        if pod is not None and pod["metadata"]["uid"] == bind.uid:
-            self.churn.delete(pod)
+        return pod if pod is not None and pod["metadata"]["uid"] == bind.uid else None
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,12 +242,12 @@ class World:
                 case "stop a scheduler":
                     replica.stop()
                 case "cut a scheduler off":
-                    replica.cut_off(dice.uniform(1.0, 3 * self.lease_duration_s))
+                    replica.cut_off(dice.uniform(1.0, 3 * self.weather.lease_duration_s))
                 case "restart the server":
                     self.tell("the server restarts")
                     span_s = dice.uniform(0.5, 5.0)
                     for one in self.replicas:
-                        one.transport.refuse_for(span_s)
+                        one.cut_off(span_s)
                 case _:
                     self.churn.do(deed)
 
@@ -307,7 +319,12 @@ class World:
         return found
 
     def _alive(self) -> set[str]:
-        return {pod["metadata"]["uid"] for pod in self.local.list("pods")}
+        """Without those that have ended: who ends before its bind is answered is not spoken of any more."""
+        return {
+            pod["metadata"]["uid"]
+            for pod in self.local.list("pods")
+            if pod["status"]["phase"] not in ("Succeeded", "Failed")
+        }
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:

@@ -31,10 +31,9 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
     every = _period(scope, params, "every", "15s")
     stale = _period(scope, params, "stale", "90s")
     assume = _assume(scope, params, type_)
-    for name in ("assume", "sampled_at"):
-        waiting = params.get(name)
-        if waiting is not None:
-            scope.report("PS411", f"`{name}` is checked, and not carried out in this version", waiting.span)
+    waiting = params.get("sampled_at")
+    if waiting is not None:
+        scope.report("PS411", "`sampled_at` is checked, and not carried out in this version", waiting.span)
     if every is not None and stale is not None and stale < 2 * every:
         written = params.get("stale")
         scope.report(

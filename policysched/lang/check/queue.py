@@ -124,12 +124,6 @@ def preemption(scope: Scope, node: s.Preemption) -> p.Preemption | None:
         return p.Preemption("never", None)
     params = params_of(scope, "`preemption`", node.span, node.params, ("victims",))
     victims = params.required("victims", "own")
-    scope.report(
-        "PS411",
-        "which pods are evicted is checked, and not carried out in this version",
-        node.span,
-        label="nothing is evicted yet",
-    )
     match victims:
         case None:
             return None

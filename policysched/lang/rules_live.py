@@ -1,0 +1,20 @@
+"""The catalogue's entries for what only a running scheduler can say. No text draws them, so they have no examples."""
+
+from policysched.lang.rule_doc import RuleDoc
+from policysched.text import Severity
+
+LIVE_RULES = (
+    RuleDoc(
+        "PS901",
+        "check-did-not-finish",
+        Severity.ERROR,
+        "a ConfigMap's policies could not be checked in the time and memory that a check has",
+        "The running scheduler checks policies in a process of its own, with a limit on time and memory, so that no edit "
+        "can stop it. The check of this ConfigMap's texts ended by that limit, or its process died. Nobody can say "
+        "which text is to blame, so none of them is accepted and the policies from before run on. The key that was "
+        "edited last is the likely cause: make it smaller, or take it out. `policysched lint` checks the same texts "
+        "without the limit.",
+        bad="",
+        good="",
+    ),
+)

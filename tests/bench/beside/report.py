@@ -1,0 +1,183 @@
+"""Turns as a table, as a page and as a plot."""
+
+import os
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.table import Table
+
+from tests.bench.beside.rounds import Turn
+
+COLOURS = {"policysched": "#1b7f79", "kube-scheduler": "#c2571a"}
+PANEL_WIDTH, PANEL_HEIGHT, MARGIN = 420, 260, 56
+
+
+@dataclass(frozen=True)
+class Row:
+    """The medians of a scheduler's turns at one size."""
+
+    scheduler: str
+    nodes: int
+    pods: int
+    turns: int
+    pods_per_s: float
+    last_event_s: float
+    events: float
+    cpu_s: float
+    peak_mib: float
+
+
+COLUMNS = ("nodes", "pods", "scheduler", "pods/s", "last event (s)", "events", "CPU (s)", "memory (MiB)")
+
+
+def rows(turns: Iterable[Turn]) -> list[Row]:
+    sizes = sorted({(turn.nodes, turn.pods) for turn in turns})
+    return [
+        _row([turn for turn in turns if (turn.nodes, turn.pods, turn.scheduler) == (*size, scheduler)])
+        for size in sizes
+        for scheduler in COLOURS
+        if any((turn.nodes, turn.pods, turn.scheduler) == (*size, scheduler) for turn in turns)
+    ]
+
+
+def _row(turns: Sequence[Turn]) -> Row:
+    first = turns[0]
+    return Row(
+        scheduler=first.scheduler,
+        nodes=first.nodes,
+        pods=first.pods,
+        turns=len(turns),
+        pods_per_s=median(turn.pods_per_s for turn in turns),
+        last_event_s=median(turn.last_event_s for turn in turns),
+        events=median(turn.events for turn in turns),
+        cpu_s=median(turn.cpu_s for turn in turns),
+        peak_mib=median(turn.peak_mib for turn in turns),
+    )
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    return (
+        f"{row.nodes:,}",
+        f"{row.pods:,}",
+        row.scheduler,
+        f"{row.pods_per_s:,.0f}",
+        f"{row.last_event_s:.1f}",
+        f"{row.events:,.0f}",
+        f"{row.cpu_s:.1f}",
+        f"{row.peak_mib:,.0f}",
+    )
+
+
+def ratios(found: Sequence[Row]) -> list[str]:
+    """One sentence for each size at which both had their turns."""
+    pairs = [
+        (ours, theirs)
+        for ours in found
+        for theirs in found
+        if (ours.scheduler, theirs.scheduler) == ("policysched", "kube-scheduler")
+        and (ours.nodes, ours.pods) == (theirs.nodes, theirs.pods)
+    ]
+    return [
+        f"{ours.nodes:,} nodes: {ours.pods_per_s / theirs.pods_per_s:.1f} times the pods per second, "
+        f"the last event after {ours.last_event_s / theirs.last_event_s:.2f} of the time, "
+        f"{ours.cpu_s / theirs.cpu_s:.2f} of the CPU, {ours.peak_mib / theirs.peak_mib:.2f} of the memory."
+        for ours, theirs in pairs
+    ]
+
+
+def table(found: Sequence[Row]) -> Table:
+    shown = Table(title="medians")
+    for name in COLUMNS:
+        shown.add_column(name, justify="left" if name == "scheduler" else "right")
+    for row in found:
+        shown.add_row(*cells(row))
+    return shown
+
+
+def page(found: Sequence[Row], *, kubernetes: str, plot: str) -> str:
+    """Markdown."""
+    lines = [
+        "# Beside kube-scheduler",
+        "",
+        "Both on one control plane (etcd without fsync, kube-apiserver, no kubelets), in one run, alternating: so many pods wait, the scheduler",
+        "is started, all are bound and told so, they are deleted. Timed by a third party's watch, from the first bind to the last; CPU from the",
+        "first bind to the last event. Plain pods (100m, 64 MiB), nodes of 32 cores in three zones. kube-scheduler has its default",
+        "profile with client QPS and burst 5,000; policysched runs `include kube_default` with the roles and settings that `deploy/` ships.",
+        "Everything shares the machine, so ratios are what counts.",
+        "",
+        f"Machine: {machine()}. Kubernetes {kubernetes}, Python {platform.python_version()}. Medians of {_turns_said(found)}.",
+        "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "|".join(" --- " if name == "scheduler" else " ---: " for name in COLUMNS) + "|",
+        *("| " + " | ".join(cells(row)) + " |" for row in found),
+        "",
+        *(f"- {sentence}" for sentence in ratios(found)),
+        "",
+        f"![Pods bound over time]({plot})",
+        "",
+        "Measure it where you are: `python -m tests.bench.beside --nodes 1000 5000 --pods 3000` (`make bench-beside`); it needs the",
+        "control plane that the tests use (`tests/controlplane/README.md`). Of the workloads, plain pods are measured: topology spreading and",
+        "inter-pod affinity are not covered by this version's built-ins.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _turns_said(found: Sequence[Row]) -> str:
+    counts = sorted({row.turns for row in found})
+    return f"{' or '.join(str(one) for one in counts)} turn{'s' if counts != [1] else ''} each"
+
+
+def machine() -> str:
+    """In words that name nobody's computer."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores ({platform.machine()}), {memory_gib:.0f} GiB, {platform.system()}"
+
+
+# ── the plot ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plot(turns: Sequence[Turn]) -> str:
+    """SVG: a panel for each size, pods bound over seconds, a line for each turn."""
+    sizes = sorted({(turn.nodes, turn.pods) for turn in turns})
+    width, height = PANEL_WIDTH * len(sizes), PANEL_HEIGHT + 40
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for index, (nodes, pods) in enumerate(sizes):
+        mine = [turn for turn in turns if (turn.nodes, turn.pods) == (nodes, pods)]
+        parts += _panel(mine, left=index * PANEL_WIDTH, title=f"{nodes:,} nodes, {pods:,} plain pods")
+    for index, (name, colour) in enumerate(COLOURS.items()):
+        x = MARGIN + 150 * index
+        parts.append(f'<rect x="{x}" y="{height - 22}" width="14" height="4" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 20}" y="{height - 16}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _panel(turns: Sequence[Turn], *, left: int, title: str) -> Iterator[str]:
+    inner_width, inner_height = PANEL_WIDTH - MARGIN - 16, PANEL_HEIGHT - 2 * 32
+    longest_s, most = max(turn.bound_s[-1] for turn in turns), max(turn.pods for turn in turns)
+
+    def x(at_s: float) -> float:
+        return left + MARGIN + inner_width * at_s / longest_s
+
+    def y(count: float) -> float:
+        return 32 + inner_height * (1 - count / most)
+
+    yield f'<text x="{left + MARGIN}" y="18" font-weight="bold">{title}</text>'
+    for quarter in range(5):
+        count, at_s = most * quarter / 4, longest_s * quarter / 4
+        yield (
+            f'<line x1="{x(0):.1f}" y1="{y(count):.1f}" x2="{x(longest_s):.1f}" y2="{y(count):.1f}" stroke="#ddd"/>'
+        )
+        yield f'<text x="{x(0) - 6:.1f}" y="{y(count) + 4:.1f}" text-anchor="end">{count:,.0f}</text>'
+        yield f'<text x="{x(at_s):.1f}" y="{y(0) + 18:.1f}" text-anchor="middle">{at_s:.1f} s</text>'
+    for turn in turns:
+        step = max(1, turn.pods // 200)
+        picked = [*range(0, turn.pods, step), turn.pods - 1]
+        points = " ".join(f"{x(turn.bound_s[i]):.1f},{y(i + 1):.1f}" for i in picked)
+        yield f'<polyline points="{points}" fill="none" stroke="{COLOURS[turn.scheduler]}" stroke-width="1.5"/>'

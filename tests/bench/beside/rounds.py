@@ -1,0 +1,105 @@
+"""One scheduler's turn: pods wait, it is started, all of them are bound and their events told, they are deleted.
+
+Timed from the first bind to the last: what a start costs (imports, the first lists) is left out of both."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.beside.watching import Effort, Seen, sample, watch_all
+from tests.bench.beside.world import World
+from tests.e2e.deployed import Deployed
+
+ALL_WITHIN_S = 300.0
+LAST_EVENT_WITHIN_S = 20.0
+"""Silence after which no more events are waited for: kube-scheduler may drop some."""
+
+KUBE_SCHEDULER = """
+clientConnection: {qps: 5000, burst: 5000}
+profiles: [{schedulerName: test}]
+"""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Seconds are counted from the first bind; `bound_s` has one for each pod."""
+
+    scheduler: str
+    nodes: int
+    pods: int
+    bound_s: list[float]
+    last_event_s: float
+    events: int
+    cpu_s: float
+    peak_mib: float
+
+    @property
+    def pods_per_s(self) -> float:
+        return (self.pods - 1) / self.bound_s[-1]
+
+
+@contextmanager
+def policysched(deployed: Deployed, profile: Path | None) -> Iterator[int]:
+    """Its process id. As `deploy/` ships it; where it is to be profiled, slower."""
+    program = (
+        ("-m", "policysched")
+        if profile is None
+        else ("-m", "cProfile", "-o", str(profile), "-m", "policysched")
+    )
+    with deployed.running(program=program) as running:
+        yield running.process.pid
+
+
+@contextmanager
+def kube_scheduler(deployed: Deployed, profile: Path | None) -> Iterator[int]:
+    del profile
+    process = deployed.control_plane.start_scheduler(KUBE_SCHEDULER)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+
+
+SCHEDULERS = {"policysched": policysched, "kube-scheduler": kube_scheduler}
+
+
+async def take_turn(
+    name: str, deployed: Deployed, world: World, *, nodes: int, pods: int, profile: Path | None = None
+) -> Turn:
+    await world.add_pods(pods, scheduler="test")
+    seen, effort = Seen(), Effort()
+    watching = asyncio.create_task(watch_all(world, await world.version(), seen))
+    with SCHEDULERS[name](deployed, profile) as pid:
+        sampling = asyncio.create_task(sample(pid, effort))
+        await _until_done(seen, pods, watching)
+        begin_s, end_s = seen.bound_s[0], max(seen.bound_s[-1], seen.told_s[-1])
+        await asyncio.sleep(0.2)  # one more sample past the end
+        sampling.cancel()
+    watching.cancel()
+    await asyncio.gather(watching, sampling, return_exceptions=True)
+    await world.delete_pods()
+    return Turn(
+        scheduler=name,
+        nodes=nodes,
+        pods=pods,
+        bound_s=[at - begin_s for at in seen.bound_s],
+        last_event_s=seen.told_s[-1] - begin_s,
+        events=len(seen.told_s),
+        cpu_s=effort.cpu_s(begin_s, end_s),
+        peak_mib=effort.peak_bytes / 2**20,
+    )
+
+
+async def _until_done(seen: Seen, pods: int, watching: "asyncio.Task[None]") -> None:
+    began_s = time.monotonic()
+    while len(seen.bound_s) < pods or len(seen.told_s) < pods:
+        await asyncio.sleep(0.05)
+        now_s = time.monotonic()
+        assert not watching.done(), f"the watch ended: {watching}"
+        assert now_s - began_s < ALL_WITHIN_S, f"{len(seen.bound_s)} of {pods} bound in {ALL_WITHIN_S:g} s"
+        last_s = max(seen.bound_s[-1:] + seen.told_s[-1:], default=now_s)
+        if len(seen.bound_s) == pods and now_s - last_s > LAST_EVENT_WITHIN_S:
+            return

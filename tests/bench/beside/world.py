@@ -1,0 +1,96 @@
+"""Nodes and pending pods by the thousand, created and deleted over one connection pool."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import orjson
+
+from tests.controlplane.api import Json
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import pod, ready_node
+
+AT_ONCE = 32
+ZONES = 3
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class World:
+    """As the cluster's admin."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.session = session
+        self.url = url
+
+    async def add_nodes(self, count: int) -> None:
+        """32 cores, 64 GiB, 110 pods each, in three zones."""
+
+        async def add(number: int) -> None:
+            name = f"node-{number:05}"
+            zone = {"topology.kubernetes.io/zone": f"zone-{number % ZONES}"}
+            made = ready_node(name, cpu="32", memory="64Gi", labels=zone)
+            await self._send("POST", "/api/v1/nodes", made)
+            # Admission taints each new node as not ready, and no node controller takes it back here.
+            await self._send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": []}})
+
+        await _each(range(count), add)
+
+    async def add_pods(self, count: int, *, scheduler: str) -> None:
+        """Plain ones, all alike: 100m and 64 MiB."""
+
+        async def add(number: int) -> None:
+            await self._send("POST", PODS, pod(f"plain-{number:05}", schedulerName=scheduler))
+
+        await _each(range(count), add)
+
+    async def delete_pods(self) -> None:
+        names = [one["metadata"]["name"] for one in (await self.get(PODS))["items"]]
+
+        async def delete(name: str) -> None:
+            await self._send("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+        await _each(names, delete)
+
+    async def get(self, path: str) -> Json:
+        async with self.session.get(f"{self.url}{path}") as answer:
+            answer.raise_for_status()
+            found: Json = orjson.loads(await answer.read())
+            return found
+
+    async def version(self) -> str:
+        """The cluster's present: a watch from here shows what comes after."""
+        listed = await self.get(f"{PODS}?limit=1")
+        version: str = listed["metadata"]["resourceVersion"]
+        return version
+
+    async def _send(self, method: str, path: str, body: Json) -> None:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        async with self.session.request(
+            method, f"{self.url}{path}", data=orjson.dumps(body), headers={"Content-Type": kind}
+        ) as answer:
+            text = await answer.read()
+            assert answer.status < 300, f"{method} {path}: {answer.status} {text[:300]!r}"
+
+
+@asynccontextmanager
+async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
+    tls = ssl.create_default_context(cafile=str(control_plane.authority_path))
+    tls.load_cert_chain(control_plane.admin.certificate, control_plane.admin.key)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls, limit=AT_ONCE + 4),
+        timeout=aiohttp.ClientTimeout(total=None),
+        read_bufsize=2**20,
+    ) as session:
+        yield World(session, control_plane.url)
+
+
+async def _each(things: Iterable[int] | Iterable[str], deed: Callable[..., Awaitable[None]]) -> None:
+    left = iter(things)
+
+    async def work() -> None:
+        for one in left:
+            await deed(one)
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))

@@ -1,0 +1,63 @@
+"""What RBAC rules allow, and what a recorded run asked for, in the same words so that they can be compared."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.controlplane.api import Json
+
+
+@dataclass(frozen=True, order=True)
+class Permission:
+    """One verb on one resource; `namespace` is where a Role allows it ("" for a ClusterRole), `name` the one object that a
+    rule names ("" for any)."""
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        return (
+            f"{self.verb} {self.group or 'core'}/{self.resource}{f' {self.name}' if self.name else ''}{where}"
+        )
+
+    def allows(self, asked: "Permission") -> bool:
+        """Whether a request is one of those that this allows."""
+        return (self.group, self.resource, self.verb) == (asked.group, asked.resource, asked.verb) and (
+            self.namespace in ("", asked.namespace) and self.name in ("", asked.name)
+        )
+
+
+def granted(manifests: Iterable[Json]) -> set[Permission]:
+    """All that these Roles and ClusterRoles allow, a wildcard as `*`."""
+    return {
+        Permission(group, resource, verb, one["metadata"].get("namespace", ""), name)
+        for one in manifests
+        if one["kind"] in ("Role", "ClusterRole")
+        for rule in one["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
+    """What the audit log's requests needed, with the answers' status codes. A list or watch of one object by a field selector counts as
+    one of that name, as the API server's authorizer sees it."""
+    found: dict[Permission, set[int]] = {}
+    for record in records:
+        about = record.get("objectRef")
+        if about is None:  # such as /version: discovery is everybody's
+            continue
+        resource = (
+            f"{about['resource']}/{about['subresource']}" if "subresource" in about else about["resource"]
+        )
+        name = "" if record["verb"] == "create" else about.get("name", "")
+        one = Permission(
+            about.get("apiGroup", ""), resource, record["verb"], about.get("namespace", ""), name
+        )
+        found.setdefault(one, set()).add(record["responseStatus"]["code"])
+    return found

@@ -1,0 +1,99 @@
+"""The roles that `deploy/` ships are exactly what policysched needs: nothing is refused, nothing is granted in vain."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import ready_node
+from tests.controlplane.programs import Programs
+from tests.controlplane.waiting import wait_for
+from tests.e2e.deployed import BROKEN, NAMESPACE, PLAIN, PODS, Deployed, Running, manifests, refused
+from tests.e2e.permissions import Permission, asked, granted
+
+
+@pytest.fixture
+def audited(control_plane_programs: Programs, control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane of its own, which writes down what policysched's ServiceAccount asks for. `control_plane` is asked
+    for only because it knows what to do where there is none."""
+    del control_plane
+    user = f"system:serviceaccount:{NAMESPACE}:policysched"
+    with ControlPlane(control_plane_programs, audited=user) as running:
+        yield running
+
+
+def test_every_permission_is_used_and_none_is_missing(audited: ControlPlane, tmp_path: Path) -> None:
+    deployed = Deployed(audited, tmp_path)
+
+    everything_once(deployed)
+
+    used, rules = asked(audited.audit_records()), granted(manifests())
+    assert {str(one): codes for one, codes in used.items() if 403 in codes} == {}
+    assert [str(rule) for rule in sorted(rules) if not any(map(rule.allows, used))] == []
+    assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
+
+
+def test_a_permission_too_many_and_one_too_few_are_noticed() -> None:
+    manifest = {
+        "kind": "Role",
+        "metadata": {"name": "r", "namespace": "team"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "delete"]}],
+    }
+    record = {
+        "verb": "get",
+        "objectRef": {"resource": "pods", "namespace": "team", "name": "web", "apiVersion": "v1"},
+        "responseStatus": {"code": 200},
+    }
+    elsewhere = {**record, "objectRef": {**record["objectRef"], "namespace": "other"}}
+
+    rules, used = granted([manifest]), asked([record, elsewhere])
+
+    assert [str(rule) for rule in rules if not any(map(rule.allows, used))] == ["delete core/pods in team"]
+    assert [one for one in used if not any(rule.allows(one) for rule in rules)] == [
+        Permission("", "pods", "get", "other", "web")
+    ]
+
+
+def everything_once(deployed: Deployed) -> None:
+    """All that policysched ever asks of an API server, at least once: see the waits for what."""
+    deployed.control_plane.add_node(ready_node("a", cpu="4"))
+    deployed.put_policies(main=PLAIN)
+    # Said again so soon that the event is counted up instead of made anew.
+    often = {"reporting": {"series_every_s": 0.5}}
+    with deployed.running(elect=True, settings=often) as scheduler:  # the Lease: get, update
+        scheduler.wait_for_state("test", "active")  # the policies: list, watch
+        wait_for(deployed.last_good, "the last known good policy to be kept")  # get, patch
+        deployed.create("web")
+        deployed.event("web", "Scheduled")  # a binding, an event
+        deployed.create("huge", cpu="100")
+        deployed.condition("huge")  # a status
+        for _ in range(2):
+            deployed.put_policies(main=BROKEN)
+            scheduler.wait_for_state("test", "last_known_good")
+            deployed.put_policies(main=PLAIN)
+            scheduler.wait_for_state("test", "active")
+        wait_for(lambda: counted_up(deployed), "an event that is counted up")  # a patch
+        somebody_is_quicker(deployed, scheduler)  # a pod is read
+
+
+def counted_up(deployed: Deployed) -> bool:
+    return any(
+        one.get("series", {}).get("count", 1) > 1 for one in deployed.events("policies", "PolicyRecovered")
+    )
+
+
+def somebody_is_quicker(deployed: Deployed, scheduler: Running) -> None:
+    """Pods are bound by hand the moment they are made, until policysched has lost that race once: then it reads the pod."""
+    for number in range(500):
+        name = f"raced-{number}"
+        deployed.create(name, cpu="1m", memory="1Mi")
+        target = {"apiVersion": "v1", "kind": "Node", "name": "elsewhere"}
+        refused(
+            lambda name=name, target=target: deployed.api.post(  # type: ignore[misc]
+                f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target}
+            )
+        )
+        if scheduler.metric('policysched_binds_total{outcome="lost"}'):
+            return
+    raise AssertionError("policysched won every race")

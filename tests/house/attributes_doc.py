@@ -1,0 +1,90 @@
+"""`docs/attributes.md` from the table of attributes, and the table of units from the one that reads them."""
+
+from collections.abc import Iterable
+
+from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, Attribute
+from policysched.lang.expr import Owner, Stage
+from policysched.lang.types import Kind
+from policysched.lang.units import SUFFIXES, UNITS
+
+_INTRODUCTION = """# Attributes
+
+What a policy can read without declaring anything. Each has its owner in front: `pod.priority`, `node.labels["disk"]`.
+
+- **Type** as in [language.md](language.md#types); a `?` says that it can be absent. A map is read by a quoted key
+  (`pod.labels["app"]`); an absent key of labels, annotations or conditions is *missing* (ask with `has`), an absent
+  resource is 0. Resources with a plain name can also be written with a dot: `pod.requests.cpu`.
+- **Stage**: *pod*: known before any node is looked at; such conditions are evaluated once a pod. *node*: evaluated for
+  all nodes at once. *time*: reads the clock, so a verdict that rests on it expires.
+- **Changed by**: the events after which a pod that a rule refused for this value is tried again. *never* means that the
+  value cannot change while the pod waits, or that the change is a new pod.
+
+An input gives a label or annotation a type: see [language.md](language.md#input).
+
+This page is made from `policysched/lang/attributes.py`: `python -m tests.house.docs --update`.
+"""
+
+_SAID_OF: dict[Owner, str] = {
+    "pod": "The pod that is to be placed.",
+    "node": "The node that is looked at. In `filter`, `score` and texts.",
+    "namespace": "The namespace of the pod that is to be placed. What a platform team writes, as against the pod's labels.",
+    "victim": "A pod that preemption would evict. Only in `preemption { victims = ... }`, which is checked and not carried out in this version.",
+    "other": "The counted pod in `count(pods on node where ...)`.",
+}
+
+
+def page() -> str:
+    parts = [_INTRODUCTION]
+    for owner in OWNERS:
+        rows = [one for one in ATTRIBUTES.values() if one.owner == owner]
+        parts += [f"## {owner}\n", f"{_SAID_OF[owner]}\n", *_of(owner, rows), ""]
+        parts += _unavailable(owner)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _of(owner: Owner, rows: Iterable[Attribute]) -> Iterable[str]:
+    if owner in ("victim", "other"):
+        names = ", ".join(f"`{one.name}`" for one in rows)
+        yield f"The same as `pod`, less what only the queue knows: {names}."
+        return
+    yield "| attribute | type | unit | stage | changed by | meaning |"
+    yield "|---|---|---|---|---|---|"
+    for one in rows:
+        cells = (f"`{_name(one)}`", _type(one), one.unit or "", _stage(one), _events(one), one.doc)
+        yield f"| {' | '.join(cells)} |"
+
+
+def _unavailable(owner: Owner) -> list[str]:
+    found = [f"- `{owner}.{'.'.join(path)}`: {why}" for (of, path), why in UNAVAILABLE.items() if of == owner]
+    return ["Not available in this version, and refused by name (PS224):\n", *found, ""] if found else []
+
+
+def _name(one: Attribute) -> str:
+    if one.keys is None:
+        return one.name
+    return f'{one.name}["{"KEY" if one.keys == "texts" else "RESOURCE"}"]'
+
+
+def _type(one: Attribute) -> str:
+    if one.keys == "texts":
+        return "string?"
+    return "by resource" if one.keys == "resources" else str(one.type)
+
+
+def _stage(one: Attribute) -> str:
+    words = {Stage.POD: "pod", Stage.NODE: "node", Stage.CANDIDATES: "candidates", Stage.TIME: "time"}
+    return ", ".join(word for flag, word in words.items() if one.stage & flag) or "constant"
+
+
+def _events(one: Attribute) -> str:
+    return ", ".join(sorted(event.value for event in one.wakes)) or "never"
+
+
+def units() -> str:
+    """Suffixes of literals, and what `unit "..."` may say, by type."""
+    lines = ['| type | suffixes of literals | `unit "..."` of inputs and metrics |', "|---|---|---|"]
+    for kind in (*SUFFIXES, Kind.TIMESTAMP):
+        suffixes = " ".join(f"`{one}`" if one else "(none)" for one in SUFFIXES.get(kind, {}))
+        of_samples = " ".join(f"`{one}`" for one in UNITS[kind])
+        lines.append(f"| {kind.value} | {suffixes or 'no literals'} | {of_samples} |")
+    return "\n".join(lines)

@@ -1,0 +1,61 @@
+"""What is covered of kube-scheduler's default profile and of the language, and what is not, from what the program says."""
+
+from collections.abc import Mapping
+
+from policysched.lang.attributes import UNAVAILABLE
+from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION
+from policysched.lang.check import check_text
+from policysched.lang.uncovered import UNCOVERED
+
+_METRIC = """\
+metric m: ratio {{ query = "q", unit = "1", join = node, every = 15s, stale = 90s, {} }}
+score s weight 1 lower m normalize range(0, 1) missing worst
+"""
+
+MAY_BE_LEFT_OUT: Mapping[str, str] = {
+    "`preemption`": "preemption { victims = own }",
+    "`assume` of a metric": _METRIC.format("assume = 10%"),
+    "`sampled_at` of a metric": _METRIC.format('sampled_at = "q"'),
+    "`topology` of a gang": 'gang by pod.namespace { min = 2, timeout = 5m, topology = "zone" }',
+    "`resource`": "resource r { capacity = 1, request = 1 }",
+    **{f"`{owner}.{'.'.join(path)}`": f"queue by {owner}.{'.'.join(path)}" for owner, path in UNAVAILABLE},
+}
+"""Parts of the language that a version may not carry out, each with a statement that uses it."""
+
+
+def covered() -> str:
+    """Two sentences for the README."""
+    plugins = list(dict.fromkeys(one.plugin for one in BUILTINS.values()))
+    pending = list(dict.fromkeys(one.plugin for one in UNCOVERED if one.happens == "the pod stays pending"))
+    return (
+        f"Covered, in kube-scheduler {KUBE_DEFAULT_VERSION}'s own arithmetic: {_listed(plugins)}.\n\n"
+        f"Not covered: what {_listed(pending)} look at. A pod that uses it stays pending with a message that names it; it is "
+        "never bound as if it had not asked. `policysched show` prints the whole list, and so does "
+        "[docs/running.md](docs/running.md#what-is-not-covered)."
+    )
+
+
+def not_covered() -> str:
+    """The whole list."""
+    lines = ["| kube-scheduler's plugin | a pod uses it by | what happens |", "|---|---|---|"]
+    lines += [f"| {one.plugin} | {one.uses} | {one.happens} |" for one in UNCOVERED]
+    return "\n".join(lines)
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else words[0]
+
+
+def not_carried_out() -> str:
+    """What of the language is checked and does nothing, and what is refused."""
+    said = {part: _codes(text) for part, text in MAY_BE_LEFT_OUT.items()}
+    checked = [part for part, codes in said.items() if "PS411" in codes]
+    refused = [part for part, codes in said.items() if "PS224" in codes]
+    lines = [f"- Checked, and not carried out (PS411): {_listed(checked)}."] if checked else []
+    lines += [f"- Refused by name (PS224): {_listed(refused)}."] if refused else []
+    return "\n".join(lines) or "- Everything above is carried out."
+
+
+def _codes(statement: str) -> set[str]:
+    checked = check_text(f"policy example version 1\ninclude kube_default\n{statement}\n")
+    return {one.code for one in checked.diagnostics}

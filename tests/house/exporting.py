@@ -1,0 +1,96 @@
+"""What `/metrics` shows of an app that has done a bit of everything, on virtual time against the server in memory."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+from policysched.app.compiling import compile_in_line
+from policysched.app.leading import Alone
+from policysched.app.scheduler_app import Runtime, SchedulerApp
+from policysched.app.settings import read_settings
+from policysched.app.telemetry import Telemetry
+from tests.kube.world import World, on_virtual_time, until
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One metric as it can be read: `labels` in their order, `le` of a histogram's buckets left out."""
+
+    name: str
+    type: str
+    help: str
+    labels: tuple[str, ...]
+    sampled: bool
+
+
+@cache
+def exported() -> tuple[Exported, ...]:
+    """In the order in which they are shown."""
+    text = _exposition()
+    found: dict[str, Exported] = {}
+    types: dict[str, str] = {}
+    helps: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name, _, help_text = line.removeprefix("# HELP ").partition(" ")
+            helps[name] = help_text
+        elif line.startswith("# TYPE "):
+            name, _, kind = line.removeprefix("# TYPE ").partition(" ")
+            types[name] = kind
+            found[name] = Exported(name, kind, helps[name], (), False)
+        else:
+            labelled, _, _ = line.rpartition(" ")
+            name, _, inside = labelled.partition("{")
+            family = _family(name, types)
+            labels = tuple(part.partition("=")[0] for part in inside.rstrip("}").split('",') if part)
+            found[family] = Exported(
+                family, types[family], helps[family], tuple(one for one in labels if one != "le"), True
+            )
+    return tuple(found.values())
+
+
+def _family(sample: str, types: dict[str, str]) -> str:
+    if sample in types:
+        return sample
+    stem, _, suffix = sample.rpartition("_")
+    assert suffix in ("bucket", "sum", "count") and types[stem] == "histogram", sample
+    return stem
+
+
+def _exposition() -> str:
+    shown: list[str] = []
+
+    async def scenario() -> None:
+        world, telemetry = World(), Telemetry()
+        policy = "policy test version 1\ninclude kube_default\n"
+        named = {"metadata": {"name": "policies"}, "data": {"test.policy": policy}}
+        world.local.create("configmaps", "kube-system", named)
+        world.add_node("a", cpu="1")
+        world.add_pod("fits", cpu="500m", scheduler="test")
+        world.add_pod("does-not", cpu="2", scheduler="test")
+        app = SchedulerApp(
+            read_settings(None, {}, {"policies": "kube-system/policies"}),
+            Runtime(
+                transport=world.road(),
+                leadership=Alone(),
+                compile_texts=compile_in_line,
+                now_ns=world.now_ns,
+                monotonic_s=world.loop.time,
+                random=Random,
+                identity="one",
+                observe_decision_s=telemetry.decision_s,
+                observe_bind_s=telemetry.bind_s,
+            ),
+        )
+        app.malformed["Node"] = 1  # as if one had been left out: the server in memory has none
+        telemetry.watch(app, world.now_ns)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: world.node_of("fits") and app.binder.counts.confirmed, "the pod to be bound")
+        await until(lambda: app.reporter.counts.conditions_written, "the other to learn why it waits")
+        shown.append(telemetry.registry.render())
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+    return shown[0]

@@ -1,0 +1,36 @@
+"""What the commands of `docs/offline.md` print for the files in `docs/examples`, run as a user would run them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+_FILES = "--policy quiet.policy --cluster cluster.yaml --metrics samples.yaml"
+
+
+def explain() -> str:
+    return _run(f"explain shop/web-1 {_FILES}")
+
+
+def simulate() -> str:
+    return _run(f"simulate {_FILES}")
+
+
+def show() -> str:
+    return _run("show quiet.policy")
+
+
+def _run(arguments: str) -> str:
+    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "policysched", *arguments.split()],
+        cwd=EXAMPLES,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.rstrip() for line in done.stdout.rstrip().splitlines()]
+    return "\n".join(["```text", f"$ policysched {arguments}", *lines, "```"])

@@ -1,0 +1,64 @@
+"""`docs/rules.md`: every diagnostic, from the catalogue that `policysched rule` prints."""
+
+from policysched.lang.rules import RULES, RuleDoc
+
+_INTRODUCTION = """# Diagnostics
+
+Everything that `policysched lint` says, by code. Code and name are accepted everywhere: `policysched rule PS210` and
+`policysched rule unknown-name` print the same. An *error* keeps a policy from becoming active; a *warning* or a *hint* does
+not, and can be silenced on its line with a reason: `# policysched: ignore[PS413] measured on an idle cluster`.
+
+This page is made from `policysched/lang/rules*.py`: `python -m tests.house.docs --update`.
+"""
+
+_BLOCKS = {
+    "0": "About the text as a whole",
+    "1": "Syntax",
+    "2": "Names, types, units",
+    "3": "Logic",
+    "4": "Operations",
+    "5": "Cost",
+    "6": "Style",
+    "7": "Tests",
+    "9": "Live",
+}
+
+
+def page() -> str:
+    parts = [_INTRODUCTION, *_contents()]
+    for digit, title in _BLOCKS.items():
+        rules = [one for one in RULES.values() if one.code[2] == digit]
+        if rules:
+            parts += [f"## {title}\n", *(_section(one) for one in rules)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _contents() -> list[str]:
+    lines = ["| code | name | severity | |", "|---|---|---|---|"]
+    lines += [
+        f"| [{one.code}](#{one.code.lower()}-{one.name}) | {one.name} | {one.severity.word} | {_cell(one.summary)} |"
+        for one in RULES.values()
+    ]
+    return [*lines, ""]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _section(one: RuleDoc) -> str:
+    summary = one.summary[0].upper() + one.summary[1:]
+    parts = [f"### {one.code} {one.name}\n", f"*{one.severity.word}.* {summary}.\n", f"{one.explanation}\n"]
+    if one.bad:  # what only a running scheduler says has no text that draws it
+        parts += ["Draws it:\n", _fenced(one.bad), "Mended:\n", _fenced(one.good)]
+    return "\n".join(parts)
+
+
+def _fenced(text: str) -> str:
+    """Not marked as a policy: these are run by a test of their own. Long examples (those of limits) are cut."""
+    lines = text.rstrip().replace("\t", "→").splitlines()
+    is_yaml = text.startswith("apiVersion")
+    long = len(lines) > 30 or max(len(line) for line in lines) > 400
+    if long:
+        lines = [f"{line[:120]} …" if len(line) > 120 else line for line in lines[:8]] + ["…"]
+    return "\n".join(["```" + ("yaml" if is_yaml else "text"), *lines, "```\n"])

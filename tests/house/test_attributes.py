@@ -1,0 +1,196 @@
+"""Every attribute of the table can be read, by the plan and by the oracle, and both read what the objects say."""
+
+from collections.abc import Mapping
+from unittest.mock import Mock
+
+import pytest
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import Namespace, Pod, PodFacts
+from policysched.kube import wire
+from policysched.lang.attributes import ATTRIBUTES, Attribute
+from policysched.lang.check import check_text
+from policysched.lang.program import Program
+from policysched.lang.types import Kind
+from policysched.lang.verdict import Explanation
+from policysched.oracle import attributes as plain
+from policysched.oracle import evaluate
+from policysched.plan import Evaluator
+from policysched.plan import compile as compiled
+from tests.words import node, placed, pod_manifest, world
+
+DAY_NS = 86_400 * 10**9
+NEW_YEAR_NS = 1_767_225_600 * 10**9  # 2026-01-01, when the objects of tests are created
+NOW_NS = NEW_YEAR_NS + DAY_NS
+FACTS = PodFacts(NOW_NS - 90 * 10**9, 3)
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d", "uid": "u", "controller": True}
+
+
+def a_pod(name: str) -> Pod:
+    manifest = pod_manifest(
+        name,
+        memory="1Gi",
+        limits={"memory": "1Gi"},
+        labels={"key": f"label of {name}"},
+        annotations={"key": f"annotation of {name}"},
+        priority=7,
+        image="registry.example.com/app:1",
+        tolerations=["dedicated=batch:NoSchedule"],
+        spec={"serviceAccountName": "robot", "activeDeadlineSeconds": 600},
+    )
+    manifest["metadata"]["ownerReferences"] = [OWNER]
+    return wire.pod(manifest).pod
+
+
+def a_world() -> Cache:
+    home = node(
+        "a",
+        memory="8Gi",
+        labels={"key": "label of a"},
+        annotations={"key": "annotation of a"},
+        taints=["dedicated=batch:NoSchedule"],
+        images={"registry.example.com/app:1": 100_000_000},
+    )
+    space = Namespace("default", {"key": "label of default"}, {"key": "annotation of default"})
+    return world([home], [placed(a_pod("neighbour"), "a")], [space])
+
+
+VALUES: Mapping[str, str] = {
+    "pod.name": "web",
+    "pod.namespace": "default",
+    "pod.uid": "uid-default-web",
+    "pod.labels": "label of web",
+    "pod.annotations": "annotation of web",
+    "pod.requests": "1Gi",
+    "pod.limits": "1Gi",
+    "pod.priority": "7",
+    "pod.qos": "Burstable",
+    "pod.created": "2026-01-01T00:00:00Z",
+    "pod.queued": "2026-01-01T23:58:30Z",
+    "pod.waited": "1m30s",
+    "pod.attempts": "3",
+    "pod.deadline": "10m",
+    "pod.owner.kind": "ReplicaSet",
+    "pod.owner.name": "web-5d",
+    "pod.scheduler": "test",
+    "pod.service_account": "robot",
+    "pod.images": "registry.example.com/app:1",
+    "pod.tolerations": "dedicated",
+    "node.name": "a",
+    "node.labels": "label of a",
+    "node.annotations": "annotation of a",
+    "node.allocatable": "8Gi",
+    "node.requested": "1Gi",
+    "node.free": "7Gi",
+    "node.pods": "1",
+    "node.taints": "dedicated",
+    "node.conditions": "True",
+    "node.images": "registry.example.com/app:1",
+    "node.created": "2026-01-01T00:00:00Z",
+    "node.ready": "true",
+    "namespace.name": "default",
+    "namespace.labels": "label of default",
+    "namespace.annotations": "annotation of default",
+}
+"""What each says of `a_pod("web")` and its only node, as a policy's text writes it. An attribute added to the table
+is added here."""
+
+
+def written(one: Attribute) -> str:
+    """The attribute as a policy reads it, with a key where it is a map."""
+    key = {"texts": "Ready" if one.path == ("conditions",) else "key", "resources": "memory", None: None}[
+        one.keys
+    ]
+    return one.name if key is None else f'{one.name}["{key}"]'
+
+
+def checked(rule: str) -> Program:
+    found = check_text(f"policy test version 1\n{rule}\n")
+    assert found.program is not None, [one.message for one in found.diagnostics]
+    return found.program
+
+
+def by_the_plan(program: Program) -> Explanation:
+    return Evaluator(a_world()).explain(
+        compiled(program), a_pod("web"), now_ns=NOW_NS, facts=FACTS, samples={}
+    )
+
+
+def by_the_oracle(program: Program) -> Explanation:
+    return evaluate(program, a_pod("web"), a_world(), now_ns=NOW_NS, facts=FACTS, samples={})
+
+
+def said_by(explanation: Explanation) -> list[str]:
+    return [
+        reason for refusals in explanation.rejected.values() for one in refusals for reason in one.reasons
+    ]
+
+
+def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> None:
+    assert set(VALUES) == {
+        one.name for one in ATTRIBUTES.values() if one.owner in ("pod", "node", "namespace")
+    }
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_plan_and_the_oracle_read_what_the_objects_say(name: str) -> None:
+    one = next(one for one in ATTRIBUTES.values() if one.name == name)
+    placeholder = written(one).replace('"', r"\"")
+    program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
+
+    plan, oracle = by_the_plan(program), by_the_oracle(program)
+
+    assert said_by(oracle) == [f"it is {VALUES[name]}"]
+    assert plan == oracle
+
+
+NEIGHBOURS = {
+    "name": "neighbour",
+    "uid": "uid-default-neighbour",
+    "labels": "label of neighbour",
+    "annotations": "annotation of neighbour",
+}
+"""What the counted pod has otherwise than `a_pod("web")`."""
+
+
+def condition_on(one: Attribute) -> str:
+    """A condition that holds for the neighbour, by the type of what is read."""
+    text, path = written(one), ".".join(one.path)
+    value = NEIGHBOURS.get(path) or VALUES[f"pod.{path}"]
+    if one.keys == "texts":
+        return f'{text} else "" == "{value}"'
+    match one.type.kind:
+        case Kind.STRING:
+            return f'{text} == "{value}"'
+        case Kind.LIST:
+            return f'"{value}" in {text}'
+        case Kind.TIMESTAMP:
+            return f"{text} == pod.created"
+        case Kind.DURATION:
+            return f"{text} else 0s == {value}"
+        case _:
+            return f"{text} == {value}"
+
+
+COUNTED = [one for one in ATTRIBUTES.values() if one.owner == "other"]
+
+
+@pytest.mark.parametrize("one", COUNTED, ids=[one.name for one in COUNTED])
+def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: Attribute) -> None:
+    condition = condition_on(one)
+    program = checked(
+        f'filter found reject count(pods on node where {condition}) == 1 else "found"\n'
+        f'filter none reject count(pods on node where not ({condition})) == 1 else "not found"'
+    )
+
+    plan, oracle = by_the_plan(program), by_the_oracle(program)
+
+    assert said_by(oracle) == ["found"]
+    assert plan == oracle
+
+
+def test_an_attribute_that_is_read_wrongly_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = checked('filter probe reject pod.name != "" else "it is {node.pods}"')
+    monkeypatch.setattr(plain, "_node_attribute", Mock(return_value=99))
+
+    assert by_the_plan(program) != by_the_oracle(program)

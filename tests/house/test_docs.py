@@ -1,0 +1,180 @@
+"""The documentation says what the program does: generated parts are up to date, settings and metrics are all there."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from policysched.app.settings import BadSettings, read_settings
+from policysched.lang.attributes import ATTRIBUTES
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.check import check_text
+from policysched.lang.rules import RULES
+from policysched.lang.uncovered import UNCOVERED
+from policysched.schemas import schema
+from policysched.text import Severity
+from tests.house import coverage_doc, docs, settings_doc
+from tests.house.exporting import exported
+
+ROOT = docs.ROOT
+SCHEMAS = sorted((ROOT / "policysched" / "schemas").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_is_generated_of_a_page_is_up_to_date(path: Path) -> None:
+    written = path.read_text(encoding="utf-8")
+
+    assert written == docs.should_be(path), f"run: {docs.COMMAND}"
+
+
+def test_every_generated_section_is_used_once() -> None:
+    assert sorted(docs.marks()) == sorted(docs.SECTIONS)
+
+
+def test_a_page_that_falls_behind_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "README.md"
+    page.write_text("<!-- generated: units -->\nan old table\n<!-- end -->\n")
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    monkeypatch.setattr(docs, "PAGES", {})
+
+    before = docs.behind()
+    page.write_text(docs.should_be(page))
+
+    assert before == [page]
+    assert docs.behind() == []
+
+
+def test_the_page_of_attributes_has_each_of_them() -> None:
+    page = docs.PAGES["docs/attributes.md"]()
+
+    assert all(f"`{one.name}" in page for one in ATTRIBUTES.values())
+
+
+def test_the_page_of_diagnostics_has_each_of_them() -> None:
+    page = docs.PAGES["docs/rules.md"]()
+
+    assert all(f"### {one.code} {one.name}\n" in page for one in RULES.values())
+
+
+def test_the_readme_names_every_plugin_as_covered_or_not() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pending = {one.plugin for one in UNCOVERED if one.happens == "the pod stays pending"}
+
+    assert all(plugin in readme for plugin in {one.plugin for one in BUILTINS.values()} | pending)
+
+
+# ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_setting_is_described_and_nothing_else_is() -> None:
+    undescribed = {name for name, field in settings_doc.fields() if not field.get("description")}
+
+    assert set(settings_doc.SAID) == undescribed - {"policies", "last_good"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, _ in settings_doc.fields()
+        if name.partition(".")[0]
+        in ("leader_election", "binding", "reporting", "scheduling", "compile_timeout_s", "stop_wait_s")
+        or name.startswith(("api.", "log."))
+    ],
+)
+def test_the_default_that_is_documented_is_the_one_that_is_used(name: str) -> None:
+    documented = yaml.safe_load(settings_doc.default(name))
+
+    nested: object = documented
+    for part in reversed(name.split(".")):
+        nested = {part: nested}
+    assert isinstance(nested, dict)
+    as_documented = read_settings(None, {}, {"policies": "a/b", **nested})
+
+    unset = read_settings(None, {}, {"policies": "a/b"})
+    assert dataclasses.replace(as_documented, as_given={}) == dataclasses.replace(unset, as_given={})
+
+
+def test_another_value_than_the_default_makes_other_settings() -> None:
+    unset = read_settings(None, {}, {"policies": "a/b"})
+
+    changed = read_settings(None, {}, {"policies": "a/b", "scheduling": {"backoff_max_s": 30}})
+
+    assert changed.limits.backoff_max_s == 30 != unset.limits.backoff_max_s
+
+
+def test_the_settings_of_the_manifests_are_settings() -> None:
+    read = read_settings(ROOT / "deploy" / "settings.yaml", {}, {})
+
+    assert read.http is not None and read.lease is not None
+    with pytest.raises(BadSettings):
+        read_settings(ROOT / "deploy" / "lease.yaml", {}, {})
+
+
+# ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_metric_has_a_sample_in_the_run_that_the_table_is_made_from() -> None:
+    assert [one.name for one in exported() if not one.sampled] == []
+
+
+def alert_expressions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in sorted((ROOT / "deploy" / "alerts").glob("*.yaml")):
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
+            found |= {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    return found
+
+
+@pytest.mark.parametrize("alert", alert_expressions())
+def test_an_alert_reads_metrics_and_labels_that_are_exported(alert: str) -> None:
+    known = {one.name: set(one.labels) for one in exported()}
+
+    read = metrics_in(alert_expressions()[alert])
+
+    assert read, f"{alert} reads nothing of ours"
+    assert {name: labels - known.get(name, set()) for name, labels in read.items() if name in known} == {
+        name: set() for name in read
+    }
+
+
+def metrics_in(expression: str) -> dict[str, set[str]]:
+    """Our metrics in a PromQL expression, with the labels that it selects by."""
+    found: dict[str, set[str]] = {}
+    for name, selector in re.findall(r"\b((?:policysched|scheduler)_\w+)\b(?:\{([^}]*)\})?", expression):
+        found.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
+    return found
+
+
+def test_an_alert_on_a_metric_or_label_that_is_not_there_would_be_noticed() -> None:
+    assert metrics_in('rate(policysched_nothing{result="x", b!="y"}[5m]) > 0') == {
+        "policysched_nothing": {"result", "b"}
+    }
+
+
+# ── schemas ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_a_schema_is_a_valid_schema_of_its_draft_with_a_title(path: Path) -> None:
+    found = schema(path.stem)
+
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert found["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+    assert found["title"]
+
+
+# ── what is not there ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("part", coverage_doc.MAY_BE_LEFT_OUT)
+def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -> None:
+    text = coverage_doc.MAY_BE_LEFT_OUT[part]
+
+    found = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
+
+    assert [one.message for one in found if one.severity >= Severity.ERROR and one.code != "PS224"] == []

@@ -1,0 +1,238 @@
+"""The examples of the documentation work.
+
+A block that is fenced as `policy` is linted: without errors but those whose codes stand behind the word (`policy
+PS201`), and what stands there must be said, be it an error or a hint. An excerpt, which has no header, is read behind `policy example version 1` and `include kube_default`.
+`policy file=base.policy` is put beside the blocks after it on the same page. Commands in blocks fenced as `sh` or
+`text` are parsed by the command line's own options.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import click
+import pytest
+import yaml
+
+from policysched.app.linting import lint
+from policysched.app.policy_files import SourceSet
+from policysched.cli import COMMANDS, main
+from policysched.schemas import findings
+from policysched.text import Severity, Source
+from tests.house.docs import ROOT, written_pages
+
+PRELUDE = "policy example version 1\n\ninclude kube_default\n\n"
+_FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_HEADER = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:policy|library) ")
+MADE_FROM_THE_CATALOGUE = {"docs/rules.md"}
+"""Its examples have a test of their own, code by code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    page: str
+    line: int
+    language: str
+    rest: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(page: str, text: str) -> list[Block]:
+    found = []
+    for match in _FENCE.finditer(text):
+        language, _, rest = match[2].strip().partition(" ")
+        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, rest, match[3]))
+    return found
+
+
+def all_blocks() -> list[Block]:
+    pages = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in written_pages()}
+    return [block for page, text in pages.items() for block in blocks_of(page, text)]
+
+
+BLOCKS = all_blocks()
+POLICIES = [block for block in BLOCKS if block.language == "policy"]
+
+
+def said_of(block: Block, others: dict[str, str]) -> tuple[set[str], set[str]]:
+    """The codes of the errors in an example, and those of everything that is said of it."""
+    whole = block.text if _HEADER.match(block.text) else PRELUDE + block.text
+    sources = {key: Source(key, text) for key, text in {**others, "example.policy": whole}.items()}
+    found = lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])
+    return {one.code for one in found if one.severity >= Severity.ERROR}, {one.code for one in found}
+
+
+def beside(block: Block) -> dict[str, str]:
+    """The files that earlier blocks of the page are."""
+    return {
+        one.rest.removeprefix("file="): one.text
+        for one in POLICIES
+        if one.page == block.page and one.line < block.line and one.rest.startswith("file=")
+    }
+
+
+@pytest.mark.parametrize("block", POLICIES, ids=str)
+def test_a_policy_has_no_errors_but_those_that_it_is_to_show(block: Block) -> None:
+    meant = set(block.rest.split()) if not block.rest.startswith("file=") else set()
+
+    errors, everything = said_of(block, beside(block))
+
+    assert errors <= meant, "an error that is not meant"
+    assert meant <= everything, "what is meant is not said"
+
+
+def test_an_example_with_a_mistake_would_be_noticed() -> None:
+    mistaken = blocks_of("x.md", "```policy\nfilter a require nope\n```\n")
+
+    assert [said_of(block, {})[0] for block in mistaken] == [{"PS210"}]
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.page not in MADE_FROM_THE_CATALOGUE], ids=str
+)
+def test_a_block_says_what_it_holds_and_a_policy_is_not_fenced_as_something_else(block: Block) -> None:
+    fragment = block.page in ("docs/builtins.md", "docs/ARCHITECTURE.md")
+
+    assert block.language or fragment, "a fence without a language"
+    if block.language not in ("policy", "sh"):
+        assert not _HEADER.match(block.text), "a policy that no test reads: fence it as `policy`"
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "json"], ids=str)
+def test_an_answer_in_json_fits_the_schema_of_its_page(block: Block) -> None:
+    answer = json.loads(block.text)
+
+    name = "policy" if "policies" in answer else "decisions"
+    assert findings(name, answer) == []
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "yaml"], ids=str)
+def test_a_file_in_yaml_is_what_its_first_line_says(block: Block) -> None:
+    value = yaml.safe_load(block.text)
+
+    kind = re.match(r"# (settings|samples)\.yaml\n", block.text)
+    assert value and (kind is None or findings(kind[1], value, block.text) == [])
+
+
+# ── commands ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    """The words behind `policysched` in lines of a shell; a line is joined with those that it goes on in."""
+    inside = False
+    for line in text.replace("\\\n", " ").splitlines():
+        if "<<'" in line:
+            inside = True
+        elif inside:
+            inside = line != "POLICY"
+        elif found := re.search(r"(?:^|\||&&|\$) *(?:\.venv/bin/)?policysched ([^|>]*)", line):
+            yield shlex.split(found[1].replace("$(", "(").replace("(", "").replace(")", ""), comments=True)
+
+
+def all_commands() -> list[tuple[str, list[str]]]:
+    fenced = [
+        (f"{block} {' '.join(words)}", words)
+        for block in BLOCKS
+        if block.language in ("sh", "text") and block.page not in MADE_FROM_THE_CATALOGUE
+        for words in commands_in(block.text)
+    ]
+    inline = [
+        (f"{path.name} {code}", shlex.split(code)[1:])
+        for path in written_pages()
+        for code in re.findall(r"`(policysched [a-z]+ [^`…]*)`", path.read_text(encoding="utf-8"))
+    ]
+    in_help = [
+        (f"--help of {name}: {' '.join(words)}", words)
+        for name in COMMANDS
+        for words in commands_in(re.sub(r"^ +", "", command(name).help or "", flags=re.MULTILINE))
+    ]
+    return fenced + inline + in_help
+
+
+def command(name: str) -> click.Command:
+    found = main.get_command(click.Context(main), name)
+    assert found is not None, f"there is no command {name}"
+    return found
+
+
+def complaint(words: list[str]) -> str:
+    """What the command line says against the words; nothing is run."""
+    name, *arguments = words
+    if name not in COMMANDS:
+        return f"no command {name}"
+    try:
+        command(name).make_context(name, arguments, resilient_parsing=False)
+    except click.exceptions.Exit:
+        return ""  # --help
+    except click.ClickException as error:
+        return error.format_message()
+    return ""
+
+
+@pytest.mark.parametrize(
+    "words", [words for _, words in all_commands()], ids=[where for where, _ in all_commands()]
+)
+def test_a_command_line_of_the_documentation_has_valid_options(words: list[str]) -> None:
+    said = complaint(words)
+
+    assert "No such file" not in said and "does not exist" not in said, (
+        "the options are parsed, not the files"
+    )
+    assert said == ""
+
+
+def test_a_command_line_with_an_unknown_option_would_be_noticed() -> None:
+    lines = "kubectl get pods -o yaml | policysched lint - --strict\n"
+
+    assert ["No such option" in complaint(words) for words in commands_in(lines)] == [True]
+
+
+def test_the_readme_lists_every_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert all(f"| `policysched {name}" in readme for name in COMMANDS)
+
+
+# ── links ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def links_of(text: str) -> list[str]:
+    """Targets that are not addresses, outside of fences and code."""
+    plain = re.sub(r"`[^`\n]*`", "code", _FENCE.sub("", text))
+    return [one for one in re.findall(r"\]\(([^)\s]+)\)", plain) if "://" not in one]
+
+
+def anchors_of(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    broken = []
+    for link in links_of(text):
+        target, _, anchor = unquote(link).partition("#")
+        found = (path.parent / target).resolve() if target else path
+        if not found.exists() or (
+            anchor and anchor not in anchors_of(text if found == path else found.read_text(encoding="utf-8"))
+        ):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("path", written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    assert broken_links(path, path.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_link_would_be_noticed() -> None:
+    text = "# A heading\n\n[a](#a-heading) [b](#b) [c](nowhere.md) [d](docs/language.md#types) [e](docs/language.md#typs)\n"
+
+    assert broken_links(ROOT / "README.md", text) == ["#b", "nowhere.md", "docs/language.md#typs"]

@@ -1,0 +1,80 @@
+"""What is installed is whole: the grammar, the policies and the schemas come with the package."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from policysched import __version__, resources
+from policysched.resources import resource
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FORCED: dict[str, str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+
+
+def test_the_version_is_one() -> None:
+    assert PROJECT["project"]["version"] == __version__
+
+
+@pytest.mark.parametrize(
+    "path", ["grammar/policy.lark", "policies/kube-default.policy", "policies/demo/workload.yaml"]
+)
+def test_a_shipped_file_is_found_in_the_checkout(path: str) -> None:
+    assert resource(*path.split("/")).read_text(encoding="utf-8")
+
+
+def test_what_the_wheel_takes_along_is_there_and_is_all_that_is_asked_for() -> None:
+    code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "policysched").rglob("*.py"))
+
+    asked_for = set(re.findall(r'\bresource\("(\w+)"', code))
+
+    assert {"grammar", "policies"} <= asked_for
+    assert all((ROOT / folder).is_dir() for folder in FORCED)
+    assert all(place == f"policysched/_data/{folder}" for folder, place in FORCED.items())
+    assert asked_for <= set(FORCED), "a file that the wheel does not take along"
+
+
+def installed_in(folder: Path) -> Path:
+    """The package laid out as the wheel lays it out."""
+    package = folder / "policysched"
+    shutil.copytree(ROOT / "policysched", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for source, place in FORCED.items():
+        shutil.copytree(ROOT / source, folder / place)
+    return folder
+
+
+def test_a_package_without_its_checkout_lints_and_finds_its_policies(tmp_path: Path) -> None:
+    folder = installed_in(tmp_path / "site")
+    script = (
+        "import policysched, sys\n"
+        "from policysched.resources import resource\n"
+        f"assert policysched.__file__.startswith({str(folder)!r}), policysched.__file__\n"
+        "from policysched.cli import main\n"
+        "main(['lint', str(resource('policies'))])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(folder), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "no findings in" in done.stderr
+
+
+def test_a_package_that_lacks_its_grammar_would_be_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policysched").mkdir()
+    monkeypatch.setattr(resources, "__file__", str(tmp_path / "policysched" / "resources.py"))
+
+    assert not resource("grammar", "policy.lark").exists()

@@ -1,0 +1,78 @@
+"""What stands around the code: make targets, hooks and the workflow name what is there."""
+
+import re
+import shlex
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from policysched.cli import main
+from tests.house.docs import ROOT, written_pages
+
+MAKE_TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def hooks_here() -> list[dict[str, Any]]:
+    return [
+        hook
+        for repo in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+        for hook in repo["hooks"]
+    ]
+
+
+def hooks_for_others() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(
+        (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    "hook", [*hooks_here(), *hooks_for_others()], ids=lambda hook: f"{hook['id']}-{hook['language']}"
+)
+def test_a_hook_that_runs_policysched_runs_a_command_that_takes_files(hook: dict[str, Any]) -> None:
+    program, *words = shlex.split(hook["entry"])
+    if not program.endswith("policysched"):
+        return
+
+    found = main.get_command(click.Context(main), words[0])
+
+    assert found is not None
+    assert found.make_context(words[0], [*words[1:], "a.policy"]).params["paths"] == ("a.policy",)
+
+
+def test_the_hooks_for_others_are_those_that_the_documentation_names() -> None:
+    page = (ROOT / "docs" / "offline.md").read_text(encoding="utf-8")
+
+    assert {hook["id"] for hook in hooks_for_others()} == set(re.findall(r"- id: (\S+)", page))
+
+
+def test_the_hooks_here_look_at_every_shipped_policy() -> None:
+    shipped = [*(ROOT / "policies").glob("*.policy"), ROOT / "deploy" / "policies.yaml"]
+    patterns = [hook["files"] for hook in hooks_here() if hook["id"] == "policysched-lint"]
+
+    assert shipped
+    assert all(re.search(patterns[0], path.relative_to(ROOT).as_posix()) for path in shipped)
+
+
+def test_the_workflow_and_the_gate_run_the_test_command_of_the_readme() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    steps = [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+    assert "make test" in steps
+    assert "make test" in gate
+    assert "make test " in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_make_target_that_is_written_about_is_there() -> None:
+    named = {
+        target
+        for page in written_pages()
+        for target in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+    assert {"demo", "test", "setup"} <= named
+    assert named <= MAKE_TARGETS

@@ -1,0 +1,70 @@
+"""`python -m tests.simulation --seeds N`: play seeds, on all cores, and print the command that replays what failed."""
+
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import islice
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.simulation.words import failure
+from tests.simulation.world import Report, run_seed
+
+LINES_KEPT = 40
+
+
+@click.command()
+@click.option("--seeds", default=200, show_default=True, help="How many seeds to play.")
+@click.option("--first", default=0, show_default=True, help="The first of them.")
+@click.option("--seed", type=int, help="Play this one only.")
+@click.option("--trace", is_flag=True, help="With --seed: print everything that happened.")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Processes at a time.")
+def main(seeds: int, first: int, seed: int | None, trace: bool, jobs: int) -> None:
+    """Play seeds of the fault simulation. Exit 1 where one of them went wrong."""
+    if seed is not None:
+        report = run_seed(seed)
+        if trace:
+            click.echo("\n".join(report.trace))
+        click.echo(failure(report, LINES_KEPT) if report.wrong else f"seed {seed}: clean, {report.digest}")
+        raise SystemExit(1 if report.wrong else 0)
+    raise SystemExit(1 if _play(range(first, first + seeds), jobs) else 0)
+
+
+def _play(seeds: range, jobs: int) -> int:
+    failed, drawn, bound = 0, Counter[str](), 0
+    console = Console()
+    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
+        bar = progress.add_task("seeds", total=len(seeds))
+        left = iter(seeds)
+        # So many at a time that nobody waits for work, and that an interrupt does not wait for all of them.
+        waiting = {pool.submit(_in_short, seed) for seed in islice(left, 4 * jobs)}
+        while waiting:
+            done = next(as_completed(waiting))
+            waiting.remove(done)
+            waiting |= {pool.submit(_in_short, seed) for seed in islice(left, 1)}
+            report = done.result()
+            progress.advance(bar)
+            drawn.update(report.drawn)
+            bound += report.bound
+            if report.wrong:
+                failed += 1
+                console.print(failure(report, LINES_KEPT), markup=False, highlight=False)
+    misfortunes = ", ".join(f"{count} {name}" for name, count in sorted(drawn.items()))
+    console.print(
+        f"{len(seeds) - failed} of {len(seeds)} seeds clean; {bound} pods bound; requests: {misfortunes}"
+    )
+    return failed
+
+
+def _in_short(seed: int) -> Report:
+    """A report that travels well between processes: of a clean seed without its trace."""
+    report = run_seed(seed)
+    kept = report.trace[-LINES_KEPT:] if report.wrong else ()
+    return Report(seed, report.wrong, kept, dict(report.drawn), report.decisions, report.bound)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Two hundred seeds of faults, played through the whole scheduler: see `world` for what happens and what must hold.
+
+`python -m tests.simulation` plays more of them, and one of them again.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from policysched.app.compiling import compile_here
+from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+from tests.simulation.words import failure
+from tests.simulation.world import run_seed
+
+SEEDS, A_TEST = 200, 10
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, A_TEST))
+def test_whatever_befalls_it_the_scheduler_neither_does_wrong_nor_stays_wrong(first: int) -> None:
+    for seed in range(first, first + A_TEST):
+        report = run_seed(seed)
+
+        assert not report.wrong, failure(report)
+
+
+def test_the_seeds_are_eventful() -> None:
+    reports = [run_seed(seed) for seed in range(12)]
+
+    misfortunes = {name for report in reports for name, count in report.drawn.items() if count}
+    assert misfortunes >= {"lost before", "lost after", "late", "cut", "doubled"}
+    assert sum(report.bound for report in reports) > 12 * 10
+    trace = "\n".join(line for report in reports for line in report.trace)
+    for event in (
+        "is killed",
+        "is to stop",
+        "is broken",
+        "ConfigMap is deleted",
+        "forgets its history",
+        "leaves",
+        "members of gang",
+    ):
+        assert event in trace, f"in none of twelve seeds: {event}"
+
+
+@pytest.mark.parametrize("key", sorted(GOOD))
+def test_what_is_said_to_check_does_and_what_is_said_not_to_does_not(key: str) -> None:
+    usual = {name: texts[0] for name, texts in GOOD.items()}
+
+    for text in GOOD[key]:
+        checked = compile_here({**usual, key: text}, "ConfigMap of the simulation").checked
+        assert {one.program.name for one in checked.values() if one.program} == set(SCHEDULERS)
+    for text in BAD[key]:
+        broken = compile_here({**usual, key: text}, "ConfigMap of the simulation").checked[key]
+        assert broken.program is None and broken.diagnostics
+
+
+def test_a_seed_is_the_same_under_every_hash_seed_of_python() -> None:
+    script = (
+        "from tests.simulation.world import run_seed; print([run_seed(seed).digest for seed in (2, 22, 33)])"
+    )
+
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("0", "1")
+    }
+
+    assert len(digests) == 1
