@@ -17,7 +17,7 @@ import yaml
 
 from policysched.app.policy_files import UnusableFile
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Node, ObservedPod
+from policysched.cluster.objects import DisruptionBudget, Namespace, Node, ObservedPod
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
 
@@ -29,6 +29,7 @@ class ClusterFiles:
     nodes: list[Node] = field(default_factory=list)
     pods: list[ObservedPod] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
+    budgets: list[DisruptionBudget] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -42,6 +43,8 @@ class ClusterFiles:
                     self.pods.append(wire.pod(obj))
                 case "Namespace":
                     self.namespaces.append(wire.namespace(obj))
+                case "PodDisruptionBudget":
+                    self.budgets.append(wire.disruption_budget(obj))
                 case kind:
                     self.ignored[str(kind)] += 1
         except Malformed as error:
@@ -56,6 +59,8 @@ class ClusterFiles:
             cache.put_namespace(space)
         for node in self.nodes:
             cache.put_node(node)
+        for budget in self.budgets:
+            cache.put_budget(budget)
         for seen in self.pods:
             cache.put_pod(seen)
         return cache

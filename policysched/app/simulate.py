@@ -1,7 +1,8 @@
 """Where the pending pods of a cluster file would go: the scheduler itself, with every bind answered at once.
 
 Nothing is added to the core for this: the objects are shown to it as a watch would show them, it decides until nothing
-is left to decide, and no time passes meanwhile. A pod that finds no node stays pending with the words of its event.
+is left to decide, and no time passes meanwhile. A pod that finds no node stays pending with the words of its event. Who
+is evicted is gone at once, and is not made anew by any controller; a pod placed here may be evicted for a later one.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,15 +33,17 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """`placements` in the order in which they were decided; `pending` sorted by pod, with the event's message."""
+    """`placements` in the order in which they were decided; `pending` sorted by pod, with the event's message;
+    `preempted` in the order in which they were evicted."""
 
     program: Program
     placements: tuple[Placed, ...]
     pending: tuple[tuple[str, str], ...]
+    preempted: tuple[str, ...]
     considered: Scope
 
     def record(self) -> dict[str, Any]:
-        """As `schemas/simulate.json` describes it. Nothing is preempted: this version evicts no pods."""
+        """As `schemas/simulate.json` describes it."""
         return {
             "format_version": 1,
             "policy": {"name": self.program.name, "sha256": self.program.sha256},
@@ -49,7 +52,7 @@ class Simulated:
                 for one in self.placements
             ],
             "pending": [{"pod": pod, "message": message} for pod, message in self.pending],
-            "preempted": [],
+            "preempted": list(self.preempted),
             "considered": self.considered,
         }
 
@@ -78,6 +81,7 @@ def simulate(
 
     messages: dict[str, str] = {}
     binds: list[c.Bind] = []
+    preempted: list[str] = []
     while scheduler.ready(now_ns):
         commands = scheduler.decide(now_ns)
         while commands:
@@ -86,6 +90,11 @@ def simulate(
                     del waiting[uid]
                     binds.append(bind)
                     commands += scheduler.handle(e.BindConfirmed(uid, node), now_ns)
+                case c.Evict(uid=uid, victims=victims):
+                    preempted += [f"{one.namespace}/{one.name}" for one in victims]
+                    told = tuple(one.uid for one in victims)
+                    for event in (*map(e.PodGone, told), e.Evicted(uid, told)):
+                        commands += scheduler.handle(event, now_ns)
                 case c.ReportPending(uid=uid, message=message):
                     messages[uid] = message
                 case _:
@@ -97,7 +106,7 @@ def simulate(
         for order, bind in enumerate(binds, start=1)
     ]
     pending = sorted((seen.pod.full_name, _message(scheduler, seen, messages)) for seen in waiting.values())
-    return Simulated(program, tuple(placements), tuple(pending), scope)
+    return Simulated(program, tuple(placements), tuple(pending), tuple(preempted), scope)
 
 
 def _events(
@@ -111,6 +120,7 @@ def _events(
         *(e.NamespaceSeen(space) for space in files.namespaces),
         *(e.NamespaceSeen(Namespace(name, {}, {})) for name in implied),
         *(e.NodeSeen(node) for node in files.nodes),
+        *(e.BudgetSeen(budget) for budget in files.budgets),
         *(e.PodSeen(seen) for seen in pods),
         e.PoliciesOffered(bundle, resource_version=""),
         *(e.SamplesArrived(program.name, metric, found) for metric, found in samples.items()),

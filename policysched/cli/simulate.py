@@ -99,6 +99,8 @@ def _print(answer: Simulated) -> None:
         for one in answer.placements:
             table.add_row(str(one.order), one.pod, one.node, str(one.score))
         console.print(table)
+    if answer.preempted:
+        console.print(f"\nevicted for others: {', '.join(answer.preempted)}")
     if answer.pending:
         table = Table("pending", "why", box=None, pad_edge=False, header_style="bold")
         for pod, message in answer.pending:

@@ -128,10 +128,9 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         "PS411",
         "not-carried-out",
         "something is checked, and not carried out in this version",
-        "Whom to evict and when a sample was taken are checked, so that they are right when they are carried out. "
-        "Today nothing is evicted (`preemption never` says so), and samples count as they come.",
-        bad="preemption { victims = own }",
-        good="preemption never",
+        "When a sample was taken is checked, so that it is right when it is carried out. Today samples count as they come.",
+        bad=_METRIC.replace("STALE", "90s").replace("stale", 'sampled_at = "timestamp(rx)"\n  stale'),
+        good=_METRIC.replace("STALE", "90s"),
         severity=Severity.HINT,
     ),
     _rule(

@@ -28,7 +28,7 @@ _SAID_OF: dict[Owner, str] = {
     "pod": "The pod that is to be placed.",
     "node": "The node that is looked at. In `filter`, `score` and texts.",
     "namespace": "The namespace of the pod that is to be placed. What a platform team writes, as against the pod's labels.",
-    "victim": "A pod that preemption would evict. Only in `preemption { victims = ... }`, which is checked and not carried out in this version.",
+    "victim": "A pod that preemption would evict. Only in `preemption { victims = ... }`, beside the `pod` that is to have the room.",
     "other": "The counted pod in `count(pods on node where ...)`.",
 }
 
