@@ -192,7 +192,7 @@ def test_a_code_that_a_page_names_is_one_of_the_catalogue(path: Path) -> None:
     assert named <= RULES.keys()
 
 
-_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|Words\(about, "(?:Warning|Normal)"|_about\([^"]*|report\(\w+), "(\w+)"'
+_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|Words\(about, "(?:Warning|Normal)"|_about\([^"\n]*|report\(\w+), "(\w+)"'
 
 
 def reasons_in_the_code() -> set[str]:
