@@ -50,11 +50,14 @@ def condition(machine: Machine, step: int, frame: Frame) -> Answer:
     """`true` only where it is known."""
     found = machine.run(frame, step)
     known = spread(found.known, frame.view.count)
-    return Answer(np.broadcast_to(found.values, known.shape) & known, known)
+    return Answer(spread(found.values, frame.view.count) & known, known)
 
 
-def spread(known: Known, count: int) -> Array:
-    return np.broadcast_to(np.asarray(known, np.bool_), (count,))
+def spread(mask: Known, count: int) -> Array:
+    """One value a row. Not to be changed."""
+    if isinstance(mask, bool):
+        return np.full(count, mask)
+    return mask if mask.shape == (count,) else np.broadcast_to(mask, (count,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +284,7 @@ def expression_score(
     def measure(view: View) -> Measures:
         frame = moment.frame(view)
         found = machine.run(frame, value)
-        raw = np.broadcast_to(found.values, (view.count,))
+        raw = spread(found.values, view.count)
         known = None if found.known is True else spread(found.known, view.count)
         applies = None if when is None else condition(machine, when, frame).true
         return Measures(raw, known, applies)
