@@ -95,6 +95,9 @@ class ConditionalFilter:
         ahead = self._kernel.ahead(view)
         return None if ahead is None else ahead & self._applies(view)
 
+    def fingerprint(self, view: View) -> Hashable:
+        return self._kernel.fingerprint(view)
+
     def _applies(self, view: View) -> Array:
         return condition(self._moment.machine, self._when, self._moment.frame(view)).true
 
@@ -127,6 +130,9 @@ class NodeInputs:
 
     def ahead(self, view: View) -> Array | None:
         return None
+
+    def fingerprint(self, view: View) -> Hashable:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,9 @@ class ExpressionFilter:
     def ahead(self, view: View) -> Array | None:
         return None
 
+    def fingerprint(self, view: View) -> Hashable:
+        return ()
+
     def _refused(self, view: View) -> tuple[Array, Answer]:
         frame = self._moment.frame(view)
         answer = condition(self._moment.machine, self._answer, frame)
@@ -201,7 +210,8 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class BoundScore:
-    """`instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people."""
+    """`instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `shown`
+    makes of raw values and the normalizer's facts what people see."""
 
     name: str
     weight: int
@@ -212,6 +222,7 @@ class BoundScore:
     instead: int | Literal["neutral"]
     metrics: tuple[str, ...] = ()
     has_raw: bool = True
+    shown: Callable[[Array, Hashable], Array] = lambda raw, facts: raw
 
     @property
     def local(self) -> bool:
@@ -223,7 +234,7 @@ class BoundScore:
         instead = 0 if self.instead == "neutral" else self.instead
         return self._filled(measures, self.normalizer.scores(measures.raw, ()), instead)
 
-    def candidate_facts(self, measures: Measures, candidates: Array) -> Hashable:
+    def candidate_facts(self, measures: Measures, candidates: Array) -> tuple[Hashable, int] | None:
         """What of the candidates the scores depend on: the normalizer's facts and the score of those without a value."""
         counted = _counted(measures, candidates)
         if not counted.any():
@@ -234,11 +245,10 @@ class BoundScore:
         scores = self.normalizer.scores(measures.raw[counted], facts)
         return facts, int(scores.sum()) // len(scores)
 
-    def candidate_scores(self, measures: Measures, facts: Hashable) -> Array:
+    def candidate_scores(self, measures: Measures, facts: tuple[Hashable, int] | None) -> Array:
         if facts is None:
             instead = NEUTRAL_OF_NOTHING if self.instead == "neutral" else self.instead
             return self._filled(measures, np.full(len(measures.raw), instead, np.int64), instead)
-        assert isinstance(facts, tuple)
         return self._filled(measures, self.normalizer.scores(measures.raw, facts[0]), facts[1])
 
     def _filled(self, measures: Measures, scores: Array, instead: int) -> Array:
@@ -261,10 +271,14 @@ def builtin_score(
 
     def measure(view: View) -> Measures:
         applies = None if when is None else condition(machine, when, moment.frame(view)).true
+        if kernel.skips(view):
+            applies = np.zeros(view.count, np.bool_)
         return Measures(kernel.raw(view), None, applies)
 
     touch = kernel.touch | (Touch.NOTHING if when is None else machine.touch(when))
-    return BoundScore(name, weight, touch, measure, kernel.fingerprint, kernel.normalizer, 0, metrics)
+    return BoundScore(
+        name, weight, touch, measure, kernel.fingerprint, kernel.normalizer, 0, metrics, shown=kernel.shown
+    )
 
 
 def expression_score(
