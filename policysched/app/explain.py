@@ -1,17 +1,15 @@
 """Why one pod of a cluster file would go where it would go, rule by rule."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from policysched.app.cluster_files import ClusterFiles
 from policysched.app.policy_files import UnusableFile
-from policysched.cluster.cache import Cache
 from policysched.cluster.objects import MetricSamples, ObservedPod, Pod, PodFacts
 from policysched.lang.program import Program, rules_for
 from policysched.lang.verdict import Explanation
 from policysched.plan import Evaluator
 from policysched.plan import compile as compile_plan
-from policysched.schedule.coverage import PlacedTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +48,10 @@ def explain(
     space = cache.namespaces.get(seen.pod.namespace)
     active = plan.active_layers(plan.seen(seen.pod, space, facts, now_ns))
     filters = tuple(rule.name for rule in rules_for(program, active).filters)
-    refusing = _refused_by_placed(cache, seen.pod)
-    if refusing is not None:
-        found = replace(_NOTHING, pod_refusal=refusing)
     gang = plan.gang(seen.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
     return Explained(program, seen.pod, found, len(cache.nodes), filters, tuple(notes))
-
-
-_NOTHING = Explanation(pod_refusal=None, feasible=(), rejected={}, scores={}, totals={}, selected=None)
-
-
-def _refused_by_placed(cache: Cache, pod: Pod) -> str | None:
-    """Whether a placed pod's required anti-affinity might refuse the pod, which no built-in evaluates yet."""
-    terms = PlacedTerms()
-    for seen in cache.pods.values():
-        terms.put(seen)
-    return terms.refusing(pod)
 
 
 def _find(files: ClusterFiles, pod_name: str) -> ObservedPod:

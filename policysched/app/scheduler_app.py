@@ -170,7 +170,9 @@ class SchedulerApp:
                 self.runtime.beat()
                 await self._sleep_until_woken(1.0)
             if self._outcome is None:
-                nothing_in_flight = await self._lead() == 0
+                in_flight = await self._lead()
+                # A leadership that was lost took the binder's count with it: its binds may still be carried out.
+                nothing_in_flight = in_flight == 0 and self._outcome is not Outcome.LOST_LEASE
         finally:
             await leadership.stop(nothing_in_flight=nothing_in_flight)
         assert self._outcome is not None, "ended for no reason"

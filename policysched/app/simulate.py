@@ -93,8 +93,9 @@ def simulate(
                 case c.Evict(uid=uid, victims=victims):
                     preempted += [f"{one.namespace}/{one.name}" for one in victims]
                     told = tuple(one.uid for one in victims)
-                    for event in (*map(e.PodGone, told), e.Evicted(uid, told)):
-                        commands += scheduler.handle(event, now_ns)
+                    for one in told:
+                        commands += scheduler.handle(e.PodGone(one), now_ns)
+                    commands += scheduler.handle(e.Evicted(uid, told), now_ns)
                 case c.ReportPending(uid=uid, message=message):
                     messages[uid] = message
                 case _:

@@ -6,7 +6,7 @@ counting: `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/p
 
 from collections.abc import Collection, Iterable
 
-from policysched.cluster.objects import DisruptionBudget, LabelSelector, Pod, Requirement
+from policysched.cluster.objects import DisruptionBudget, Pod
 
 
 def split_by_budget(
@@ -34,24 +34,4 @@ def _counts(budget: DisruptionBudget, pod: Pod) -> bool:
         return False
     if not budget.selector.requirements or pod.name in budget.disrupted_pods:
         return False
-    return selects(budget.selector, pod)
-
-
-def selects(selector: LabelSelector, pod: Pod) -> bool:
-    """Whether a metav1.LabelSelector matches the pod's labels."""
-    return all(_holds(one, pod) for one in selector.requirements)
-
-
-def _holds(requirement: Requirement, pod: Pod) -> bool:
-    value = pod.labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return False  # no label selector has these: the API server refuses them
+    return budget.selector.selects(pod.labels)

@@ -35,6 +35,7 @@ class Cache:
     def __init__(self) -> None:
         self.nodes: dict[NodeName, Node] = {}
         self.namespaces: dict[str, Namespace] = {}
+        self.namespaces_version = 0  # moves with every change of one
         self.pods: dict[PodUid, ObservedPod] = {}
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self._nominations = Nominations()
@@ -131,20 +132,25 @@ class Cache:
         return frozenset(event for event, differs in _NODE_DIFFERENCES if differs(known, node))
 
     def drop_node(self, name: NodeName) -> Events:
-        """A node that leaves helps nobody who was refused for want of room, but it can: it no longer counts in what
-        is relative to all nodes. kube-scheduler wakes nobody for it, and neither do we."""
-        if self.nodes.pop(name, None) is not None:
-            self._changed_nodes.add(name)
-        return _NOTHING
+        """A node that leaves helps nobody who was refused for want of room, but its domain may be gone with it, and so
+        may be what was placed in it."""
+        if self.nodes.pop(name, None) is None:
+            return _NOTHING
+        self._changed_nodes.add(name)
+        return frozenset({ClusterEvent.NODE_DELETE})
 
     def put_namespace(self, namespace: Namespace) -> Events:
         if self.namespaces.get(namespace.name) == namespace:
             return _NOTHING
         self.namespaces[namespace.name] = namespace
+        self.namespaces_version += 1
         return frozenset({ClusterEvent.NAMESPACE})
 
     def drop_namespace(self, name: str) -> Events:
-        return frozenset({ClusterEvent.NAMESPACE}) if self.namespaces.pop(name, None) else _NOTHING
+        if self.namespaces.pop(name, None) is None:
+            return _NOTHING
+        self.namespaces_version += 1
+        return frozenset({ClusterEvent.NAMESPACE})
 
     # ── budgets ────────────────────────────────────────────────────────────────────────────────────────────────────
 

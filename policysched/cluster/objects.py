@@ -27,9 +27,29 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements hold; an empty one matches everything. `matchLabels` are In requirements of one value."""
+    """All requirements hold; an empty one matches everything. `matchLabels` are In requirements of one value. The API
+    has no Gt and Lt here."""
 
     requirements: tuple[Requirement, ...]
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """An absent label satisfies NotIn. Source: `labels.Requirement.Matches` in k8s.io/apimachinery."""
+        for one in self.requirements:
+            found = labels.get(one.key)
+            match one.operator:
+                case "In":
+                    holds = found in one.values
+                case "NotIn":
+                    holds = found not in one.values
+                case "Exists":
+                    holds = found is not None
+                case "DoesNotExist":
+                    holds = found is None
+                case "Gt" | "Lt":
+                    raise AssertionError(f"a label selector has no operator {one.operator}")
+            if not holds:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +101,58 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
-class AntiAffinityTerm:
-    """A placed pod's required anti-affinity: whom it refuses. Until a built-in covers it, a pod that it might refuse
-    stays pending (ARCHITECTURE, decision 9). `namespaces` None: all (a namespaceSelector that is not evaluated)."""
+class PodSelector:
+    """Some pods: those in `namespaces`, and in the namespaces whose labels `namespace_selector` matches (None: no more
+    of them; without requirements: all), that `labels` matches. None as `labels` matches nothing."""
 
-    namespaces: tuple[str, ...] | None
-    selector: LabelSelector
+    namespaces: tuple[str, ...]
+    namespace_selector: LabelSelector | None
+    labels: LabelSelector | None
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """Pods, and the node label whose equal values make one domain. What matchLabelKeys and mismatchLabelKeys demand
+    stands in the selector, as in what the API server stores."""
+
+    pods: PodSelector
     topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTerm:
+    """A preferred term; affinity has weights above 0, anti-affinity the same below."""
+
+    weight: int
+    term: AffinityTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinity:
+    """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: the labels of all required terms match the
+    pod's own, so that it may be the first of its kind."""
+
+    required: tuple[AffinityTerm, ...]
+    required_anti: tuple[AffinityTerm, ...]
+    preferred: tuple[WeightedTerm, ...]
+    selects_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """One of `spec.topologySpreadConstraints`, with the API's defaults filled in. `hard` is DoNotSchedule. The pods that
+    are counted are those of the pod's namespace that `labels` matches, what matchLabelKeys demand included.
+    `honors_affinity`, `honors_taints`: nodes that the pod's nodeSelector and node affinity, or its tolerations, rule
+    out are not counted. `selects_itself`: the pod itself would be counted."""
+
+    topology_key: str
+    max_skew: int
+    min_domains: int
+    hard: bool
+    labels: LabelSelector | None
+    honors_affinity: bool
+    honors_taints: bool
+    selects_itself: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +163,8 @@ class Pod:
     resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
     that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_held` is the same
     as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
-    containers included, as ImageLocality counts them). `uncovered` names what the pod uses that no built-in covers.
+    containers included, as ImageLocality counts them). `terminating`: it has a
+    deletionTimestamp, and spreading does not count it. `uncovered` names what the pod uses that no built-in covers.
     """
 
     uid: PodUid
@@ -125,7 +191,9 @@ class Pod:
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
     gates: tuple[str, ...]
-    anti_affinity: tuple[AntiAffinityTerm, ...]
+    pod_affinity: PodAffinity | None
+    spread: tuple[SpreadConstraint, ...]
+    terminating: bool
     uncovered: tuple[str, ...]
 
     @property

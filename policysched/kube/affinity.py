@@ -31,23 +31,11 @@ def label_selector(obj: Json | None) -> o.LabelSelector | None:
     labels = tuple(
         o.Requirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
     )
-    return o.LabelSelector(labels + tuple(_requirement(one) for one in obj.get("matchExpressions") or ()))
-
-
-def anti_affinity_terms(obj: Json | None, namespace: str) -> tuple[o.AntiAffinityTerm, ...]:
-    """The required terms of `spec.affinity.podAntiAffinity`; one that selects nothing is left out."""
-    found = []
-    for term in (obj or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ():
-        selector = label_selector(term.get("labelSelector"))
-        if selector is None:
-            continue
-        spaces = (
-            None
-            if term.get("namespaceSelector") is not None
-            else tuple(term.get("namespaces") or (namespace,))
-        )
-        found.append(o.AntiAffinityTerm(spaces, selector, str(term["topologyKey"])))
-    return tuple(found)
+    requirements = labels + tuple(_requirement(one) for one in obj.get("matchExpressions") or ())
+    for one in requirements:
+        if one.operator in ("Gt", "Lt"):
+            raise ValueError(f"a label selector has no operator `{one.operator}`")
+    return o.LabelSelector(requirements)
 
 
 def _term(obj: Json) -> o.NodeSelectorTerm:

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from policysched.cluster import objects as o
-from policysched.kube.affinity import anti_affinity_terms, label_selector, node_affinity
+from policysched.kube.affinity import label_selector, node_affinity
 from policysched.kube.malformed import Malformed
+from policysched.kube.pod_affinity import pod_affinity, spread_constraints
 from policysched.kube.requests import BadQuantity, amounts, demand
 
 Json = Mapping[str, Any]
@@ -78,12 +79,13 @@ def _pod(obj: Json) -> o.ObservedPod:
     owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
     owner = owners[0] if owners else {}
     deadline_s = spec.get("activeDeadlineSeconds")
-    space = meta.get("namespace") or "default"
+    space = _text(meta.get("namespace") or "default")
+    labels = _strings(meta.get("labels"), "metadata.labels")
     value = o.Pod(
         uid=o.PodUid(_text(meta.get("uid") or f"{space}/{meta['name']}")),
         name=_text(meta["name"]),
-        namespace=_text(space),
-        labels=_strings(meta.get("labels"), "metadata.labels"),
+        namespace=space,
+        labels=labels,
         annotations=_strings(meta.get("annotations"), "metadata.annotations"),
         scheduler=_text(spec.get("schedulerName") or "default-scheduler"),
         priority=int(spec.get("priority") or 0),
@@ -104,7 +106,9 @@ def _pod(obj: Json) -> o.ObservedPod:
         host_ports=_host_ports(spec),
         images=_images(spec),
         gates=tuple(_text(gate["name"]) for gate in spec.get("schedulingGates") or ()),
-        anti_affinity=anti_affinity_terms(affinity.get("podAntiAffinity"), space),
+        pod_affinity=pod_affinity(affinity, space, labels),
+        spread=spread_constraints(spec.get("topologySpreadConstraints"), labels),
+        terminating=meta.get("deletionTimestamp") is not None,
         uncovered=_uncovered(spec),
     )
     return o.ObservedPod(
@@ -172,14 +176,7 @@ def _disruption_budget(obj: Json) -> o.DisruptionBudget:
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:
-    affinity = spec.get("affinity") or {}
     found = []
-    if affinity.get("podAffinity"):
-        found.append("spec.affinity.podAffinity")
-    if affinity.get("podAntiAffinity"):
-        found.append("spec.affinity.podAntiAffinity")
-    if spec.get("topologySpreadConstraints"):
-        found.append("spec.topologySpreadConstraints")
     if spec.get("resourceClaims"):
         found.append("spec.resourceClaims")
     if spec.get("schedulingGroup") or spec.get("workloadRef"):

@@ -31,9 +31,11 @@ class Declaration:
 
     `pod_reads` and `node_reads` name fields of `cluster.Pod` and `cluster.Node` (or `node.usage`, the running totals,
     or `cluster`, facts over all nodes such as how many have an image): pods that agree on the former share an
-    evaluation, and only changes of the latter can change it. `filter_wakes` are the events that can turn its no into
-    a yes. `reasons` are its words; `{resource}` stands for a resource name. `scaleup` False: a new, empty node of the
-    same kind would not help. `default_weight` None: it does not score.
+    evaluation, and only changes of the latter can change it. `selected_labels` among the former are those of the pod's
+    labels that placed pods' terms ask about. `filter_wakes` are the events that can turn its no into a yes. `reasons`
+    are its words; `{resource}` stands for a resource name. `scaleup` False: a new, empty node of the same kind would
+    not help. `cost` is roughly how many things its plain meaning looks at on a node, as `show` counts.
+    `default_weight` None: it does not score.
     """
 
     name: str
@@ -48,4 +50,5 @@ class Declaration:
     reasons: tuple[str, ...]
     default_weight: int | None
     scaleup: bool
+    cost: int
     source: str  # where the semantics come from, for the docs

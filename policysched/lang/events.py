@@ -10,6 +10,7 @@ from enum import Enum
 
 class ClusterEvent(Enum):
     NODE_ADD = "NodeAdd"
+    NODE_DELETE = "NodeDelete"
     NODE_ALLOCATABLE = "NodeAllocatableChange"
     NODE_LABEL = "NodeLabelChange"
     NODE_ANNOTATION = "NodeAnnotationChange"

@@ -38,12 +38,6 @@ def uncovered_message(features: Sequence[str]) -> str:
     return f"the pod uses {', '.join(features)}, which this version does not cover yet"
 
 
-ANTI_AFFINITY_OF_OTHERS = (
-    "the required anti-affinity of a placed pod may refuse this pod, which this version does not cover yet"
-)
-"""For a pod that a placed pod's required anti-affinity selects."""
-
-
 def no_sample_reason(metric: str) -> str:
     return f"node(s) had no sample of {metric}"
 

@@ -230,18 +230,6 @@ class Cost:
         return Cost(self.pod + other.pod, self.node + other.node)
 
 
-_BUILTIN_COST = {
-    "node_unschedulable": 1,
-    "node_name": 1,
-    "taint_toleration": 2,
-    "node_affinity": 3,
-    "node_ports": 2,
-    "node_resources_fit": 6,
-    "node_resources_balanced_allocation": 8,
-    "image_locality": 4,
-}
-
-
 def cost_of(expr: Expr | None) -> Cost:
     """One for each operation; what depends on the pod alone is done once, constants never."""
     total = Cost()
@@ -273,7 +261,7 @@ def rule_cost(rule: Rule) -> Cost:
     total = cost_of(rule.when)
     match rule:
         case BuiltinFilter(builtin=name) | BuiltinScore(builtin=name):
-            return total + Cost(node=_BUILTIN_COST[name])
+            return total + Cost(node=BUILTINS[name].cost)
         case FilterRule(condition=condition):
             return total + cost_of(condition)
         case ScoreRule(value=value):

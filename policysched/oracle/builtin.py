@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from policysched.cluster.objects import Node, NodeName, Pod
+from policysched.cluster.objects import Namespace, Node, NodeName, Pod
 from policysched.cluster.usage import Usage
 from policysched.lang.program import ParamValue
 
@@ -36,12 +36,16 @@ class Reasons:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is relative to all nodes, candidates or not."""
+    """What is relative to all nodes, candidates or not. `nodes` are all of them with what is placed on them;
+    `with_affinity` are the placed pods that have terms about other pods, with their nodes."""
 
     node_count: int
     nodes_with_image: Mapping[str, int]
+    nodes: Mapping[NodeName, Seen]
+    namespaces: Mapping[str, Namespace]
+    with_affinity: Sequence[tuple[Pod, Node]]
 
 
 Params = Mapping[str, ParamValue]
-Filter = Callable[[Pod, Seen, Params], Reasons | None]
+Filter = Callable[[Pod, Seen, Params, ClusterFacts], Reasons | None]
 Score = Callable[[Pod, Sequence[Seen], Params, ClusterFacts], Mapping[NodeName, NodeScore] | None]

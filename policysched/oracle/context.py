@@ -6,12 +6,13 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
 from policysched.cluster.usage import Usage
 from policysched.lang.program import Program
+from policysched.oracle.builtin import ClusterFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
-    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `now_ns` and `facts`
+    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `cluster` is what built-ins see of all nodes, beside `node`. `now_ns` and `facts`
     are None where nothing may read the clock or the queue (gangs)."""
 
     program: Program
@@ -24,6 +25,7 @@ class Context:
     usage: Usage | None = None
     other: Pod | None = None
     victim: Pod | None = None
+    cluster: ClusterFacts | None = None
 
 
 def pod_context(

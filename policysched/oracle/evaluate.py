@@ -18,7 +18,7 @@ from policysched.lang.program import (
 )
 from policysched.lang.verdict import Explanation, ScoreCell
 from policysched.oracle.admission import pod_refusal
-from policysched.oracle.builtin import ClusterFacts
+from policysched.oracle.builtin import ClusterFacts, Seen
 from policysched.oracle.context import Context, namespace_of, pod_context
 from policysched.oracle.expressions import holds
 from policysched.oracle.filters import refusals
@@ -39,18 +39,19 @@ def evaluate(
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}
     )
-    refusal = pod_refusal(context, cache)
+    refusal = pod_refusal(context)
     if refusal is not None:
         return Explanation(refusal, (), {}, {}, {}, None)
 
+    facts_of_all = cluster_facts(cache)
     nodes = {
-        name: replace(context, node=node, usage=cache.ledger.usage(name))
+        name: replace(context, node=node, usage=cache.ledger.usage(name), cluster=facts_of_all)
         for name, node in sorted(cache.nodes.items())
     }
     rules = _without_outages(program, rules_for(program, active_layers(context)), nodes)
     refused = {name: found for name, at in nodes.items() if (found := refusals(rules.filters, at))}
     candidates = {name: at for name, at in nodes.items() if name not in refused}
-    scores = _scores(rules, candidates, cluster_facts(cache))
+    scores = _scores(rules, candidates, facts_of_all)
     totals = {name: sum(column[name].weighted for column in scores.values()) for name in candidates}
     return Explanation(
         pod_refusal=None,
@@ -73,7 +74,11 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
     for node in cache.nodes.values():
         for image in node.images:
             nodes_with_image[image] = nodes_with_image.get(image, 0) + 1
-    return ClusterFacts(len(cache.nodes), nodes_with_image)
+    nodes = {name: Seen(node, cache.ledger.usage(name)) for name, node in cache.nodes.items()}
+    with_affinity = [
+        (pod, seen.node) for seen in nodes.values() for pod in seen.usage.pods.values() if pod.pod_affinity
+    ]
+    return ClusterFacts(len(nodes), nodes_with_image, nodes, cache.namespaces, with_affinity)
 
 
 def _without_outages(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> Rules:

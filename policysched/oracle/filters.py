@@ -53,7 +53,9 @@ def _refusal(rule: FilterRule | BuiltinFilter, context: Context) -> Refusal | No
 
 def _builtin_refusal(rule: BuiltinFilter, context: Context) -> Refusal | None:
     assert context.node is not None and context.usage is not None, "filters look at a node"
-    reasons = FILTERS[rule.builtin](context.pod, Seen(context.node, context.usage), dict(rule.params))
+    assert context.cluster is not None, "and at the cluster around it"
+    seen = Seen(context.node, context.usage)
+    reasons = FILTERS[rule.builtin](context.pod, seen, dict(rule.params), context.cluster)
     if reasons is None:
         return None
     scaleup = BUILTINS[rule.builtin].scaleup

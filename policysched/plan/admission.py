@@ -1,9 +1,6 @@
 """What refuses a pod before any node is looked at, and what is said of it once."""
 
-from collections.abc import Iterable, Mapping
-
-from policysched.cluster.objects import AntiAffinityTerm, Pod, Requirement
-from policysched.lang.message import ANTI_AFFINITY_OF_OTHERS, uncovered_message
+from policysched.lang.message import uncovered_message
 from policysched.lang.program import Input, Program
 from policysched.lang.units import parse_value
 from policysched.plan.scalars import Seen, input_text
@@ -52,27 +49,3 @@ def _refusal(declared: Input, text: str | None) -> str | None:
 
 def _invalid(declared: Input, text: str) -> bool:
     return parse_value(text, declared.type, declared.unit) is None
-
-
-def refusal_by_placed_pods(pod: Pod, terms: Iterable[AntiAffinityTerm]) -> str | None:
-    """Required anti-affinity of placed pods works against newcomers, and no built-in evaluates it yet."""
-    for term in terms:
-        in_scope = term.namespaces is None or pod.namespace in term.namespaces
-        if in_scope and all(_holds(one, pod.labels) for one in term.selector.requirements):
-            return ANTI_AFFINITY_OF_OTHERS
-    return None
-
-
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    found = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return found in requirement.values
-        case "NotIn":
-            return found not in requirement.values
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
-        case "Gt" | "Lt":
-            raise AssertionError(f"a label selector has no operator {requirement.operator}")

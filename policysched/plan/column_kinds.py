@@ -40,9 +40,11 @@ class Interners:
     groups: Interner[Hashable] = field(default_factory=Interner)
     examples: list[Pod] = field(default_factory=list)  # one pod of each group
     mixtures: Interner[Mixture] = field(default_factory=Interner)
+    domains: dict[str, Interner[str]] = field(default_factory=dict)  # by topology key
 
     def total(self) -> int:
         texts = len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
+        texts += sum(len(one) for one in self.domains.values())
         return texts + len(self.groups) + len(self.mixtures)
 
     def group(self, key: Hashable, pod: Pod) -> int:
@@ -126,6 +128,23 @@ class Text(_Codes):
         entries: Mapping[str, str] = getattr(node, self.map)
         found = entries.get(self.key)
         return ABSENT if found is None else codes.strings.code(found)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Domain(_Codes):
+    """The node's domain under a topology key, from 1, each key with codes of its own. 0: the label is not there, or the
+    row holds no node."""
+
+    key: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        value = node.labels.get(self.key)
+        if value is None:
+            return 0
+        known = codes.domains.get(self.key)
+        if known is None:
+            known = codes.domains[self.key] = Interner()
+        return 1 + known.code(value)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

@@ -6,7 +6,7 @@ since they last looked, instead of starting over.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import AntiAffinityTerm, Node, NodeName
+from policysched.cluster.objects import Node, NodeName, Pod, PodUid
 from policysched.cluster.usage import Usage
 from policysched.plan.column_kinds import ColumnKind, Interners
+from policysched.plan.placed import PlacedPods
 
 Array = NDArray[Any]
 
 _FIRST_CAPACITY = 64
 _POD_COLUMNS_MAX = 256  # columns that only pods asked for: images, keys of selectors, rare resources
 _ROWS_A_STEP = 1024
+_NO_PODS: Mapping[PodUid, Pod] = {}
 _CODES_A_ROW = 16  # beyond this many distinct values a row, most are those of nodes that left
 
 
@@ -48,8 +50,11 @@ class Columns:
         self.codes = Interners()
         self.coding = 0  # how often the codes started anew
         self.nodes_with_image: Counter[str] = Counter()
-        self.placed_terms: Counter[AntiAffinityTerm] = Counter()
-        self._row_terms: dict[int, tuple[AntiAffinityTerm, ...]] = {}
+        self.topology_version = 0
+        """Moves when a node comes, goes, or changes its labels or taints."""
+        self._placed: PlacedPods | None = None
+        self._pods_of: dict[int, Mapping[PodUid, Pod]] = {}  # as `_placed` has counted them
+        self._namespaces_version = cache.namespaces_version
         self._row_of: dict[NodeName, int] = {}
         self._free: list[int] = []
         self._kept: dict[ColumnKind, Array] = {}
@@ -88,6 +93,20 @@ class Columns:
         else:
             self._asked.move_to_end(kind)
         return found
+
+    @property
+    def placed(self) -> PlacedPods:
+        """The pods on the rows, counted from the first time that somebody asks."""
+        if self._placed is None:
+            self._placed = PlacedPods(self._cache.namespaces, self.capacity)
+            for row, node in enumerate(self.nodes):
+                if node is not None:
+                    self._recount(row, self.usage(row).pods)
+        return self._placed
+
+    def asked_labels(self, pod: Pod) -> tuple[object, ...]:
+        """See `PlacedPods`; nothing where nobody has asked about placed pods yet."""
+        return () if self._placed is None else self._placed.asked_labels(pod)
 
     def keep_steps(self, kind: ColumnKind) -> Iterator[None]:
         """Make the column, so many rows a step, and keep it for good: a plan needs it.
@@ -128,6 +147,10 @@ class Columns:
         changed = self._cache.changed_nodes()
         if changed:
             self._touch(changed)
+        if self._namespaces_version != self._cache.namespaces_version:
+            self._namespaces_version = self._cache.namespaces_version
+            if self._placed is not None:
+                self._placed.namespaces_moved()
 
     def _touch(self, names: Iterable[NodeName]) -> None:
         # In the order of the names: rows decide nothing, but equal runs should be equal to the last byte.
@@ -143,6 +166,8 @@ class Columns:
                 self._log.append(row << 1)
             else:
                 self._put(row, node)
+        if self._placed is not None:
+            self._placed.tidy()
         if len(self._log) > 4 * self.capacity:
             half = len(self._log) // 2
             del self._log[:half]
@@ -151,12 +176,15 @@ class Columns:
             self._recode()
 
     def _put(self, row: int, node: Node) -> None:
-        self._count_images(self.nodes[row], node)
+        before = self.nodes[row]
+        self._count_images(before, node)
         self.nodes[row] = node
+        if before is None or (before.labels, before.taints) != (node.labels, node.taints):
+            self.topology_version += 1
         usage = self.usage(row)
         for kind, array in self._all():
             array[row] = kind.read(node, usage, self.codes)
-        self._note_terms(row, usage)
+        self._recount(row, usage.pods)
         self._log.append(row << 1 | 1)
 
     def _refresh_usage(self, row: int, node: Node) -> None:
@@ -165,7 +193,23 @@ class Columns:
             self._of_usage = [(kind, array) for kind, array in self._all() if kind.of_usage]
         for kind, array in self._of_usage:
             array[row] = kind.read(node, usage, self.codes)
-        self._note_terms(row, usage)
+        self._recount(row, usage.pods)
+
+    def _recount(self, row: int, pods: Mapping[PodUid, Pod]) -> None:
+        """Tell `placed` how the row's pods differ from those that it has counted."""
+        if self._placed is None:
+            return
+        before = self._pods_of.get(row, _NO_PODS)
+        for uid, pod in before.items():
+            if pods.get(uid) is not pod:
+                self._placed.shift(row, pod, -1)
+        for uid, pod in pods.items():
+            if before.get(uid) is not pod:
+                self._placed.shift(row, pod, 1)
+        if pods:
+            self._pods_of[row] = dict(pods)
+        else:
+            self._pods_of.pop(row, None)
 
     def _drop(self, row: int, name: NodeName) -> None:
         self._count_images(self.nodes[row], None)
@@ -173,7 +217,8 @@ class Columns:
         self.valid[row] = False
         del self._row_of[name]
         self._free.append(row)
-        self._forget_terms(row)
+        self.topology_version += 1
+        self._recount(row, _NO_PODS)
         for _, array in self._all():
             array[row] = 0
         self._log.append(row << 1 | 1)
@@ -201,6 +246,8 @@ class Columns:
             return np.concatenate([array, np.zeros(more, array.dtype)])
 
         self.capacity += more
+        if self._placed is not None:
+            self._placed.capacity = self.capacity
         self._of_usage = None
         self.valid, self.name_hash = longer(self.valid), longer(self.name_hash)
         for columns in (self._kept, self._asked):
@@ -225,6 +272,7 @@ class Columns:
         """Start the codes anew, without the values that only nodes of the past had. Codes live in columns alone."""
         self.codes = Interners()
         self.coding += 1
+        self.topology_version += 1
         self._asked.clear()
         self._of_usage = None
         for kind in self._kept:
@@ -240,19 +288,3 @@ class Columns:
                     del self.nodes_with_image[image]
         if new is not None:
             self.nodes_with_image.update(new.images.keys())
-
-    # ── required anti-affinity of placed pods, which no built-in covers yet ────────────────────────────────────────
-
-    def _note_terms(self, row: int, usage: Usage) -> None:
-        terms = tuple(term for pod in usage.pods.values() if pod.anti_affinity for term in pod.anti_affinity)
-        if terms != self._row_terms.get(row, ()):
-            self._forget_terms(row)
-            if terms:
-                self._row_terms[row] = terms
-                self.placed_terms.update(terms)
-
-    def _forget_terms(self, row: int) -> None:
-        for term in self._row_terms.pop(row, ()):
-            self.placed_terms[term] -= 1
-            if not self.placed_terms[term]:
-                del self.placed_terms[term]

@@ -39,7 +39,11 @@ class DryRun:
             key=lambda one: not isinstance(one.kernel, NodeInputs)
         )  # stable: inputs come first
         self.overlay = overlay
-        self._alone = [not one.kernel.touch & ~_OF_THE_NODE for one in self._filters]
+        view = self._world.view()
+        self._alone = [
+            not one.kernel.touch & ~_OF_THE_NODE or one.kernel.fingerprint(view) == ()
+            for one in self._filters
+        ]
         self.separate = all(self._alone)
         self._curable = _curable(state, world)
         self.candidate_count = int(np.count_nonzero(self._curable))

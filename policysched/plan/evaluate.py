@@ -16,7 +16,6 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
 from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation
-from policysched.plan.admission import refusal_by_placed_pods
 from policysched.plan.assume import Laid
 from policysched.plan.bind import bind
 from policysched.plan.columns import Columns, text_hash
@@ -158,19 +157,20 @@ class Evaluator:
         row = state.best(text_hash(pod.uid), self._columns.name_hash)
         return explanation(state, world, seen, None if row is None else self._columns.names[row])
 
+    def asked_labels(self, pod: Pod) -> Hashable:
+        """Those of the pod's labels that terms of placed pods ask about. Beside `Plan.read_key`, what pods have to agree
+        on to be kin."""
+        return self._columns.asked_labels(pod)
+
     # ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _namespace(self, pod: Pod) -> Namespace:
         return self._cache.namespaces.get(pod.namespace) or nameless(pod)
 
     def _refusal(self, plan: Plan, pod: Pod) -> str | None:
-        refusal = plan.admission(pod, self._cache.namespaces.get(pod.namespace))
-        if refusal is None and self._columns.placed_terms:
-            refusal = refusal_by_placed_pods(pod, self._columns.placed_terms)
-        return refusal
+        return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
 
     def _refused(self, refusal: str) -> Verdict:
-        wakes = _POD_EVENTS | {ClusterEvent.ASSIGNED_POD_DELETE}
         return Verdict(
             pod_refusal=refusal,
             feasible_count=0,
@@ -178,7 +178,7 @@ class Evaluator:
             selected=None,
             score=0,
             valid_until_ns=None,
-            why_not=lambda: NoNode({}, only_scaleup_no=False, wakes=wakes),
+            why_not=lambda: NoNode({}, only_scaleup_no=False, wakes=_POD_EVENTS),
         )
 
     def _state(
@@ -186,6 +186,8 @@ class Evaluator:
     ) -> tuple[State, World]:
         """The state of all that ask the same, brought up to date."""
         leaves = variant.machine.leaf_values(seen)
+        if overlay is not None:
+            overlay.pods.take_moves()
         key = self._key(plan, variant, seen, leaves)
         base_world = self._world(plan, variant, seen, None)
         state = self._states.get(key)
@@ -215,7 +217,8 @@ class Evaluator:
         timed = variant.clock.vague or bool(variant.clock.compares)
         facts = seen.facts if reads.facts or timed else None
         now_ns = seen.now_ns if variant.clock.in_words else None
-        return plan, variant.active, reads.key(seen), clock, facts, now_ns
+        labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
+        return plan, variant.active, reads.key(seen), labels, clock, facts, now_ns
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}

@@ -70,17 +70,19 @@ def _scores(
         if measures.applies is not None and not (measures.applies & candidates).any():
             continue
         if rule.local:
-            scores = rule.local_scores(measures)
+            scores, shown = rule.local_scores(measures), measures.raw
         else:
-            scores = rule.candidate_scores(measures, rule.candidate_facts(measures, candidates))
-        found[rule.name] = {names[row]: _cell(rule, measures, scores, row) for row in feasible}
+            facts = rule.candidate_facts(measures, candidates)
+            scores = rule.candidate_scores(measures, facts)
+            shown = measures.raw if facts is None else rule.shown(measures.raw, facts[0])
+        found[rule.name] = {names[row]: _cell(rule, measures, scores, shown, row) for row in feasible}
     return found
 
 
-def _cell(rule: BoundScore, measures: Measures, scores: Array, row: int) -> ScoreCell:
+def _cell(rule: BoundScore, measures: Measures, scores: Array, shown: Array, row: int) -> ScoreCell:
     there = (measures.known is None or bool(measures.known[row])) and (
         measures.applies is None or bool(measures.applies[row])
     )
-    raw = measures.raw[row].item() if there and rule.has_raw else None
+    raw = shown[row].item() if there and rule.has_raw else None
     score = int(scores[row])
     return ScoreCell(raw, score, rule.weight, rule.weight * score)

@@ -49,6 +49,11 @@ class FilterKernel(Protocol):
         """bool[view.count]: refusals that are found before any other rule looks at the node. Mostly None."""
         ...
 
+    def fingerprint(self, view: View) -> Hashable:
+        """The facts about the whole cluster that a refusal reads, where `touch` says CLUSTER. If they differ, every row
+        has to be asked again. `()`: none, and whichever pods go there will be none."""
+        ...
+
 
 class Normalizer(Protocol):
     """From raw values to scores from 0 to 100."""
@@ -70,7 +75,15 @@ class ScoreKernel(Protocol):
     normalizer: Normalizer
 
     def raw(self, view: View) -> Array:
-        """int64[view.count]: what is counted."""
+        """int64[view.count], or as many rows of what its normalizer makes one number of: what is counted."""
+        ...
+
+    def skips(self, view: View) -> bool:
+        """Whether, as the cluster stands, there is nothing to score."""
+        ...
+
+    def shown(self, raw: Array, facts: Hashable) -> Array:
+        """int64[view.count]: what was counted, as one number; `facts` are the normalizer's."""
         ...
 
     def fingerprint(self, view: View) -> Hashable:
@@ -129,12 +142,21 @@ class PlainFilter:
     def ahead(self, view: View) -> Array | None:
         return None
 
+    def fingerprint(self, view: View) -> Hashable:
+        return ()
+
 
 class PlainScore:
     """A score that reads nothing of the cluster as a whole."""
 
     touch = Touch.NODE
     normalizer: Normalizer = Local()
+
+    def skips(self, view: View) -> bool:
+        return False
+
+    def shown(self, raw: Array, facts: Hashable) -> Array:
+        return raw
 
     def fingerprint(self, view: View) -> Hashable:
         return ()

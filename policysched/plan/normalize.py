@@ -4,10 +4,12 @@ The formulas are those of `lang.program`; whole numbers stay exact, and where an
 all are, in the order in which the formula is written.
 """
 
+import math
 from collections.abc import Hashable
 
 import numpy as np
 
+from policysched.lang import arithmetic
 from policysched.lang.program import Direction, MaxNorm, MinMaxNorm, RangeNorm, ScoreRule
 from policysched.plan.columns import Array
 from policysched.plan.functions import finite, to_whole
@@ -100,6 +102,8 @@ def _turned(marks: Array, lower: bool) -> Array:
 
 def share(raw: Array, low: Number, high: Number) -> Array:
     """`floor(100 * (raw - low) / (high - low))`, brought between the bounds first."""
+    if len(raw) == 1:  # a row that changed by itself: NumPy would take as long as for hundreds
+        return np.array([_share_of_one(raw.item(), low, high)], np.int64)
     whole = raw.dtype != np.float64 and isinstance(low, int) and isinstance(high, int)
     under, over = raw <= low, raw >= high
     if whole:
@@ -117,3 +121,16 @@ def share(raw: Array, low: Number, high: Number) -> Array:
                 to_whole(np.floor(part / finite(np.asarray(float(high) - float(low))))), MAX_SCORE
             )
     return np.where(under, 0, np.where(over, MAX_SCORE, marks)).astype(np.int64)
+
+
+def _share_of_one(value: Number, low: Number, high: Number) -> int:
+    if not all(isinstance(one, int) for one in (value, low, high)):
+        value, low, high = float(value), float(low), float(high)
+    if value <= low:
+        return 0
+    if value >= high:
+        return MAX_SCORE
+    if isinstance(value, int):
+        return int(MAX_SCORE * (value - low) // (high - low))
+    part = arithmetic.finite(MAX_SCORE * arithmetic.finite(value - low))
+    return math.floor(min(part / arithmetic.finite(high - low), MAX_SCORE))

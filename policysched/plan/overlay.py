@@ -9,6 +9,7 @@ from collections.abc import Callable
 from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
 from policysched.cluster.usage import Usage
 from policysched.plan.columns import Columns
+from policysched.plan.placed import HypotheticalPods
 
 
 class Overlay:
@@ -24,12 +25,13 @@ class Overlay:
         self.lifts = 0
         self._lifted: set[PodUid] = set()
         self.log: list[int] = []
+        self.pods = HypotheticalPods(lambda: columns.placed)
 
     def place(self, pod: Pod, node: NodeName) -> None:
         """As if the pod were on the node. It must be on none (a lifted pod may be laid elsewhere)."""
         assert pod.uid not in self._laid, f"{pod.full_name} is laid on {self._laid[pod.uid][1]} already"
         assert self._placement_of(pod.uid) is None or pod.uid in self._lifted, f"{pod.full_name} is placed"
-        self._own(node).add(pod)
+        self._own(node, pod, 1).add(pod)
         self._laid[pod.uid] = (pod, node)
         self.laid.append((pod, node))
 
@@ -37,14 +39,21 @@ class Overlay:
         """As if the pod were gone: one that was laid here, or one that the ledger has placed."""
         laid = self._laid.pop(uid, None)
         if laid is not None:
-            self._own(laid[1]).subtract(laid[0])
+            self._own(laid[1], laid[0], -1).subtract(laid[0])
             self.laid.remove(laid)
             self.lifts += 1
             return
         placement = self._placement_of(uid)
         assert placement is not None and uid not in self._lifted, f"pod {uid} is on no node"
-        self._own(placement.node).subtract(placement.pod)
+        self._own(placement.node, placement.pod, -1).subtract(placement.pod)
         self._lifted.add(uid)
+
+    def put_back(self, uid: PodUid) -> None:
+        """A pod that was lifted off its node is there again."""
+        placement = self._placement_of(uid)
+        assert placement is not None and uid in self._lifted, f"pod {uid} was not lifted"
+        self._own(placement.node, placement.pod, 1).add(placement.pod)
+        self._lifted.remove(uid)
 
     @property
     def usages(self) -> dict[int, Usage]:
@@ -56,10 +65,11 @@ class Overlay:
         """What was laid and not lifted again, in order: what a commit assumes."""
         return tuple(self.laid)
 
-    def _own(self, node: NodeName) -> Usage:
+    def _own(self, node: NodeName, pod: Pod, by: int) -> Usage:
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         self.log.append(row)
+        self.pods.shift(row, pod, by)
         usage = self._usages.get(row)
         if usage is None:
             usage = self._usages[row] = _copied(self._columns.usage(row))

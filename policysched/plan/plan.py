@@ -57,7 +57,7 @@ class Plan:
 
     def read_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods that agree on it get the same verdict on the same cluster at the same moment, unless the policy reads what the
-        queue knows of a pod (attempts, waiting time)."""
+        queue knows of a pod (attempts, waiting time) or what placed pods' terms select (`Evaluator.asked_labels`)."""
         seen = Seen(pod, namespace or nameless(pod))
         active = self.active_layers(seen)
         return active, self.read_set(active).key(seen)

@@ -20,11 +20,13 @@ Read = Callable[[Seen], Hashable]
 @dataclass(frozen=True, slots=True)
 class ReadSet:
     """`names` say in a policy's words (and built-ins' fields) what is read. `facts`: when the pod was queued or how
-    often it was tried is read too, which is no part of the pod."""
+    often it was tried is read too, which is no part of the pod. `selected_labels`: so are those of its labels that
+    placed pods' terms ask about; which these are depends on the cluster, so they are no part of `key`."""
 
     names: tuple[str, ...]
     reads: tuple[Read, ...]
     facts: bool
+    selected_labels: bool
 
     def key(self, seen: Seen) -> Hashable:
         return tuple([read(seen) for read in self.reads])
@@ -39,7 +41,9 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         found |= rule_reads(rule, program.inputs)
         if isinstance(rule, FilterRule):
             found |= text_reads(rule, program.inputs)
-    reads: dict[str, Read] = {f"pod.{field}": _field(field) for field in found.pod_fields}
+    reads: dict[str, Read] = {
+        f"pod.{field}": _field(field) for field in found.pod_fields - {_SELECTED_LABELS}
+    }
     for path in found.pod - _OF_THE_QUEUE:
         if path[0] not in found.pod_fields:
             reads[f"pod.{'.'.join(path)}"] = attribute("pod", path)
@@ -48,9 +52,12 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
     # The time waited is no part of it: what the clock amounts to has a place of its own in the key.
     facts = not found.pod.isdisjoint(_OF_THE_QUEUE - {("waited",)})
     names = tuple(sorted(reads))
-    return ReadSet(names, tuple(reads[name] for name in names), facts)
+    selected = _SELECTED_LABELS in found.pod_fields
+    shown = tuple(sorted([*reads, *([f"pod.{_SELECTED_LABELS}"] if selected else [])]))
+    return ReadSet(shown, tuple(reads[name] for name in names), facts, selected)
 
 
+_SELECTED_LABELS = "selected_labels"
 _OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 
 

@@ -50,11 +50,14 @@ def condition(machine: Machine, step: int, frame: Frame) -> Answer:
     """`true` only where it is known."""
     found = machine.run(frame, step)
     known = spread(found.known, frame.view.count)
-    return Answer(np.broadcast_to(found.values, known.shape) & known, known)
+    return Answer(spread(found.values, frame.view.count) & known, known)
 
 
-def spread(known: Known, count: int) -> Array:
-    return np.broadcast_to(np.asarray(known, np.bool_), (count,))
+def spread(mask: Known, count: int) -> Array:
+    """One value a row. Not to be changed."""
+    if isinstance(mask, bool):
+        return np.full(count, mask)
+    return mask if mask.shape == (count,) else np.broadcast_to(mask, (count,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,9 @@ class ConditionalFilter:
         ahead = self._kernel.ahead(view)
         return None if ahead is None else ahead & self._applies(view)
 
+    def fingerprint(self, view: View) -> Hashable:
+        return self._kernel.fingerprint(view)
+
     def _applies(self, view: View) -> Array:
         return condition(self._moment.machine, self._when, self._moment.frame(view)).true
 
@@ -124,6 +130,9 @@ class NodeInputs:
 
     def ahead(self, view: View) -> Array | None:
         return None
+
+    def fingerprint(self, view: View) -> Hashable:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,9 @@ class ExpressionFilter:
     def ahead(self, view: View) -> Array | None:
         return None
 
+    def fingerprint(self, view: View) -> Hashable:
+        return ()
+
     def _refused(self, view: View) -> tuple[Array, Answer]:
         frame = self._moment.frame(view)
         answer = condition(self._moment.machine, self._answer, frame)
@@ -198,7 +210,8 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class BoundScore:
-    """`instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people."""
+    """`instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `shown`
+    makes of raw values and the normalizer's facts what people see."""
 
     name: str
     weight: int
@@ -209,6 +222,7 @@ class BoundScore:
     instead: int | Literal["neutral"]
     metrics: tuple[str, ...] = ()
     has_raw: bool = True
+    shown: Callable[[Array, Hashable], Array] = lambda raw, facts: raw
 
     @property
     def local(self) -> bool:
@@ -220,7 +234,7 @@ class BoundScore:
         instead = 0 if self.instead == "neutral" else self.instead
         return self._filled(measures, self.normalizer.scores(measures.raw, ()), instead)
 
-    def candidate_facts(self, measures: Measures, candidates: Array) -> Hashable:
+    def candidate_facts(self, measures: Measures, candidates: Array) -> tuple[Hashable, int] | None:
         """What of the candidates the scores depend on: the normalizer's facts and the score of those without a value."""
         counted = _counted(measures, candidates)
         if not counted.any():
@@ -231,11 +245,10 @@ class BoundScore:
         scores = self.normalizer.scores(measures.raw[counted], facts)
         return facts, int(scores.sum()) // len(scores)
 
-    def candidate_scores(self, measures: Measures, facts: Hashable) -> Array:
+    def candidate_scores(self, measures: Measures, facts: tuple[Hashable, int] | None) -> Array:
         if facts is None:
             instead = NEUTRAL_OF_NOTHING if self.instead == "neutral" else self.instead
             return self._filled(measures, np.full(len(measures.raw), instead, np.int64), instead)
-        assert isinstance(facts, tuple)
         return self._filled(measures, self.normalizer.scores(measures.raw, facts[0]), facts[1])
 
     def _filled(self, measures: Measures, scores: Array, instead: int) -> Array:
@@ -258,10 +271,14 @@ def builtin_score(
 
     def measure(view: View) -> Measures:
         applies = None if when is None else condition(machine, when, moment.frame(view)).true
+        if kernel.skips(view):
+            applies = np.zeros(view.count, np.bool_)
         return Measures(kernel.raw(view), None, applies)
 
     touch = kernel.touch | (Touch.NOTHING if when is None else machine.touch(when))
-    return BoundScore(name, weight, touch, measure, kernel.fingerprint, kernel.normalizer, 0, metrics)
+    return BoundScore(
+        name, weight, touch, measure, kernel.fingerprint, kernel.normalizer, 0, metrics, shown=kernel.shown
+    )
 
 
 def expression_score(
@@ -281,7 +298,7 @@ def expression_score(
     def measure(view: View) -> Measures:
         frame = moment.frame(view)
         found = machine.run(frame, value)
-        raw = np.broadcast_to(found.values, (view.count,))
+        raw = spread(found.values, view.count)
         known = None if found.known is True else spread(found.known, view.count)
         applies = None if when is None else condition(machine, when, frame).true
         return Measures(raw, known, applies)

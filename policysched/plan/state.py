@@ -47,6 +47,7 @@ class World:
             metrics=self.metrics,
             hypothetical=hypothetical,
             laid=self.laid,
+            pods=None if self.overlay is None else self.overlay.pods,
         )
 
     def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:
@@ -114,8 +115,9 @@ class State:
         self._weighted = np.zeros((len(self.bound.scores), capacity), np.int64)  # of the local ones
         self._measures: dict[int, Measures] = {}
         self._fingerprints: dict[int, Hashable] = {}
-        self._facts: dict[int, Hashable] = {}
-        self._facts_before: dict[int, Hashable] = {}
+        self._filter_fingerprints = self._fingerprints_of_filters(view)
+        self._facts: dict[int, tuple[Hashable, int] | None] = {}
+        self._facts_before: dict[int, tuple[Hashable, int] | None] = {}
         for place in range(len(self.bound.scores)):
             self._score_all(place, world)
         self.out: frozenset[str] = frozenset()
@@ -146,6 +148,12 @@ class State:
         if self._time_moved:
             filters |= by.time_filters
             scores |= by.time_scores
+        if by.cluster_filters:
+            fingerprints = self._fingerprints_of_filters(world.view())
+            filters |= {
+                place for place, one in fingerprints.items() if one != self._filter_fingerprints[place]
+            }
+            self._filter_fingerprints = fingerprints
         if by.cluster_scores:
             view = world.view()
             scores |= {
@@ -160,6 +168,12 @@ class State:
         for place in scores:
             self._score_all(place, world)
         self._stale = bool(filters or scores)
+
+    def _fingerprints_of_filters(self, view: View) -> dict[int, Hashable]:
+        return {
+            place: self.bound.filters[place].kernel.fingerprint(view)
+            for place in self._by_touch.cluster_filters
+        }
 
     def _score_all(self, place: int, world: World) -> None:
         rule, view = self.bound.scores[place], world.view()
@@ -303,6 +317,7 @@ class _ByTouch:
     filling_scores: list[int]
     further_filters: list[int]
     further_scores: list[int]
+    cluster_filters: frozenset[int]
     cluster_scores: frozenset[int]
     samples_filters: frozenset[int]
     samples_scores: frozenset[int]
@@ -330,6 +345,7 @@ class _ByTouch:
             filling_scores=filling_scores,
             further_filters=[place for place in usage_filters if place not in filling_filters],
             further_scores=[place for place in usage_scores if place not in filling_scores],
+            cluster_filters=frozenset(places(filters, Touch.CLUSTER)),
             cluster_scores=frozenset(places(scores, Touch.CLUSTER)),
             samples_filters=frozenset(places(filters, Touch.SAMPLES)),
             samples_scores=frozenset(places(scores, Touch.SAMPLES)),
@@ -350,7 +366,7 @@ def _lengthened(measures: Measures, capacity: int) -> Measures:
     def longer(array: Array | None) -> Array | None:
         if array is None:
             return None
-        return np.concatenate([array, np.zeros(capacity - len(array), array.dtype)])
+        return np.concatenate([array, np.zeros((capacity - len(array), *array.shape[1:]), array.dtype)])
 
     raw = longer(measures.raw)
     assert raw is not None

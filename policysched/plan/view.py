@@ -16,6 +16,7 @@ from policysched.lang.arithmetic import Number
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
 from policysched.plan.metrics import MetricColumn
+from policysched.plan.placed import Cells, HeldTerm, HypotheticalPods, PlacedPods, Tally
 
 Value = TypeVar("Value")
 
@@ -30,8 +31,11 @@ class View:
 
     __slots__ = (
         "_columns",
+        "_everywhere",
         "_hypothetical",
         "_laid",
+        "_pods",
+        "_usages",
         "asked",
         "count",
         "metrics",
@@ -49,9 +53,13 @@ class View:
         metrics: Mapping[str, MetricColumn] | None = None,
         hypothetical: Mapping[int, Usage] | None = None,
         laid: Mapping[str, Mapping[int, Number]] | None = None,
+        pods: HypotheticalPods | None = None,
     ) -> None:
         self._columns = columns
         self._laid = laid or {}
+        self._usages = hypothetical
+        self._pods = pods
+        self._everywhere: View | None = None
         self.now_ns = now_ns
         self.asked: set[ColumnKind] = set()
         self.whole_answer = True
@@ -80,6 +88,38 @@ class View:
     def node_count(self) -> int:
         """All nodes of the cluster, in view or not."""
         return self._columns.node_count
+
+    @property
+    def topology_version(self) -> int:
+        """Moves when a node comes, goes, or changes its labels or taints."""
+        self.whole_answer = False
+        return self._columns.topology_version
+
+    @property
+    def placed(self) -> PlacedPods:
+        """What can be asked about the pods on all rows; `cells` has the answers, the overlay's included."""
+        self.whole_answer = False
+        if self._pods is not None:
+            self._pods.take_moves()
+        return self._columns.placed
+
+    def cells(self, counted: Tally | HeldTerm) -> Cells:
+        return counted.cells if self._pods is None else self._pods.cells(counted)
+
+    def everywhere(self) -> "View":
+        """All rows at the same moment."""
+        if isinstance(self.rows, slice) and self.count == self._columns.size:
+            return self
+        if self._everywhere is None:
+            self._everywhere = View(
+                self._columns,
+                now_ns=self.now_ns,
+                metrics=self.metrics,
+                hypothetical=self._usages,
+                laid=self._laid,
+                pods=self._pods,
+            )
+        return self._everywhere
 
     def nodes_with_image(self, image: str) -> int:
         return self._columns.nodes_with_image.get(image, 0)

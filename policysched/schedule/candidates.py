@@ -151,7 +151,7 @@ def _try_nodes(
     for turn in range(max(map(len, lines.values()), default=0)):
         trying = [node for node in possible if turn < len(lines[node])]
         for node in trying:
-            dry_run.overlay.place(lines[node][turn], node)
+            dry_run.overlay.put_back(lines[node][turn].uid)
         for node, refused in zip(trying, dry_run.refusals(trying), strict=True):
             if refused:
                 pod = lines[node][turn]
@@ -184,6 +184,6 @@ def _lift(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
 
 
 def _lay_back(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
-    for node, those in pods.items():
+    for those in pods.values():
         for one in those:
-            dry_run.overlay.place(one, node)
+            dry_run.overlay.put_back(one.uid)

@@ -8,7 +8,6 @@ from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Plac
 from policysched.plan import Evaluator, Plan
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import Command
-from policysched.schedule.coverage import PlacedTerms
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.limits import Limits
 from policysched.schedule.policies import Policies
@@ -42,7 +41,6 @@ class Core:
         self.queue = Queue(limits)
         self.gangs = Gangs()
         self.reports = Reports(limits)
-        self.placed_terms = PlacedTerms()
         self.samples: dict[str, dict[str, MetricSamples]] = {}
         self.assumed = Assumed()
         self.counters = Counters()

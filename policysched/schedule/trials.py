@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.objects import NodeName, ObservedPod, Pod
+from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodUid
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import unavailable_message
 from policysched.plan import Overlay
@@ -71,7 +71,7 @@ class Trials:
             self._park_until_evicted(pod, now_ns)
             return
         gang = core.gangs.of(pod.uid)
-        refused = self._refused_beforehand(pod, gang)
+        refused = _refused_beforehand(gang)
         kin = self._kin(pod) if refused is None else ("refused beforehand", pod.policy, refused)
         room = core.queue.blocked(kin)
         if room is not None:
@@ -126,18 +126,22 @@ class Trials:
             message=pod.explanation,
         )
 
-    def _refused_beforehand(self, pod: PendingPod, gang: Gang | None) -> str | None:
-        if gang is not None and gang.vacancies == 0:
-            return _full(gang)
-        return self._core.placed_terms.refusing(pod.pod)
-
     def _kin(self, pod: PendingPod) -> Hashable:
-        """Nominated pods are counted against those of lower or equal priority, so then kin agree on that as well. One
-        that is nominated itself waits for a node of its own."""
+        """Pods that fail together now. Terms of placed pods tell kin apart by their labels; nominated pods are counted
+        against those of lower or equal priority, so then kin agree on that as well. One that is nominated itself waits
+        for a node of its own."""
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
-        return (pod.kin, pod.priority) if nominated else pod.kin
+        kin = pod.kin, self._core.evaluator.asked_labels(pod.pod)
+        return (*kin, pod.priority) if nominated else kin
+
+    def _kin_in_trial(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:
+        """Terms of members that are placed in the trial may ask about any label."""
+        if any(pod.pod.pod_affinity for pod in members):
+            return {pod.uid: (pod.kin, tuple(sorted(pod.pod.labels.items()))) for pod in members}
+        evaluator = self._core.evaluator
+        return {pod.uid: (pod.kin, evaluator.asked_labels(pod.pod)) for pod in members}
 
     def _ask(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> Success | Failure:
         core = self._core
@@ -212,7 +216,8 @@ class Trials:
     def _search(self, gang: Gang, now_ns: int) -> _Found:
         core, found = self._core, _Found()
         members, vacancies, needed = gang.in_order(), gang.vacancies, gang.needed
-        alike = Counter(pod.kin for pod in members)
+        kin = self._kin_in_trial(members)
+        alike = Counter(kin.values())
         possible = len(members)
         overlay = self._nominated_overlay(members[0].pod) or core.evaluator.overlay()
         for pod in members:
@@ -221,21 +226,16 @@ class Trials:
                 break
             if possible < needed:
                 break
-            if pod.kin in found.failures:
-                continue
-            refused_by_placed = core.placed_terms.refusing(pod.pod)
-            if refused_by_placed is not None:
-                possible -= 1
-                found.failures["anti-affinity", refused_by_placed] = _refused(refused_by_placed)
+            if kin[pod.uid] in found.failures:
                 continue
             result = self._ask(pod, overlay, now_ns)
             if isinstance(result, Success):
                 overlay.place(pod.pod, result.node)
                 found.fits.append((pod, result))
-                alike[pod.kin] -= 1
+                alike[kin[pod.uid]] -= 1
             else:
-                found.failures[pod.kin] = result
-                possible -= alike[pod.kin]
+                found.failures[kin[pod.uid]] = result
+                possible -= alike[kin[pod.uid]]
         return found
 
     def _park_gang(
@@ -345,6 +345,10 @@ def _gang_words(
         return first.reason, f"gang {gang.name}: {first.message}"
     count = fits + len(gang.placed)
     return first.reason, f"gang {gang.name}: {count} of {gang.minimum} members fit now: {first.message}"
+
+
+def _refused_beforehand(gang: Gang | None) -> str | None:
+    return _full(gang) if gang is not None and gang.vacancies == 0 else None
 
 
 def _full(gang: Gang) -> str:

@@ -4,10 +4,25 @@ from collections.abc import Iterable
 
 from policysched.plan import Evaluator, Plan
 from policysched.plan import compile as compile_program
-from tests.bench.clusters import DEFAULT, FACTS, NETWORK_AWARE, NOW_NS, cluster, program, replicas, samples
+from policysched.schedule.assumed import Assumed
+from tests.bench.clusters import (
+    ASSUMING,
+    DEFAULT,
+    FACTS,
+    NETWORK_AWARE,
+    NOW_NS,
+    cluster,
+    program,
+    replicas,
+    samples,
+)
 from tests.bench.measuring import Row, median_s, shown
 
-_POLICIES = (("kube_default", DEFAULT), ("network-aware", NETWORK_AWARE))
+_POLICIES = (
+    ("kube_default", DEFAULT),
+    ("network-aware", NETWORK_AWARE),
+    ("network-aware with assume", ASSUMING),
+)
 
 
 def measure() -> Iterable[Row]:
@@ -16,7 +31,9 @@ def measure() -> Iterable[Row]:
 
 
 def _decisions(name: str, plan: Plan) -> Iterable[Row]:
-    cache, asked = cluster(), samples()
+    cache, assumed = cluster(), Assumed()
+    assumed.follow(plan)
+    asked = {name: assumed.arrived(plan.program.name, name, of) for name, of in samples().items()}
     evaluator = Evaluator(cache)
     evaluator.prepare(plan)
     different = [replicas(1, cpu_milli=101 + size)[0] for size in range(101)]
@@ -30,6 +47,7 @@ def _decisions(name: str, plan: Plan) -> Iterable[Row]:
         verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=asked)
         assert verdict.selected is not None, "5,000 nodes have room"
         cache.assume(pod, verdict.selected)
+        assumed.landed(pod, None, verdict.selected, NOW_NS)
 
     cold()
     yield Row(f"cold decision, {name}, 5,000 nodes", shown(median_s(cold, 100)), "3 ms")

@@ -33,6 +33,11 @@ score bandwidth weight 5 lower rx normalize range(0Mbps, 1Gbps) missing worst
 score stable weight 2 prefer pool == "general"
 """
 
+ASSUMING = NETWORK_AWARE.replace(
+    "metric rx",
+    'input traffic: bandwidth = pod.annotations["traffic"] default 40Mbps invalid default\nmetric rx',
+).replace("  stale = 90s\n", "  stale = 90s\n  assume = traffic\n")
+
 
 def program(text: str) -> Program:
     checked = check_text(text)

@@ -196,3 +196,23 @@ def test_a_policy_with_errors_shows_each_of_them_and_evaluates_nothing(files: Pa
     assert "unknown" in result.stderr
     assert "`net_rx`" in result.stderr
     assert result.stdout == ""
+
+
+def test_a_burst_that_the_samples_do_not_show_yet_spreads_where_the_metric_assumes_it(files: Path) -> None:
+    nodes = [node_manifest("busy"), node_manifest("idle")]
+    burst = [pod_manifest(f"web-{index}", cpu="100m") for index in range(6)]
+    (files / "cluster.yaml").write_text(yaml.safe_dump_all([{"kind": "List", "items": nodes}, *burst]))
+    (files / "samples.yaml").write_text("net_rx: {busy: 400Mbps, idle: 0}\n")
+    text = POLICY.replace("weight 5", "weight 100")
+
+    def taken() -> list[str]:
+        record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+        return sorted(one["node"] for one in record["placements"])
+
+    (files / "test.policy").write_text(text)
+    without = taken()
+    (files / "test.policy").write_text(text.replace("stale = 90s", "stale = 90s\n  assume = 200Mbps"))
+    spread = taken()
+
+    assert without == ["idle"] * 6
+    assert spread == ["busy"] * 2 + ["idle"] * 4

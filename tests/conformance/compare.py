@@ -22,14 +22,11 @@ if __package__ in (None, ""):
 
 from policysched import plan
 from policysched.cluster.objects import NodeName, PodFacts
-from policysched.kube.affinity import label_selector
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import BuiltinFilter, BuiltinScore, Program
 from policysched.lang.verdict import Explanation
 from policysched.oracle import evaluate
-from policysched.oracle.admission import selects
-from policysched.oracle.builtin import Seen
 from policysched.oracle.builtins import FILTERS
 from policysched.oracle.context import Context, pod_context
 from policysched.oracle.evaluate import cluster_facts
@@ -87,35 +84,15 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Comparison:
 def not_covered(decision: Decision) -> list[str]:
     """By name, what other plugins than the covered ones look at in this decision."""
     found = [f"the pod's {feature}" for feature in decision.pod.uncovered]
-    found += [
-        f"a placed pod's spec.affinity.{kind} that may mean it"
-        for kind in ("podAffinity", "podAntiAffinity")
-        if any(
-            _may_mean(term, one, decision) for one in decision.placed_manifests for term in _terms(one, kind)
-        )
-    ]
-    if any(_selects(one, decision) for one in decision.objects if one["kind"] == "Service"):
+    if spread_by_default(decision):
         found += ["system default spreading over a Service's pods"]
     return found
 
 
-def _terms(manifest: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
-    affinity = manifest["spec"].get("affinity", {}).get(kind) or {}
-    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
-    return [*required, *(one["podAffinityTerm"] for one in preferred)]
-
-
-def _may_mean(term: Mapping[str, Any], owner: Mapping[str, Any], decision: Decision) -> bool:
-    """Whether a placed pod's term could be about the pending pod; what is not looked into could."""
-    if any(term.get(key) for key in ("matchLabelKeys", "mismatchLabelKeys")):
-        return True
-    anywhere = term.get("namespaceSelector") is not None
-    spaces = term.get("namespaces") or [owner["metadata"].get("namespace", "default")]
-    selector = label_selector(term.get("labelSelector"))
-    if selector is None or not (anywhere or decision.pod.namespace in spaces):
-        return False
-    return selects(selector, decision.pod.labels)
+def spread_by_default(decision: Decision) -> bool:
+    """Where the pod has no constraints of its own and a Service selects it, the default profile has some for it."""
+    services = [one for one in decision.objects if one["kind"] == "Service"]
+    return not decision.pod.spread and any(_selects(one, decision) for one in services)
 
 
 def _selects(service: Mapping[str, Any], decision: Decision) -> bool:
@@ -131,10 +108,13 @@ def _selects(service: Mapping[str, Any], decision: Decision) -> bool:
 def unsound_filters(decision: Decision, program: Program) -> list[str]:
     """A node that was recorded as feasible passes every covered filter."""
     found = []
+    facts = cluster_facts(decision.cache)
     for rule in program.rules.filters:
         assert isinstance(rule, BuiltinFilter)
         for name in decision.expected.get("feasible") or ():
-            reasons = FILTERS[rule.builtin](decision.pod, _seen(decision, name), dict(rule.params))
+            reasons = FILTERS[rule.builtin](
+                decision.pod, facts.nodes[NodeName(name)], dict(rule.params), facts
+            )
             if reasons is not None:
                 found.append(f"{decision.name}: {rule.name} refuses {name}: {', '.join(reasons.texts)}")
     return found
@@ -145,11 +125,13 @@ def score_differences(decision: Decision, program: Program) -> list[str]:
     recorded = decision.expected.get("weightedScores")
     if recorded is None:
         return []
-    context = pod_context(program, decision.pod, None, now_ns=0, facts=FACTS)
-    candidates = {NodeName(name): _at(context, decision, name) for name in decision.expected["feasible"]}
+    at = _contexts(decision, program)
+    candidates = {NodeName(name): at[NodeName(name)] for name in decision.expected["feasible"]}
     found = []
     for rule in program.rules.scores:
         assert isinstance(rule, BuiltinScore)
+        if rule.builtin == "pod_topology_spread" and spread_by_default(decision):
+            continue
         column = cells(rule, candidates, cluster_facts(decision.cache))
         ours = None if column is None else {name: cell.weighted for name, cell in column.items()}
         theirs = recorded.get(BUILTINS[rule.builtin].plugin)
@@ -158,26 +140,13 @@ def score_differences(decision: Decision, program: Program) -> list[str]:
     return found
 
 
-# These filters come behind all covered ones, so they never take a node's reason away from them.
-_REASONS_OF_OTHERS = (
-    "node(s) didn't match pod topology spread constraints",
-    "node(s) didn't match pod topology spread constraints (missing required label)",
-    "node(s) didn't match pod affinity rules",
-    "node(s) didn't match pod anti-affinity rules",
-    "node(s) didn't satisfy existing pods anti-affinity rules",
-)
-
-
 def reason_differences(decision: Decision, program: Program) -> list[str]:
     """The covered filters' part of the recorded message: which reason for how many nodes."""
     if "message" not in decision.expected:
         return []
-    context = pod_context(program, decision.pod, None, now_ns=0, facts=FACTS)
-    refused = [refusals(program.rules.filters, _at(context, decision, name)) for name in decision.cache.nodes]
+    refused = [refusals(program.rules.filters, at) for at in _contexts(decision, program).values()]
     ours = Counter(group for rules in refused if rules for group in rules[0].groups)
     theirs = reason_counts(decision.expected["message"])
-    for reason in _REASONS_OF_OTHERS:
-        theirs.pop(reason, None)
     return [] if ours == theirs else [f"{decision.name}: refuses {dict(ours)}, recorded {dict(theirs)}"]
 
 
@@ -188,14 +157,14 @@ def reason_counts(message: str) -> Counter[str]:
     return Counter({reason: int(count) for count, _, reason in pairs})
 
 
-def _at(context: Context, decision: Decision, name: str) -> Context:
-    seen = _seen(decision, name)
-    return replace(context, node=seen.node, usage=seen.usage)
-
-
-def _seen(decision: Decision, name: str) -> Seen:
-    node = decision.cache.nodes[NodeName(name)]
-    return Seen(node, decision.cache.ledger.usage(node.name))
+def _contexts(decision: Decision, program: Program) -> dict[NodeName, Context]:
+    """Each node as the rules look at it."""
+    context = pod_context(program, decision.pod, None, now_ns=0, facts=FACTS)
+    facts = cluster_facts(decision.cache)
+    return {
+        name: replace(context, node=seen.node, usage=seen.usage, cluster=facts)
+        for name, seen in facts.nodes.items()
+    }
 
 
 # ── the whole decision ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
@@ -14,6 +15,7 @@ from policysched.lang.builtins import BUILTINS
 from policysched.lang.check import check_text
 from policysched.lang.rules import RULES
 from policysched.lang.uncovered import UNCOVERED
+from policysched.schedule.reports import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, settings_doc
@@ -178,3 +180,32 @@ def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -
     found = check_text(f"policy example version 1\ninclude kube_default\n{text}\n").diagnostics
 
     assert [one.message for one in found if one.severity >= Severity.ERROR and one.code != "PS224"] == []
+
+
+# ── words that people search for ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_code_that_a_page_names_is_one_of_the_catalogue(path: Path) -> None:
+    named = set(re.findall(r"\bPS\d{3}\b", path.read_text(encoding="utf-8")))
+
+    assert named <= RULES.keys()
+
+
+_REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|Words\(about, "(?:Warning|Normal)"|_about\([^"\n]*|report\(\w+), "(\w+)"'
+
+
+def reasons_in_the_code() -> set[str]:
+    """Reasons of events and conditions, where they are written."""
+    files = [*(ROOT / "policysched" / "schedule").glob("*.py"), ROOT / "policysched" / "app" / "carry_out.py"]
+    code = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return set(re.findall(_REASON, code)) | set(get_args(PendingReason)) | {"FailedScheduling"}
+
+
+def test_every_reason_of_an_event_or_a_condition_is_explained() -> None:
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+
+    said = reasons_in_the_code()
+
+    assert {"Scheduled", "InvalidInput", "PolicyRejected", "SchedulerError", "MetricOutage"} <= said
+    assert {reason for reason in said if f"`{reason}`" not in page} == set()

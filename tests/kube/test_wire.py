@@ -87,11 +87,11 @@ def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
 def test_what_no_builtin_covers_is_named() -> None:
     one = read(
         containers=[container("a")],
-        topologySpreadConstraints=[{"topologyKey": "zone"}],
+        resourceClaims=[{"name": "gpu"}],
         volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "t", "emptyDir": {}}],
     )
 
-    assert one.uncovered == ("spec.topologySpreadConstraints", "spec.volumes (persistentVolumeClaim)")
+    assert one.uncovered == ("spec.resourceClaims", "spec.volumes (persistentVolumeClaim)")
 
 
 def test_an_image_without_a_tag_is_the_latest() -> None:

@@ -138,17 +138,14 @@ def test_an_input_of_the_pod_refuses_the_pod() -> None:
 
 
 def test_a_pod_that_uses_what_nothing_covers_waits_and_says_so() -> None:
-    spread = {"topologySpreadConstraints": [{"maxSkew": 1}]}
+    claims = {"resourceClaims": [{"name": "gpu"}]}
 
-    found = decide(program("include kube_default"), pod("p", spec=spread), world([node("a")]))
+    found = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
-    assert (
-        found.pod_refusal
-        == "the pod uses spec.topologySpreadConstraints, which this version does not cover yet"
-    )
+    assert found.pod_refusal == "the pod uses spec.resourceClaims, which this version does not cover yet"
 
 
-def test_a_pod_that_a_placed_pods_anti_affinity_may_mean_waits() -> None:
+def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
     guard = pod(
         "guard",
@@ -157,9 +154,23 @@ def test_a_pod_that_a_placed_pods_anti_affinity_may_mean_waits() -> None:
     cache = world([node("a"), node("b")], [placed(guard, "a")])
     policy = program("include kube_default")
 
-    assert decide(policy, pod("web", labels={"app": "web"}), cache).pod_refusal is not None
-    assert decide(policy, pod("db", labels={"app": "db"}), cache).pod_refusal is None
-    assert decide(policy, pod("web", labels={"app": "web"}, namespace="other"), cache).pod_refusal is None
+    refused = decide(policy, pod("web", labels={"app": "web"}), cache)
+    assert refused.feasible == ("b",)
+    assert reasons(refused, "a") == [("node(s) didn't satisfy existing pods anti-affinity rules",)]
+    assert decide(policy, pod("db", labels={"app": "db"}), cache).feasible == ("a", "b")
+    assert decide(policy, pod("web", labels={"app": "web"}, namespace="other"), cache).feasible == ("a", "b")
+
+
+def test_a_policy_without_the_built_in_does_not_look_at_affinity_between_pods() -> None:
+    term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    guard = pod(
+        "guard",
+        spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
+    )
+    cache = world([node("a")], [placed(guard, "a")])
+
+    assert decide(program("filter node_resources_fit"), pod("p"), cache).feasible == ("a",)
+    assert decide(program("filter inter_pod_affinity"), pod("p"), cache).feasible == ()
 
 
 def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:

@@ -1,12 +1,13 @@
 """Asking an Evaluator in short words, and what of its answers is compared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from policysched.cluster.objects import Pod
+from policysched.cluster.objects import NodeName, Pod
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
+from policysched.oracle import with_placed
 from policysched.plan import Evaluator, Overlay, Plan, Verdict
 from tests.plan.clusters import Scene
 
@@ -54,6 +55,14 @@ def explained(
     return evaluator.explain(
         plan, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples, overlay=overlay
     )
+
+
+def assuming(scene: Scene, program: Program, placed: Iterable[tuple[Pod, NodeName]]) -> Scene:
+    """The scene with what its metrics assume of pods that came to nodes."""
+    samples = scene.samples
+    for pod, name in placed:
+        samples = with_placed(program, samples, pod, name, scene.cache.namespaces.get(pod.namespace))
+    return replace(scene, samples=samples)
 
 
 def without_filter(program: Program, index: int) -> Program:

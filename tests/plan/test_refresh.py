@@ -14,7 +14,7 @@ from policysched.plan.overlay import Overlay
 from policysched.plan.reads import ReadSet
 from policysched.plan.state import State
 from policysched.plan.view import View
-from tests.plan.asking import evaluated, explained, later
+from tests.plan.asking import assuming, evaluated, explained, later
 from tests.plan.clusters import Scene, scenes
 from tests.plan.histories import play, seeds, twin
 from tests.plan.policies import CORNERS, corner
@@ -77,9 +77,10 @@ def an_overlay_equals_really_placing(program: Program, scene: Scene, seed: int) 
         scene.cache.drop_pod(uid)
     for pod, name in newcomers:
         scene.cache.assume(pod, name)
+    placed = assuming(scene, program, newcomers)
 
-    assert hypothetical == evaluated(Evaluator(scene.cache), plan, scene.pods[0], scene)
-    assert in_full == explained(Evaluator(scene.cache), plan, scene.pods[0], scene)
+    assert hypothetical == evaluated(Evaluator(scene.cache), plan, scene.pods[0], placed)
+    assert in_full == explained(Evaluator(scene.cache), plan, scene.pods[0], placed)
 
 
 @pytest.mark.parametrize("name", CORNERS)

@@ -250,7 +250,7 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     holder = pod("db-0", scheduler="default-scheduler", spec={"affinity": affinity})
-    rig = Rig(FIT, node("a"), node("b"), placed(holder, "a"))
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), placed(holder, "a"))
 
     rig.see(pod("db-1", labels={"app": "db"}), pod("web"))
     rig.settle()
@@ -258,7 +258,7 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
     rig.tell(e.PodGone(holder.uid))
     rig.settle()
 
-    assert waiting is not None and "default/db-0" in waiting
+    assert waiting == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
     assert rig.where().keys() == {"web", "db-1"}
 
 

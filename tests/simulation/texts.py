@@ -16,6 +16,7 @@ metric load: ratio {
   join = instance
   every = 5s
   stale = 30s
+  assume = 2% * (rank + 1)
 }
 queue by rank desc, pod.created asc
 include kube_default

@@ -18,6 +18,8 @@ _ORDER = (
     "node_affinity",
     "node_ports",
     "node_resources_fit",
+    "pod_topology_spread",
+    "inter_pod_affinity",
     "node_resources_balanced_allocation",
     "image_locality",
 )

@@ -15,5 +15,6 @@ DECLARATION = Declaration(
     reasons=(),
     default_weight=1,
     scaleup=True,
+    cost=4,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/imagelocality/image_locality.go",
 )

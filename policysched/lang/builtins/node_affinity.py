@@ -22,5 +22,6 @@ DECLARATION = Declaration(
     ),
     default_weight=2,
     scaleup=True,
+    cost=3,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go",
 )

@@ -20,5 +20,6 @@ DECLARATION = Declaration(
     reasons=("node(s) didn't match the requested node name",),
     default_weight=None,
     scaleup=False,
+    cost=1,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodename/node_name.go",
 )

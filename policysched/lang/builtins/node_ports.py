@@ -16,5 +16,6 @@ DECLARATION = Declaration(
     reasons=("node(s) didn't have free ports for the requested pod ports",),
     default_weight=None,
     scaleup=True,
+    cost=2,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeports/node_ports.go",
 )

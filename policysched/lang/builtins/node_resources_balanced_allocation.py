@@ -24,5 +24,6 @@ DECLARATION = Declaration(
     reasons=(),
     default_weight=1,
     scaleup=True,
+    cost=8,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go",
 )

@@ -48,5 +48,6 @@ DECLARATION = Declaration(
     reasons=("Insufficient {resource}", "Too many pods"),
     default_weight=1,
     scaleup=True,
+    cost=6,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/fit.go",
 )

@@ -18,5 +18,6 @@ DECLARATION = Declaration(
     reasons=("node(s) were unschedulable",),
     default_weight=None,
     scaleup=True,
+    cost=1,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go",
 )

@@ -19,5 +19,6 @@ DECLARATION = Declaration(
     reasons=("node(s) had untolerated taint(s)",),
     default_weight=3,
     scaleup=True,
+    cost=2,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go",
 )

@@ -4,30 +4,14 @@ A module that filters has `refuse`, one that scores has `score`. Each docstring 
 `docs/builtins.md` is made from it.
 """
 
+from importlib import import_module
+
+from policysched.lang.builtins import BUILTINS
 from policysched.oracle.builtin import Filter, Score
-from policysched.oracle.builtins import (
-    image_locality,
-    node_affinity,
-    node_name,
-    node_ports,
-    node_resources_balanced_allocation,
-    node_resources_fit,
-    node_unschedulable,
-    taint_toleration,
-)
+
+_MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
 
 FILTERS: dict[str, Filter] = {
-    "node_unschedulable": node_unschedulable.refuse,
-    "node_name": node_name.refuse,
-    "taint_toleration": taint_toleration.refuse,
-    "node_affinity": node_affinity.refuse,
-    "node_ports": node_ports.refuse,
-    "node_resources_fit": node_resources_fit.refuse,
+    name: module.refuse for name, module in _MODULES.items() if BUILTINS[name].filters
 }
-SCORES: dict[str, Score] = {
-    "taint_toleration": taint_toleration.score,
-    "node_affinity": node_affinity.score,
-    "node_resources_fit": node_resources_fit.score,
-    "node_resources_balanced_allocation": node_resources_balanced_allocation.score,
-    "image_locality": image_locality.score,
-}
+SCORES: dict[str, Score] = {name: module.score for name, module in _MODULES.items() if BUILTINS[name].scores}

@@ -15,13 +15,11 @@ from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Param
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
-def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
     named = named_nodes(pod)
     if named and seen.node.name not in named:
         return Reasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
-    selected = all(seen.node.labels.get(key) == value for key, value in pod.node_selector.items())
-    required = pod.affinity.required if pod.affinity else None
-    if selected and (required is None or any(term_matches(term, seen.node) for term in required)):
+    if required_matches(pod, seen.node):
         return None
     return Reasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
 
@@ -41,6 +39,14 @@ def score(
         name: NodeScore(weight, MAX_SCORE * weight // most if most else weight)
         for name, weight in sums.items()
     }
+
+
+def required_matches(pod: Pod, node: Node) -> bool:
+    """nodeSelector, and one of the required terms where there are any."""
+    if any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
+        return False
+    required = pod.affinity.required if pod.affinity else None
+    return required is None or any(term_matches(term, node) for term in required)
 
 
 def named_nodes(pod: Pod) -> frozenset[str]:

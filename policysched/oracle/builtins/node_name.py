@@ -3,8 +3,8 @@ more, so among the pods that are decided nobody is refused; the rule stands here
 filters is whole."""
 
 from policysched.cluster.objects import Pod
-from policysched.oracle.builtin import Params, Reasons, Seen
+from policysched.oracle.builtin import ClusterFacts, Params, Reasons, Seen
 
 
-def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
     return None

@@ -2,12 +2,12 @@
 every address (`0.0.0.0`)."""
 
 from policysched.cluster.objects import HostPort, Pod
-from policysched.oracle.builtin import Params, Reasons, Seen
+from policysched.oracle.builtin import ClusterFacts, Params, Reasons, Seen
 
 _EVERY_ADDRESS = "0.0.0.0"
 
 
-def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
     if any(_clash(wanted, held) for wanted in pod.host_ports for held in seen.usage.ports):
         return Reasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
     return None

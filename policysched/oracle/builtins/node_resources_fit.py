@@ -24,7 +24,7 @@ _FIRST = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
-def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
     allocatable, requested = seen.node.allocatable, seen.usage.requested
     texts, resolvable = [], True
     if len(seen.usage.pods) + 1 > allocatable.get("pods", 0):

@@ -2,13 +2,13 @@
 `node.kubernetes.io/unschedulable:NoSchedule`."""
 
 from policysched.cluster.objects import Pod, Taint
-from policysched.oracle.builtin import Params, Reasons, Seen
+from policysched.oracle.builtin import ClusterFacts, Params, Reasons, Seen
 from policysched.oracle.builtins.taint_toleration import tolerates
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
     if not seen.node.unschedulable or any(tolerates(one, UNSCHEDULABLE) for one in pod.tolerations):
         return None
     return Reasons(("node(s) were unschedulable",), resolvable=False)

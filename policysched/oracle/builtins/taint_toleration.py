@@ -6,17 +6,14 @@ tolerates; `100 - floor(100 * count / max(count))` over the candidates, 100 for 
 
 from collections.abc import Mapping, Sequence
 
-from policysched.cluster.objects import NodeName, Pod, Taint, Toleration
+from policysched.cluster.objects import Node, NodeName, Pod, Taint, Toleration
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
 
 
-def refuse(pod: Pod, seen: Seen, params: Params) -> Reasons | None:
-    for taint in seen.node.taints:
-        if taint.effect == "PreferNoSchedule":
-            continue
-        if not any(tolerates(one, taint) for one in pod.tolerations):
-            return Reasons(("node(s) had untolerated taint(s)",), resolvable=False)
-    return None
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    if all_tolerated(pod, seen.node):
+        return None
+    return Reasons(("node(s) had untolerated taint(s)",), resolvable=False)
 
 
 def score(
@@ -28,6 +25,14 @@ def score(
         name: NodeScore(count, MAX_SCORE - (MAX_SCORE * count // most if most else 0))
         for name, count in counts.items()
     }
+
+
+def all_tolerated(pod: Pod, node: Node) -> bool:
+    """Of the taints that keep pods out."""
+    return all(
+        taint.effect == "PreferNoSchedule" or any(tolerates(one, taint) for one in pod.tolerations)
+        for taint in node.taints
+    )
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -4,7 +4,7 @@ Source of the formulas: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodere
 `least_allocated.go`, `most_allocated.go`, `requested_to_capacity_ratio.go`, `helper/shape_score.go`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -69,6 +69,9 @@ class _Filter:
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
     ) -> Array:
         return np.asarray(view.column(allocatable) - view.column(requested) < amount)
+
+    def fingerprint(self, view: View) -> Hashable:
+        return ()
 
     def _full(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))

@@ -1,0 +1,224 @@
+"""Spreading over topology domains, over counts a row that are summed by domain.
+
+What depends on nodes alone (which of them are counted, how many domains there are) is kept until a node changes.
+Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/podtopologyspread`.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policysched.cluster.objects import Pod, SpreadConstraint
+from policysched.plan.columns import Array
+from policysched.plan.domains import domains, sums
+from policysched.plan.kernel import (
+    MAX_SCORE,
+    FilterKernel,
+    Normalizer,
+    Params,
+    PlainFilter,
+    PlainScore,
+    ScoreKernel,
+    Touch,
+)
+from policysched.plan.kernels import node_affinity, taint_toleration
+from policysched.plan.placed import Meant, Tally
+from policysched.plan.view import View
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+    hard = [one for one in pod.spread if one.hard]
+    return _Filter(pod, hard) if hard else None
+
+
+def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+    soft = [one for one in pod.spread if not one.hard]
+    return _Score(pod, soft) if soft else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """For one constraint, of all rows: the code of each row's domain, whether it is counted (as 0.0 and 1.0; None: all
+    that have a domain), and which codes have a counted row."""
+
+    codes: Array
+    counted: Array | None
+    there: Array
+
+
+class _Constraints:
+    """Those of one pod that are looked at together."""
+
+    def __init__(self, pod: Pod, constraints: Sequence[SpreadConstraint]) -> None:
+        self.all = constraints
+        self._meant = [_meant(pod, one) for one in constraints]
+        self._affinity = node_affinity.bind_filter(pod, {})
+        self._taints = taint_toleration.bind_filter(pod, {})
+        self._grounds: tuple[int, list[_Ground]] | None = None
+
+    def grounds(self, view: View) -> list[_Ground]:
+        version = view.topology_version
+        if self._grounds is None or self._grounds[0] != version:
+            self._grounds = version, self._made(view.everywhere())
+        return self._grounds[1]
+
+    def amounts(self, view: View, place: int) -> Array:
+        """float64, for all rows: how many pods the constraint of this place counts there."""
+        tally, count = self._tally(view, place), view.everywhere().count
+        if tally is None:
+            return np.zeros(count)
+        return view.cells(tally).array(view.placed.capacity)[:count]
+
+    def in_domains(self, view: View, place: int) -> Array:
+        """float64 by code: the counted pods."""
+        ground, amounts = self.grounds(view)[place], self.amounts(view, place)
+        return sums(ground.codes, amounts if ground.counted is None else amounts * ground.counted)
+
+    def fingerprint(self, view: View) -> Hashable:
+        tallies = [self._tally(view, place) for place in range(len(self.all))]
+        return view.topology_version, tuple([view.cells(one).version for one in tallies if one is not None])
+
+    def _tally(self, view: View, place: int) -> Tally | None:
+        meant = self._meant[place]
+        return None if meant is None else view.placed.tally(meant)
+
+    def _made(self, view: View) -> list[_Ground]:
+        codes = [domains(view, one.topology_key) for one in self.all]
+        whole = np.logical_and.reduce([one > 0 for one in codes])
+        found = []
+        for one, of_rows in zip(self.all, codes, strict=True):
+            counted = whole
+            if one.honors_affinity and self._affinity is not None:
+                counted = counted & ~self._affinity.refused(view)
+            if one.honors_taints and self._taints is not None:
+                counted = counted & ~self._taints.refused(view)
+            there = np.bincount(of_rows, weights=counted) > 0
+            everywhere = np.array_equal(counted, of_rows > 0)
+            found.append(_Ground(of_rows.copy(), None if everywhere else counted.astype(np.float64), there))
+        return found
+
+
+def _meant(pod: Pod, one: SpreadConstraint) -> Meant | None:
+    """A selector without requirements counts nothing, as one that is not there."""
+    if one.labels is None or not one.labels.requirements:
+        return None
+    return Meant(((frozenset((pod.namespace,)), one.labels),), living=True)
+
+
+class _Filter(PlainFilter):
+    touch = Touch.NODE | Touch.CLUSTER
+
+    def __init__(self, pod: Pod, hard: Sequence[SpreadConstraint]) -> None:
+        self._constraints = _Constraints(pod, hard)
+
+    def refused(self, view: View) -> Array:
+        unlabelled, crowded = self._found(view)
+        return np.asarray((unlabelled | crowded)[view.rows])
+
+    def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
+        unlabelled, crowded = self._found(view)
+        reason = "node(s) didn't match pod topology spread constraints"
+        return (
+            (f"{reason} (missing required label)", unlabelled[view.rows]),
+            (reason, crowded[view.rows]),
+        )
+
+    def unresolvable(self, view: View) -> Array:
+        return np.asarray(self._found(view)[0][view.rows])
+
+    def fingerprint(self, view: View) -> Hashable:
+        return self._constraints.fingerprint(view)
+
+    def _found(self, view: View) -> tuple[Array, Array]:
+        """For all rows: which lack a label, and which have too many pods. The first constraint that refuses decides."""
+        count = view.everywhere().count
+        unlabelled, crowded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        grounds = self._constraints.grounds(view)
+        for place, (one, ground) in enumerate(zip(self._constraints.all, grounds, strict=True)):
+            in_domains = self._constraints.in_domains(view, place)
+            domain_count = int(np.count_nonzero(ground.there))
+            least = float(in_domains[ground.there].min()) if domain_count else math.inf
+            if domain_count < one.min_domains:
+                least = 0
+            too_many = in_domains + (int(one.selects_itself) - least) > one.max_skew
+            unlabelled |= (ground.codes == 0) & ~crowded
+            crowded |= too_many[ground.codes] & ~unlabelled
+        return unlabelled, crowded
+
+
+class _ByCandidates:
+    """Sums of counts times how many domains the candidates have. Raw has the counts, then the domains' codes, a column
+    each; rows without all labels have a code 0 and get 0."""
+
+    local = False
+
+    def __init__(self, soft: Sequence[SpreadConstraint]) -> None:
+        self._soft = soft
+
+    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+        scored = taking_part & self._whole(raw)
+        weights = []
+        for one, codes in zip(self._soft, self._codes(raw), strict=True):
+            if one.topology_key == _HOSTNAME:
+                size = int(np.count_nonzero(scored))
+            else:
+                size = int(np.count_nonzero(np.bincount(codes[scored])))
+            weights.append(math.log(size + 2))
+        totals = self.totals(raw, weights)[scored]
+        return tuple(weights), int(totals.min(initial=2**62)), int(totals.max(initial=0))
+
+    def scores(self, raw: Array, facts: Hashable) -> Array:
+        assert isinstance(facts, tuple)
+        weights, least, most = facts
+        if most == 0:
+            scores = np.full(len(raw), MAX_SCORE, np.int64)
+        else:
+            totals = np.clip(self.totals(raw, weights), least, most)
+            scores = MAX_SCORE * (most + least - totals) // most
+        return np.where(self._whole(raw), scores, 0)
+
+    def totals(self, raw: Array, weights: Sequence[float]) -> Array:
+        """int64, rounded half up."""
+        total = np.zeros(len(raw))
+        for place, (one, weight) in enumerate(zip(self._soft, weights, strict=True)):
+            total += raw[:, place] * weight + (one.max_skew - 1)
+        whole = np.floor(total)
+        return (whole + (total - whole >= 0.5)).astype(np.int64)
+
+    def _whole(self, raw: Array) -> Array:
+        return np.asarray((raw[:, len(self._soft) :] > 0).all(axis=1))
+
+    def _codes(self, raw: Array) -> list[Array]:
+        return [raw[:, len(self._soft) + place] for place in range(len(self._soft))]
+
+
+class _Score(PlainScore):
+    touch = Touch.NODE | Touch.CLUSTER
+
+    def __init__(self, pod: Pod, soft: Sequence[SpreadConstraint]) -> None:
+        self._constraints = _Constraints(pod, soft)
+        self._by_candidates = _ByCandidates(soft)
+        self.normalizer: Normalizer = self._by_candidates
+
+    def raw(self, view: View) -> Array:
+        constraints, grounds = self._constraints, self._constraints.grounds(view)
+        columns = []
+        for place, (one, ground) in enumerate(zip(constraints.all, grounds, strict=True)):
+            if one.topology_key == _HOSTNAME:
+                columns.append(constraints.amounts(view, place)[view.rows])
+            else:
+                columns.append(constraints.in_domains(view, place)[ground.codes[view.rows]])
+        columns += [ground.codes[view.rows] for ground in grounds]
+        return np.stack(columns, axis=1).astype(np.int64)
+
+    def shown(self, raw: Array, facts: Hashable) -> Array:
+        assert isinstance(facts, tuple)
+        whole = (raw[:, len(self._constraints.all) :] > 0).all(axis=1)
+        return np.where(whole, self._by_candidates.totals(raw, facts[0]), 0)
+
+    def fingerprint(self, view: View) -> Hashable:
+        return self._constraints.fingerprint(view)
