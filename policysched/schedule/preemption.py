@@ -132,7 +132,11 @@ class Preemption:
 
     def _is_ending(self, uid: PodUid) -> bool:
         seen = self._core.cache.pods[uid]
-        return uid in self._doomed or (seen.deleting and seen.preempted)
+        return self._is_told(uid) or (seen.deleting and seen.preempted)
+
+    def _is_told(self, uid: PodUid) -> bool:
+        """Whether it is told to end, or about to be, and the watch has not shown it yet."""
+        return uid in self._doomed or any(uid in one.victims for one in self._evicting.values())
 
     def _evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         core, value = self._core, pod.pod

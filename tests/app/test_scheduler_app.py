@@ -248,10 +248,11 @@ def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_s
             assert road._faults is not None
             road._faults.calm()
             await until(
-                lambda: not app.binder.in_flight and not differences(world, app), "quiet", within_s=400
+                lambda: app.scheduler.programs() and not app.binder.in_flight and not differences(world, app),
+                "quiet under a policy",
+                within_s=400,
             )
+            await until(lambda: bound(world), "the first pod to be bound")
             assert app.scheduler.check() == []
-
-        assert bound(world) > 0
 
     on_virtual_time(scenario)

@@ -34,14 +34,15 @@ from policysched.oracle.filters import refusals
 from policysched.oracle.scores import cells
 from tests.conformance.cluster_case import Decision, load, replay
 from tests.conformance.kube_default import kube_default
-from tests.conformance.making_room import room_differences
+from tests.conformance.making_room import compare_room
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
 
 
 @dataclass(slots=True)
 class Comparison:
-    """`differences` are sentences; `left_out` counts decisions by what is not covered in them (one may have several)."""
+    """`differences` are sentences; `left_out` counts decisions by what is not covered in them (one may have several),
+    `diced` those whose victims kube-scheduler drew among equals."""
 
     decisions: int = 0
     scored: int = 0
@@ -49,6 +50,7 @@ class Comparison:
     messages: int = 0
     whole_messages: int = 0
     preempted: int = 0
+    diced: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
@@ -74,7 +76,9 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Comparison:
                 found.differences += [f"{who}: {one}" for one in whole_differences(decision, explanation)]
             if decision.expected.get("victims") or "message" in decision.expected:
                 found.preempted += bool(decision.expected.get("victims"))
-                found.differences += room_differences(decision, program, refused_counts(said["plan"]))
+                room = compare_room(decision, program, refused_counts(said["plan"]))
+                found.differences += room.differences
+                found.diced += room.diced
     return found
 
 
@@ -248,6 +252,7 @@ def report(title: str, found: Comparison, *, verbose: bool) -> str:
         f"  each covered plugin compared in all: {found.scored} were scored, {found.messages} stayed pending",
         f"  compared whole: {found.whole}, of these {found.whole_messages} pending, {found.preempted} with victims; left out: {left_out}",
         *(f"    {count:4} for {feature}" for feature, count in found.left_out.most_common()),
+        *([f"  victims drawn among equals, otherwise than here: {found.diced}"] if found.diced else []),
         f"  differences: {len(found.differences)}",
     ]
     shown = found.differences if verbose else found.differences[:10]

@@ -1,61 +1,107 @@
 """Preemption beside its recordings: who was evicted for a pod that found no node, or what was said instead.
 
-Where kube-scheduler had several equally good nodes it took any of them, and which pod of equal priority had run longest
-it could not know: no kubelet had taken up a recorded pod. So the recorded node must be among those that do the least
-harm in the first four steps, and the victims there must be the recorded ones.
+Where several nodes were equally good kube-scheduler took any of them. And which of two pods of equal priority has run
+longer it could not know: no kubelet had taken up a recorded pod, so each counts as started at the moment when it is
+looked at, and their order is as the clock is read (replaying one case on kube-scheduler evicts others every time). So
+the recorded victims must be what some order of equal pods gives, on a node that is then among those of least harm.
+Where that is not the order that we keep, the decision is counted as settled by dice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, islice, permutations, product
 
 from policysched import plan
-from policysched.cluster.objects import NodeName, PodFacts
+from policysched.cluster.objects import NodeName, Pod, PodFacts, PodUid
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import Program
-from policysched.schedule.candidates import Cluster, Found, find_candidates
+from policysched.schedule.candidates import Candidate, Cluster, Found, find_candidates
 from policysched.schedule.preemption import NEVER, words_of
 from tests.conformance.cluster_case import Decision
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
+ORDERS_MAX = 5040
 
 
-def room_differences(decision: Decision, program: Program, refused: Mapping[str, int]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`diced`: the victims are right, in another order of equal pods than ours."""
+
+    differences: list[str]
+    diced: bool = False
+
+
+def compare_room(decision: Decision, program: Program, refused: Mapping[str, int]) -> Room:
     """`refused`: how many nodes each reason of the filters refuses."""
     expected, name = decision.expected, decision.name
     victims = sorted(expected.get("victims") or ())
-    found = making_room(decision, program)
     never = decision.pod.preemption_policy == "Never"
+    found = making_room(decision, program)
     if not victims:
         if found.candidates and not never:
-            return [f"{name}: would evict for {found.candidates[0].node}, recorded to evict nobody"]
+            return Room([f"{name}: would evict for {found.candidates[0].node}, recorded to evict nobody"])
         words = NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
-        post = words_of(program, words)
-        message = unavailable_message(len(decision.cache.nodes), refused, post)
+        message = unavailable_message(len(decision.cache.nodes), refused, words_of(program, words))
         recorded = expected["message"]
-        return [] if message == recorded else [f"{name}: says `{message}`, recorded `{recorded}`"]
-    if not found.candidates or never:
-        return [f"{name}: evicts nobody, recorded {victims}"]
-    least = min(one.harm[:4] for one in found.candidates)
-    right = {
-        one.node: sorted(victim.name for victim in one.victims)
-        for one in found.candidates
-        if one.harm[:4] == least
-    }
+        return Room([] if message == recorded else [f"{name}: says `{message}`, recorded `{recorded}`"])
+    if never or not found.candidates:
+        return Room([f"{name}: evicts nobody, recorded {victims}"])
     node = NodeName(expected["nodeName"] or expected["nominatedNodeName"])
-    return [] if right.get(node) == victims else [f"{name}: evicts {right}, recorded {victims} on {node}"]
+    if agrees(found.candidates, node, victims):
+        return Room([])
+    for ours in orders_of(decision, program, node):
+        others = [
+            max(orders_of(decision, program, one.node), key=lambda other: other.harm[:4])
+            if one.harm[:4] < ours.harm[:4]
+            else one
+            for one in found.candidates
+            if one.node != node
+        ]
+        if agrees([*others, ours], node, victims):
+            return Room([], diced=True)
+    said = {one.node: _names(one) for one in found.candidates}
+    return Room([f"{name}: evicts {said}, recorded {victims} on {node}"])
 
 
-def making_room(decision: Decision, program: Program) -> Found:
+def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:
+    """Whether those of least harm, as far as it can be known, are there with those victims."""
+    least = min(one.harm[:4] for one in candidates)
+    return any(one.node == node and one.harm[:4] == least and _names(one) == victims for one in candidates)
+
+
+def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[Candidate]:
+    """What becomes of one node with each order of its pods of equal priority."""
+    there = decision.cache.ledger.usage(node).pods.values()
+    pods = sorted(
+        (one for one in there if one.priority < decision.pod.priority), key=lambda one: one.priority
+    )
+    groups = [list(group) for _, group in groupby(pods, key=lambda one: one.priority)]
+    for order in islice(product(*map(permutations, groups)), ORDERS_MAX):
+        ranks = {one.uid: rank for group in order for rank, one in enumerate(group)}
+        yield from making_room(decision, program, only=node, started=ranks).candidates
+
+
+def making_room(
+    decision: Decision,
+    program: Program,
+    *,
+    only: NodeName | None = None,
+    started: Mapping[PodUid, int] | None = None,
+) -> Found:
+    """`only` this node's pods can be evicted; `started` says when each was taken up, the recordings nothing."""
     cache, pod = decision.cache, decision.pod
     compiled, evaluator = plan.compile(program), plan.Evaluator(cache)
     evaluator.prepare(compiled)
-    dry_run = evaluator.dry_run(compiled, pod, now_ns=0, facts=FACTS, samples={})
+
+    def pods_on(node: NodeName) -> Collection[Pod]:
+        return cache.ledger.usage(node).pods.values() if only in (None, node) else ()
+
     return find_candidates(
-        dry_run,
+        evaluator.dry_run(compiled, pod, now_ns=0, facts=FACTS, samples={}),
         compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
-        Cluster(
-            lambda node: cache.ledger.usage(node).pods.values(),
-            lambda uid: cache.pods[uid].started_ns,
-            cache.budgets.values(),
-            len(cache.nodes),
-        ),
+        Cluster(pods_on, (started or {}).get, cache.budgets.values(), len(cache.nodes)),
     )
+
+
+def _names(candidate: Candidate) -> list[str]:
+    return sorted(one.name for one in candidate.victims)

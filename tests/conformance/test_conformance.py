@@ -1,10 +1,13 @@
 """The built-ins decide as a kube-scheduler 1.36 was recorded to decide."""
 
+from typing import Any
+
 import pytest
 
 from policysched.lang.message import truncated, unavailable_message
 from policysched.oracle import builtins
 from policysched.oracle.builtin import NodeScore, Reasons
+from policysched.schedule import candidates
 from tests.conformance.cluster_case import CASES, load
 from tests.conformance.compare import Comparison, compare, main, report
 from tests.conformance.kube_default import kube_default
@@ -26,6 +29,30 @@ def test_every_covered_plugin_agrees_with_the_recordings(
     assert found.differences == [], report(name, found, verbose=False)
     assert (found.decisions, found.scored, found.messages) == (decisions, scored, messages)
     assert found.whole >= whole
+
+
+def test_who_is_evicted_and_what_is_said_of_it_agree_with_the_recordings() -> None:
+    found = compared("preempt")
+
+    assert found.differences == [], report("preempt", found, verbose=True)
+    assert (found.decisions, found.whole, found.preempted, found.messages) == (70, 70, 44, 12)
+    assert found.diced <= 4
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [
+        ("split_by_budget", lambda pods, _budgets: ([], list(pods))),
+        ("split_by_budget", lambda pods, _budgets: ([], list(reversed(pods)))),
+        ("NO_VICTIMS", "Nobody to evict"),
+        ("NOT_HELPFUL", "No help"),
+    ],
+    ids=["budgets do not count", "the least important is spared first", "other words", "other words still"],
+)
+def test_a_mistake_in_preemption_is_noticed(part: str, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, part, planted)
+
+    assert compared("preempt").differences
 
 
 def test_what_is_left_out_is_named(capsys: pytest.CaptureFixture[str]) -> None:

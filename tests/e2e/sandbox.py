@@ -17,7 +17,7 @@ from tests.controlplane.waiting import wait_for
 BIN = Path(sys.executable).parent
 POLICIES = "kube-system/policies"
 
-PLAIN = "policy test version 1\ninclude kube_default\n"
+PLAIN = "policy test version 1\ninclude kube_default\npreemption never\n"
 BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.naem == 1\n"
 NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" else "node-1 is kept free"\n'
 

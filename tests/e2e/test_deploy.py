@@ -89,7 +89,7 @@ class Recorder:
         )
         assert path is not None, f"a path that is not understood: {request.path}"
         name = path["name"] or ""
-        verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
             request.method, "get" if name else "list"
         )
         if "watch" in request.params:
@@ -111,14 +111,21 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
         app = shipped(world, *roads)
         create_what_the_program_is_given(world)
         world.add_node("a")
-        world.add_pod("web", scheduler="kube-default")
+        world.add_pod("web", scheduler="kube-default", cpu="1")
         refused = world.add_pod("huge", scheduler="kube-default", cpu="1000")
         world.local.create("pods", "default", somebody_elses())
+        world.local.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
+        world.local.create(
+            "poddisruptionbudgets", "default", {"metadata": {"name": "web"}, "spec": {"minAvailable": 1}}
+        )
 
         async with running(app.run()):
             await until(lambda: world.node_of("web"), "the first pod to be bound")
             elsewhere(world, app)
             await until(lambda: app.binder.counts.lost == 1, "a bind that comes too late")
+            urgent = {"priorityClassName": "urgent"}
+            world.add_pod("urgent", scheduler="kube-default", cpu="4", priority=1000, spec=urgent)
+            await until(lambda: app.evictor.counts.evicted, "the first pod to make room")
             world.local.change(
                 "nodes", {"metadata": {"name": "a"}}, lambda node: {**node, "spec": {"unschedulable": True}}
             )
@@ -248,9 +255,12 @@ def test_with_the_shipped_account_alone_it_binds_reports_and_reloads(
             wait_for(lambda: admin.node_of("web") == "a", "the pod to be bound", within_s=60)
             wait_for(lambda: admin.said("web", "Scheduled"), "the event")
             (why,) = wait_for(lambda: admin.said("huge", "FailedScheduling"), "the reason")
-            assert why == "0/1 nodes are available: 1 Insufficient cpu."
+            assert why == (
+                "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+                "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            )
 
-            closed = 'policy kube-default version 1\ninclude kube_default\nfilter shut reject node.name != "" else "closed"\n'
+            closed = 'policy kube-default version 1\ninclude kube_default\npreemption never\nfilter shut reject node.name != "" else "closed"\n'
             admin.put_policy(closed)
             wait_for(lambda: "filter shut" in admin.last_good(), "the edit to be kept")
             admin.run_pod("late", cpu="100m")

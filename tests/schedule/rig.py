@@ -16,6 +16,7 @@ from tests.words import pending
 FIT = """\
 policy test version 1
 filter node_resources_fit
+preemption never
 """
 
 GANG = """\

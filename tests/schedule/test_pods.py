@@ -250,7 +250,9 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     holder = pod("db-0", scheduler="default-scheduler", spec={"affinity": affinity})
-    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), placed(holder, "a"))
+    rig = Rig(
+        "policy test version 1\ninclude kube_default\npreemption never\n", node("a"), placed(holder, "a")
+    )
 
     rig.see(pod("db-1", labels={"app": "db"}), pod("web"))
     rig.settle()

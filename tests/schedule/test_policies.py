@@ -17,6 +17,7 @@ OTHER = """\
 policy test version 1
 filter node_resources_fit
 filter nowhere reject pod.name != "first" else "closed"
+preemption never
 """
 BROKEN = """\
 policy test version 1

@@ -18,6 +18,7 @@ metric cpu_util: ratio {{
 {more}
 filter node_resources_fit
 filter cool require cpu_util < 85% missing {missing}
+preemption never
 """
 STRICT = COOL.format(missing="reject", more="")
 OUTAGE = COOL.format(missing="reject", more="outage { above = 50% then = disable }")

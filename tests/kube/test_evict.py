@@ -1,0 +1,180 @@
+"""Evictions on the way to the API server: in which order, what is repeated, and what every answer means."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import orjson
+
+from policysched.cluster.objects import NodeName, PodUid
+from policysched.kube.api import Api
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.evict import EvictionOutcome, Evictor
+from policysched.kube.transport import TransportError
+from policysched.schedule.commands import ClearNomination, Evict, Victim
+from policysched.schedule.events import Evicted, EvictionRefused
+from policysched.sim.faults import Climate
+from tests.kube.world import Script, World, on_virtual_time, running, until
+
+OK = (200, {"kind": "Pod", "metadata": {}})
+GONE = (404, {"kind": "Status", "reason": "NotFound", "message": "pods not found"})
+OTHER = (409, {"kind": "Status", "reason": "Conflict", "message": "the UID in the precondition"})
+FORBIDDEN = (403, {"kind": "Status", "reason": "Forbidden", "message": "cannot delete pods"})
+BROKEN = (500, {"kind": "Status", "reason": "InternalError", "message": "etcd"})
+
+ONE = Victim(PodUid("u1"), "default", "one")
+TWO = Victim(PodUid("u2"), "default", "two")
+
+
+def evict(*victims: Victim) -> Evict:
+    return Evict(PodUid("u0"), "default", "high", "test", NodeName("a"), victims)
+
+
+class Bench:
+    """An Evictor at work, and its outcomes."""
+
+    def __init__(self, api: Api, may_send: Any = lambda: True) -> None:
+        self.outcomes: list[EvictionOutcome] = []
+        self.evictor = Evictor(
+            api,
+            self.outcomes.append,
+            random=Random(1),
+            connectivity=Connectivity(lambda: 0.0),
+            now_ns=lambda: 1_800_000_000 * 10**9,
+            may_send=may_send,
+        )
+
+    async def outcome(self, command: Evict, within_s: float = 120.0) -> EvictionOutcome:
+        async with running(self.evictor.run()):
+            self.evictor.put(command)
+            await until(lambda: self.outcomes, "the outcome", within_s=within_s)
+        (found,) = self.outcomes
+        return found
+
+
+def asked(script: Script) -> list[tuple[str, str]]:
+    return [(one.method, one.path.removeprefix("/api/v1/namespaces/default/pods/")) for one in script.asked]
+
+
+def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[EvictionOutcome, Script]:
+    script = Script(answers)
+    found: list[EvictionOutcome] = []
+
+    async def scenario() -> None:
+        found.append(await Bench(Api(script)).outcome(evict(*victims)))
+
+    on_virtual_time(scenario)
+    return found[0], script
+
+
+def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:
+    outcome, script = answered(OK)
+
+    assert outcome == Evicted(PodUid("u0"), (ONE.uid, TWO.uid))
+    assert asked(script) == [
+        ("PATCH", "high/status"),
+        ("PATCH", "one/status"),
+        ("DELETE", "one"),
+        ("PATCH", "two/status"),
+        ("DELETE", "two"),
+    ]
+    nominated, marked, deleted = (orjson.loads(one.body or b"") for one in script.asked[:3])
+    assert nominated == {"metadata": {"uid": "u0"}, "status": {"nominatedNodeName": "a"}}
+    (condition,) = marked["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"], condition["message"]) == (
+        *("DisruptionTarget", "True", "PreemptionByScheduler"),
+        "test: preempting to accommodate a higher priority pod",
+    )
+    assert deleted["preconditions"] == {"uid": "u1"}
+    assert "gracePeriodSeconds" not in deleted, "a victim has the time that it asked for"
+
+
+def test_a_victim_that_is_gone_or_is_another_by_now_is_left_out() -> None:
+    outcome, _ = answered(OK, GONE, OK, OTHER)
+
+    assert outcome == Evicted(PodUid("u0"), (), gone=(ONE.uid, TWO.uid))
+
+
+def test_for_a_pod_that_is_gone_nobody_is_evicted() -> None:
+    outcome, script = answered(GONE)
+
+    assert isinstance(outcome, EvictionRefused) and not outcome.forbidden
+    assert asked(script) == [("PATCH", "high/status")]
+
+
+def test_what_rbac_forbids_ends_it_and_says_who_was_told_before() -> None:
+    outcome, script = answered(OK, OK, OK, OK, FORBIDDEN)
+
+    assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, victims=(ONE.uid,))
+    assert asked(script)[-1] == ("DELETE", "two")
+
+
+def test_what_gets_no_answer_is_repeated_unchanged() -> None:
+    outcome, script = answered(OK, OK, TransportError("cut"), BROKEN, OK, victims=(ONE,))
+
+    assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
+    assert asked(script)[2:] == [("DELETE", "one")] * 3
+    assert len({one.body for one in script.asked[2:]}) == 1
+
+
+def test_it_is_given_up_after_a_while() -> None:
+    outcome, script = answered(OK, OK, TransportError("cut"), victims=(ONE,))
+
+    assert isinstance(outcome, EvictionRefused) and "no answer within 30 s" in outcome.reason
+    assert len(script.asked) > 5
+
+
+def test_once_we_do_not_lead_nothing_leaves() -> None:
+    script = Script([OK])
+
+    async def scenario() -> None:
+        outcome = await Bench(Api(script), may_send=lambda: False).outcome(evict(ONE))
+        assert isinstance(outcome, EvictionRefused)
+
+    on_virtual_time(scenario)
+
+    assert script.asked == []
+
+
+def test_what_is_said_of_one_pod_is_said_in_the_order_given() -> None:
+    script = Script([OK])
+
+    async def scenario() -> None:
+        bench = Bench(Api(script))
+        bench.evictor.put(evict())
+        bench.evictor.put(ClearNomination(PodUid("u0"), "default", "high"))
+        async with running(bench.evictor.run()):
+            await until(lambda: not bench.evictor.in_flight, "both")
+
+    on_virtual_time(scenario)
+
+    said = [orjson.loads(one.body or b"")["status"]["nominatedNodeName"] for one in script.asked]
+    assert said == ["a", None]
+
+
+def test_on_a_bad_road_every_victim_ends_once_and_nobody_else() -> None:
+    bad = Climate(
+        latency_s=0.01, latency_spread_s=0.1, lost_before_share=0.2, lost_after_share=0.2, doubled_share=0.1
+    )
+
+    async def scenario() -> None:
+        world = World()
+        high = world.add_pod("high")
+        pods = [world.add_pod(f"v{number}") for number in range(10)]
+        bystander = world.add_pod("bystander")
+        world.local.delete("pods", pods[0], grace_period_s=0)
+        world.add_pod("v0")  # another pod of the same name
+        victims = [Victim(PodUid(one["metadata"]["uid"]), "default", one["metadata"]["name"]) for one in pods]
+        bench = Bench(world.api(bad, seed=3))
+
+        outcome = await bench.outcome(
+            Evict(PodUid(high["metadata"]["uid"]), "default", "high", "test", NodeName("a"), tuple(victims))
+        )
+        await asyncio.sleep(60)
+
+        assert isinstance(outcome, Evicted), outcome
+        left = {one["metadata"]["name"] for one in world.local.list("pods")}
+        assert left == {"high", "v0", bystander["metadata"]["name"]}
+        assert world.pod("high")["status"]["nominatedNodeName"] == "a"
+
+    on_virtual_time(scenario)
