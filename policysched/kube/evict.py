@@ -170,8 +170,10 @@ class Evictor:
                 lambda: self._patch_status(victim.namespace, victim.name, self._target(victim, scheduler))
             )
             await self._until_settled(lambda: self._delete(victim))
-        except (NotFound, Conflict):
-            return False
+        except Refused as error:
+            if _is_gone(error):
+                return False
+            raise
         return True
 
     def _target(self, victim: Victim, scheduler: str) -> Json:
@@ -222,3 +224,9 @@ class Evictor:
             else:
                 self._connectivity.worked(_ACTIVITY)
                 return
+
+
+def _is_gone(error: Refused) -> bool:
+    """The pod is gone, or another has its name: a delete is then refused as a conflict, a patch as changing the UID."""
+    another = error.status == 422 and "metadata.uid" in error.message
+    return isinstance(error, NotFound | Conflict) or another

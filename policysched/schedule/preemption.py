@@ -141,7 +141,7 @@ class Preemption:
     def _evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         core, value = self._core, pod.pod
         ending = [
-            one for one in chosen.victims if core.cache.pods[one.uid].deleting or one.uid in self._doomed
+            one for one in chosen.victims if core.cache.pods[one.uid].deleting or self._is_told(one.uid)
         ]
         victims = [Victim(one.uid, one.namespace, one.name) for one in chosen.victims if one not in ending]
         core.counters.victims.append(len(chosen.victims))

@@ -116,6 +116,54 @@ def test_an_eviction_answers_201_and_deletes_the_pod(api: Api) -> None:
     assert api.get(f"{pods}/waiting").status == 404
 
 
+def test_a_victim_of_preemption_is_marked_and_ends_in_its_own_time(api: Api) -> None:
+    pods = pods_of(api)
+    bound_pod(api, pods, "victim")
+    uid = api.get(f"{pods}/victim").json["metadata"]["uid"]
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    mark = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+
+    marked = api.patch(f"{pods}/victim/status", mark, "strategic", timeout="5s")
+    again = api.patch(f"{pods}/victim/status", mark, "strategic", timeout="5s")
+    ended = api.delete(f"{pods}/victim", {"preconditions": {"uid": uid}}, timeout="5s")
+    seen = api.get(f"{pods}/victim").json
+
+    assert (marked.status, again.status, ended.status) == (200, 200, 200)
+    assert [one["reason"] for one in seen["status"]["conditions"] if one["type"] == "DisruptionTarget"] == [
+        "PreemptionByScheduler"
+    ]
+    assert seen["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+def test_a_mark_for_another_uid_changes_nothing(api: Api) -> None:
+    pods = pods_of(api)
+    bound_pod(api, pods, "victim")
+
+    answer = api.patch(
+        f"{pods}/victim/status",
+        {"metadata": {"uid": "another"}, "status": {"nominatedNodeName": "n1"}},
+        "strategic",
+    )
+
+    assert answer.status in (409, 422)
+    assert answer.status == 409 or "metadata.uid" in answer.json["message"]
+    assert "nominatedNodeName" not in api.get(f"{pods}/victim").json["status"]
+
+
+def test_a_nomination_is_set_and_taken_away_by_a_patch_of_the_status(api: Api) -> None:
+    pods = pods_of(api)
+    api.post(pods, pod("waiting")).ok()
+    uid = api.get(f"{pods}/waiting").json["metadata"]["uid"]
+
+    def nominate(node: str | None) -> str | None:
+        body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        api.patch(f"{pods}/waiting/status", body, "strategic").ok()
+        found: str | None = api.get(f"{pods}/waiting").json["status"].get("nominatedNodeName")
+        return found
+
+    assert [nominate("n1"), nominate("n2"), nominate(None)] == ["n1", "n2", None]
+
+
 def test_a_namespace_that_is_being_deleted_takes_nothing_new(api: Api) -> None:
     namespace = api.namespace()
     maps = f"/api/v1/namespaces/{namespace}/configmaps"

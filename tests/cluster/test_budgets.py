@@ -1,0 +1,62 @@
+"""Whose eviction would break a disruption budget."""
+
+import pytest
+
+from policysched.cluster.budgets import split_by_budget
+from policysched.cluster.objects import DisruptionBudget, Pod
+from policysched.kube import wire
+from policysched.kube.malformed import Malformed
+from tests.words import pod
+
+
+def budget(
+    allowed: int = 0, *, labels: dict[str, str] | None = None, disrupted: tuple[str, ...] = (), **spec: object
+) -> DisruptionBudget:
+    chosen = {"app": "db"} if labels is None else labels
+    return wire.disruption_budget(
+        {
+            "metadata": {"name": "db", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": chosen}, **spec},
+            "status": {
+                "disruptionsAllowed": allowed,
+                "disruptedPods": dict.fromkeys(disrupted, "2026-01-01T00:00:00Z"),
+            },
+        }
+    )
+
+
+def db(name: str, **more: object) -> Pod:
+    return pod(name, **{"labels": {"app": "db"}, **more})
+
+
+def violating(pods: list[Pod], *budgets: DisruptionBudget) -> list[str]:
+    first, others = split_by_budget(pods, budgets)
+    assert {one.uid for one in first} | {one.uid for one in others} == {one.uid for one in pods}
+    return [one.name for one in first]
+
+
+def test_each_pod_in_order_uses_up_a_disruption() -> None:
+    assert violating([db("a"), db("b"), db("c")], budget(allowed=2)) == ["c"]
+
+
+def test_pods_of_another_namespace_or_other_labels_or_none_are_in_no_budget() -> None:
+    pods = [db("a", namespace="other"), db("b", labels={"app": "web"}), db("c", labels={})]
+
+    assert violating(pods, budget()) == []
+
+
+def test_a_pod_that_was_let_go_already_costs_nothing_more() -> None:
+    assert violating([db("a"), db("b")], budget(allowed=1, disrupted=("a",))) == []
+
+
+def test_an_empty_selector_or_none_selects_nobody() -> None:
+    assert violating([db("a")], budget(labels={}), budget(selector=None)) == []
+
+
+def test_a_pod_of_two_budgets_violates_if_either_breaks() -> None:
+    assert violating([db("a")], budget(allowed=1), budget(allowed=0)) == ["a"]
+
+
+def test_a_budget_that_is_not_shaped_as_one_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        wire.disruption_budget({"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": "app"}}})
