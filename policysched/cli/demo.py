@@ -97,7 +97,9 @@ async def _story(console: "Console", world: "Demo") -> None:
         await _following(world.wait_for_pods("web", running=12), live, world)
     after = _by_traffic(world)
     busy, quiet = after[0] - before[0], after[1] - before[1]
-    console.print(f"\n\nOf the six new web pods [bold]{busy}[/] share a busy link, [bold]{quiet}[/] do not.\n")
+    console.print(
+        f"\n\nOf the six new web pods [bold]{busy}[/] share a busy link, [bold]{quiet}[/] do not.\n"
+    )
 
     _heading(console, "Why there?")
     await asyncio.to_thread(_explain_newest, console, world)
