@@ -310,7 +310,7 @@ class World:
             if event["reason"] == "Scheduled":
                 uid = event["involvedObject"]["uid"]
                 said[uid] = said.get(uid, 0) + 1
-        nothing_lost = not any(one.deaths or one.events_given_up for one in self.replicas)
+        nothing_lost = not any(one.lost_words for one in self.replicas)
         found = []
         for uid, landed_s in self.watchman.landed_s.items():
             in_calm = landed_s - EPOCH_S > self.calm_from_s + 15.0
