@@ -98,7 +98,7 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "alpha.policy": (
         ALPHA.replace("require load < 80%", "require lod < 80%"),
         ALPHA.replace("filter cool", "filtr cool"),
-        ALPHA.replace("  stale = 30s\n}", "  stale = 30s\n"),
+        ALPHA.replace("}\nqueue by", "queue by"),
     ),
     "base.policy": ("library base version 1\nfilter node_resources_fitt\n",),
     "beta.policy": ("", "policy beta version 1\nscore idle weight 1 lower node.nothing\n"),
