@@ -14,9 +14,9 @@ metric load: ratio {
   query = "load"
   unit = "1"
   join = instance
+  assume = 2% * (rank + 1)
   every = 5s
   stale = 30s
-  assume = 2% * (rank + 1)
 }
 queue by rank desc, pod.created asc
 include kube_default
