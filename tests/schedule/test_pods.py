@@ -262,6 +262,44 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
     assert rig.where().keys() == {"web", "db-1"}
 
 
+def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), node("b"))
+    rig.see(pod("web", spec=spec))
+    rig.settle()
+    alone = rig.where()
+
+    rig.see(placed(pod("db", labels={"app": "db"}, scheduler="default-scheduler"), "b"))
+    rig.settle()
+
+    assert alone == {}
+    assert rig.where() == {"web": "b"}
+
+
+def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
+    constraint = {
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+    }
+    spec = {"topologySpreadConstraints": [constraint]}
+    full = node("full", cpu="1")
+    filler = pod("filler", cpu="1", scheduler="default-scheduler")
+    web = [pod(f"web-{index}", cpu="100m", labels={"app": "web"}, spec=spec) for index in range(2)]
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), full, placed(filler, "full"))
+    rig.see(*web)
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NodeGone(full.name))
+    rig.settle()
+
+    assert len(before) == 1
+    assert rig.where() == {"web-0": "a", "web-1": "a"}
+
+
 def test_room_that_a_nominated_pod_waits_for_is_not_given_to_one_of_lower_priority() -> None:
     favoured = pod("favoured", cpu="1", priority=10, scheduler="default-scheduler")
     nominated = replace(pending(favoured), nominated_node=NodeName("a"))
