@@ -37,8 +37,23 @@ class Climate:
     watch_lags_s: float
 
 
+ANSWERS_ARE_LOST = Climate(
+    write_faults={Fault.LOST_AFTER: 0.35, Fault.LATE: 0.35},
+    read_faults={},
+    watch_faults={},
+    delay_s=0.02,
+    late_s=1.0,
+    watch_lives_s=10.0,
+    watch_lags_s=0.6,
+)
+"""Where a scheduler that takes silence for a refusal soon goes wrong."""
+
+
 def climate(seed: int) -> Climate:
-    """Each fault is absent in about half of the climates, so that each is also seen alone."""
+    """Each fault is absent in about half of the climates, so that each is also seen alone. Each fourth is the one in which
+    answers are lost."""
+    if seed % 4 == 3:
+        return ANSWERS_ARE_LOST
     dice = Random(f"climate {seed}")
 
     def some(faults: tuple[Fault, ...], most: float) -> dict[Fault, float]:

@@ -114,9 +114,9 @@ class Road:
             if answer.status != 200:
                 return web.Response(status=answer.status, body=await answer.read())
             passed_on = web.StreamResponse(headers={"Content-Type": "application/json"})
-            await passed_on.prepare(request)
             ends_s = asyncio.get_running_loop().time() + lives_s
             with contextlib.suppress(ConnectionError):  # policysched has left
+                await passed_on.prepare(request)
                 while True:
                     chunk = await self._chunk(answer, ends_s)
                     if chunk is None:

@@ -15,6 +15,7 @@ import aiohttp
 import yaml
 
 from tests.controlplane.cluster import ControlPlane
+from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.climate import Fault, climate
 from tests.e2e.chaos.road import Road
 from tests.e2e.chaos.watchman import Broken, Watchman
@@ -46,7 +47,8 @@ async def run_seed(
             admin = Admin(session, control_plane.url, seed)
             await admin.furnish(planned)
             watchman = Watchman(admin, planned)
-            async with Road(session, control_plane.url, climate(seed), seed) as road:
+            weather = (BUGS[bug].climate if bug else None) or climate(seed)
+            async with Road(session, control_plane.url, weather, seed) as road:
                 following = asyncio.create_task(watchman.follow())
                 try:
                     async with _policysched(Path(folder), road.url, admin.name, log, bug) as process:
