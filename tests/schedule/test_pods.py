@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.objects import NodeName
+from policysched.cluster.objects import Namespace, NodeName
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule.limits import Limits
@@ -275,6 +275,26 @@ def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
 
     assert alone == {}
     assert rig.where() == {"web": "b"}
+
+
+def test_a_namespace_that_gets_another_label_wakes_pods_of_others() -> None:
+    term = {
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"team": "red"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    red = placed(pod("red", namespace="red", scheduler="default-scheduler"), "a")
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), red)
+    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "red"}, {})))
+    rig.see(pod("web", spec=spec))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "blue"}, {})))
+    rig.settle()
+
+    assert (before, rig.where()) == ({}, {"web": "a"})
 
 
 def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
