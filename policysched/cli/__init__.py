@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -71,7 +72,7 @@ class _Commands(click.Group):
             if error.errno not in _OUTPUT_LOST:
                 raise
             # Python flushes what is left of it once more at the end, and would fail anew.
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (lives as long as the process)
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (lives as long as the process)
             click.echo(f"policysched: the output cannot be written: {error.strerror}", err=True)
             sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
