@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types layers unit bench simulate fmt clean
+.PHONY: help setup demo test lint types layers unit bench bench-beside chaos simulate fmt clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,12 @@ unit: setup
 
 bench: setup  ## measure; never part of the tests
 	$(BIN)/python -m tests.bench
+
+bench-beside: setup  ## throughput beside kube-scheduler on a real control plane
+	$(BIN)/python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000 --docs docs
+
+chaos: setup  ## 500 seeds of a bad road to a real API server
+	$(BIN)/python -m tests.e2e.chaos --seeds 500
 
 simulate: setup  ## 10,000 seeds of the fault simulation
 	$(BIN)/python -m tests.simulation --seeds 10000

@@ -124,7 +124,8 @@ def _documents(path: str, text: bytes) -> Iterator[Any]:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise UnusableFile(f"{path}{place}: is no YAML: {error.problem}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnusableFile(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
 
 

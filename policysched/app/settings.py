@@ -84,7 +84,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         value = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
+    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadSettings(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     value = {} if value is None else value
     if found := findings("settings", value, text):
@@ -102,7 +103,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         try:
             value = yaml.safe_load(environment[name])
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             value = environment[name]
         nested: Any = value if _wants_no_text(path) or isinstance(value, dict | list) else environment[name]
         for part in reversed(path):

@@ -6,9 +6,12 @@ command's name (dashes as underscores), and a row here.
 Exit codes: 0 nothing to say, 1 findings (or a result the command was asked to report so), 2 could not run.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,8 +28,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("policysched.cli.show", "Show what a policy is compiled into."),
     "explain": ("policysched.cli.explain", "Say why a pod of a cluster file goes where it goes."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
+    "import-config": ("policysched.cli.import_config", "Turn kube-scheduler's configuration into policies."),
 }
 """Name -> module and one line of help, in the order in which `--help` shows them."""
+
+
+_OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""A full or broken disk behind a redirected stdout. A closed pipe is click's to handle."""
 
 
 class Problem(click.ClickException):
@@ -60,6 +68,13 @@ class _Commands(click.Group):
             sys.exit(2)
         except click.Abort:
             sys.exit(130)
+        except OSError as error:
+            if error.errno not in _OUTPUT_LOST:
+                raise
+            # Python flushes what is left of it once more at the end, and would fail anew.
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (lives as long as the process)
+            click.echo(f"policysched: the output cannot be written: {error.strerror}", err=True)
+            sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)

@@ -33,13 +33,11 @@ def pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.PodAffinit
             for one in kind.get(_PREFERRED) or ()
         )
 
-    terms = required(towards)
-    return o.PodAffinity(
-        required=terms,
-        required_anti=required(away),
-        preferred=preferred(towards, 1) + preferred(away, -1),
-        selects_itself=all(_selects(one.pods.labels, labels) for one in terms),
-    )
+    terms, anti, weighted = required(towards), required(away), preferred(towards, 1) + preferred(away, -1)
+    if not (terms or anti or weighted):
+        return None
+    itself = all(_selects(one.pods.labels, labels) for one in terms)
+    return o.PodAffinity(terms, anti, weighted, selects_itself=itself)
 
 
 def spread_constraints(listed: Iterable[Json] | None, labels: Labels) -> tuple[o.SpreadConstraint, ...]:

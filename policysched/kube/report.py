@@ -79,7 +79,8 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
     """`writes_per_s` 0: no limit but the writers. `held_back_above`: with more binds than this waiting, nothing is
-    written. `series_every_s`: how often at most the count of a repeated event is written."""
+    written. `series_every_s`: how often at most the count of a repeated event is written. `tries` is what kube-scheduler
+    gives an event, a minute and more with our waits: a restart of the API server loses no `Scheduled`."""
 
     writers: int = 8
     writes_per_s: float = 1000.0
@@ -89,7 +90,7 @@ class ReportSettings:
     conditions_waiting_max: int = 50_000
     remembered_max: int = 20_000
     series_every_s: float = 60.0
-    tries: int = 5
+    tries: int = 12
 
 
 @dataclass(slots=True)

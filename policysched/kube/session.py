@@ -231,7 +231,7 @@ async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
         return cast(_Configured, configured), user is not None and "tokenFile" in user
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
         raise BadConfiguration(f"{files}: {_words(error)}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadConfiguration(f"{files}: not shaped as a kubeconfig file: {_words(error)}") from error
 
 

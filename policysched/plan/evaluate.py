@@ -186,8 +186,8 @@ class Evaluator:
     ) -> tuple[State, World]:
         """The state of all that ask the same, brought up to date."""
         leaves = variant.machine.leaf_values(seen)
-        if overlay is not None:
-            overlay.pods.take_moves()
+        if overlay is not None and plan.read_set(variant.active).selected_labels:
+            overlay.pods.take_moves()  # their terms may ask about yet other labels
         key = self._key(plan, variant, seen, leaves)
         base_world = self._world(plan, variant, seen, None)
         state = self._states.get(key)

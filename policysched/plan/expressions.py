@@ -370,9 +370,10 @@ def _compare(machine: Machine, expr: e.Compare) -> Step:
     compare = _COMPARISONS[expr.op]
     left, right = _text_operand(machine, expr.left, expr.right), _text_operand(machine, expr.right, expr.left)
     floating = e.is_floating(expr.left) or e.is_floating(expr.right)
+    right_first = is_leaf(expr.left)
 
     def run(frame: Frame) -> Vector:
-        if is_leaf(expr.left):
+        if right_first:
             two = right(frame)  # first: a text of the pod is looked up among the values of the column
             one = left(frame)
         else:

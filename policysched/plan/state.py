@@ -366,7 +366,9 @@ def _lengthened(measures: Measures, capacity: int) -> Measures:
     def longer(array: Array | None) -> Array | None:
         if array is None:
             return None
-        return np.concatenate([array, np.zeros((capacity - len(array), *array.shape[1:]), array.dtype)])
+        found = np.zeros((capacity, *array.shape[1:]), array.dtype, order="F")  # columns stay whole in memory
+        found[: len(array)] = array
+        return found
 
     raw = longer(measures.raw)
     assert raw is not None

@@ -37,7 +37,8 @@ def read_samples(path: Path) -> Table:
         raise BadSamples(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:
         value: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadSamples(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     value = {} if value is None else value
     if found := findings("samples", value, text):

@@ -45,11 +45,19 @@ def samples_of(metric: Metric, raw: RawSamples) -> MetricSamples:
         if isinstance(value, str):
             held = parse_value(value.replace(" ", ""), metric.type, metric.unit)
         else:
-            held = value * float(factor)
+            held = _times(value, float(factor))
         if isinstance(held, int | float) and math.isfinite(held) and _within(metric.type.kind, held):
             whole = float(held) if metric.type.held_as_float else float(round(held))
             found[NodeName(node)] = Sample(whole, raw.at_ns)
     return MetricSamples(found, polled_ns=raw.at_ns)
+
+
+def _times(value: float, factor: float) -> float:
+    """Infinite where a whole number is longer than a float can be."""
+    try:
+        return float(value) * factor
+    except OverflowError:
+        return math.inf
 
 
 def _within(kind: Kind, held: float) -> bool:

@@ -149,6 +149,8 @@ class Scheduler:
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
         if events and self._synced:
             self._membership.namespace_changed(name, now_ns)
+        # Pods elsewhere may have been refused by a term that selects namespaces by their labels.
+        self._core.queue.wake(events, now_ns)
 
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
 

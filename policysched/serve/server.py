@@ -19,6 +19,7 @@ from policysched.serve.metrics import CONTENT_TYPE
 
 ANSWER_WITHIN_S = 5.0
 DECISIONS_SHOWN = 100
+LIMIT_DIGITS_MAX = 9
 
 Json = Mapping[str, object]
 Answer = TypeVar("Answer")
@@ -131,7 +132,7 @@ class HttpThread:
 
     async def _decisions(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", str(DECISIONS_SHOWN))
-        if not limit.isdigit():
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
             raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
         found = await self._ask(lambda: self._pages.decisions(int(limit), request.query.get("pod", "")))
         return _json(found)

@@ -62,6 +62,7 @@ def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
         ("policies: a/b\nbindings: {}\n", "'bindings' was unexpected"),
         ("policies: here\n", "line 1: policies: `here` is not: NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
+        ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
         ("- a\n", "(top level): ['a'] is not of type 'object'"),
         ("http: :80\n", "nothing says where the policies are"),
         ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),

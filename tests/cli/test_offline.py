@@ -157,6 +157,7 @@ def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
         ("- 1\n- 2\n", "has no `kind`"),
         ("", "holds no Kubernetes object"),
         ("kind: [unclosed", "cluster.yaml:2:1: is no YAML"),
+        ("kind: 2026-99-99", "cluster.yaml: is no YAML: month must be in 1..12"),
         ('{"kind": "Pod"', "is no JSON"),
         ("kind: List\nitems: [7]\n", "no object"),
     ],

@@ -1,6 +1,11 @@
 """`policysched rule` from end to end."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from policysched.lang.rules import RULES
 from tests.cli.words import run
@@ -40,3 +45,19 @@ def test_an_unknown_code_is_said_in_one_line() -> None:
 
 def test_the_large_examples_are_cut() -> None:
     assert max(map(len, run("rule", "PS005").out.splitlines())) < 200
+
+
+@pytest.mark.parametrize("args", [["rule", "--all"], ["rule", "PS110"], ["lint", "-"]])
+def test_a_full_disk_behind_stdout_is_said_in_one_line(args: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "policysched", *args],
+            input="filter",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 2
+    assert done.stderr == "policysched: the output cannot be written: No space left on device\n"

@@ -12,7 +12,7 @@ from policysched.kube.api import Api, Throttled
 from policysched.kube.backoff import Backoff
 from policysched.kube.budget import Budget
 from policysched.kube.report import About, Condition, Reporter, ReportSettings, Words
-from policysched.kube.transport import Transport
+from policysched.kube.transport import ApiRequest, ApiResponse, Transport
 from policysched.sim.apiserver.eventversions import as_events_v1
 from policysched.sim.faults import Climate
 from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until
@@ -273,6 +273,28 @@ def test_an_event_without_an_answer_is_tried_a_few_times_and_then_given_up() -> 
         assert len(road.asked) == 3
         assert len({orjson.loads(one.body)["metadata"]["name"] for one in road.asked}) == 1
         assert reporting.reporter.counts.failed == 1
+
+    on_virtual_time(scenario)
+
+
+def test_an_event_outlives_a_restart_of_the_api_server() -> None:
+    class Restarting(Script):
+        """Nobody answers for half a minute."""
+
+        async def request(self, request: ApiRequest) -> ApiResponse:
+            if asyncio.get_running_loop().time() < 30:
+                raise no_answer()
+            return await super().request(request)
+
+    async def scenario() -> None:
+        road = Restarting([(201, {})])
+        reporting = Reporting(road)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.say(failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}))
+            await reporting.reporter.drained()
+
+        assert len(road.asked) == 1
+        assert (reporting.reporter.counts.events_written, reporting.reporter.counts.failed) == (1, 0)
 
     on_virtual_time(scenario)
 

@@ -190,6 +190,10 @@ def random_pod(dice: Dice, name: str) -> Pod:
         spec["nodeSelector"] = dice.labels()
     if dice.one_in(3):
         spec["affinity"] = {"nodeAffinity": _node_affinity(dice)}
+    if dice.one_in(2):
+        spec["affinity"] = spec.get("affinity", {}) | random_affinity(dice)
+    if dice.one_in(3):
+        spec["topologySpreadConstraints"] = random_constraints(dice)
     if dice.one_in(10):
         spec["activeDeadlineSeconds"] = 600
     owner = dice.choice(("", "ReplicaSet", "Job"))
@@ -204,6 +208,7 @@ def random_pod(dice: Dice, name: str) -> Pod:
                 "annotations": dice.labels(),
                 "ownerReferences": owners,
                 "creationTimestamp": dice.choice(("2026-01-05T09:00:00Z", "2026-01-05T09:59:59Z")),
+                **({"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(10) else {}),
             },
             "spec": spec,
         }
@@ -277,6 +282,74 @@ def _requirement(dice: Dice) -> Json:
         "operator": operator,
         "values": values,
     }
+
+
+# ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
+
+DOMAIN_KEYS = ("kubernetes.io/hostname", "rack", "pool")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def random_affinity(dice: Dice) -> Json:
+    """podAffinity, podAntiAffinity or both, required or preferred."""
+    found: Json = {}
+    for kind in dice.some(("podAffinity", "podAntiAffinity"), 2, least=1):
+        found[kind] = {}
+        if dice.one_in(2):
+            found[kind][_REQUIRED] = [_pod_term(dice) for _ in range(dice.choice((1, 1, 2)))]
+        if dice.one_in(2):
+            found[kind][_PREFERRED] = [
+                {"weight": dice.choice((1, 7, 50, 50)), "podAffinityTerm": _pod_term(dice)}
+                for _ in range(dice.choice((1, 2)))
+            ]
+    return found
+
+
+def random_constraints(dice: Dice) -> list[Json]:
+    return [_constraint(dice, key) for key in dice.some(DOMAIN_KEYS, 2, least=1)]
+
+
+def _constraint(dice: Dice, key: str) -> Json:
+    hard = dice.one_in(2)
+    found: Json = {
+        "topologyKey": key,
+        "maxSkew": dice.choice((1, 1, 2)),
+        "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+    }
+    if not dice.one_in(8):
+        found["labelSelector"] = _label_selector(dice)
+    if dice.one_in(4):
+        found["matchLabelKeys"] = [dice.choice(LABEL_KEYS)]
+    if hard and dice.one_in(4):
+        found["minDomains"] = dice.choice((1, 2, 4))
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if dice.one_in(3):
+            found[policy] = dice.choice(("Honor", "Ignore"))
+    return found
+
+
+def _pod_term(dice: Dice) -> Json:
+    term: Json = {"topologyKey": dice.choice(DOMAIN_KEYS)}
+    if not dice.one_in(8):
+        term["labelSelector"] = _label_selector(dice)
+    if dice.one_in(4):
+        term["namespaces"] = dice.some((*NAMESPACES, "elsewhere"), 2, least=1)
+    if dice.one_in(3):
+        term["namespaceSelector"] = {} if dice.one_in(3) else _label_selector(dice)
+    for keys in ("matchLabelKeys", "mismatchLabelKeys"):
+        if dice.one_in(6):
+            term[keys] = [dice.choice(LABEL_KEYS)]
+    return term
+
+
+def _label_selector(dice: Dice) -> Json:
+    if dice.one_in(4):
+        return {}
+    key = dice.choice(LABEL_KEYS)
+    operator = dice.choice(("In", "In", "Exists", "Exists", "NotIn", "DoesNotExist"))
+    values = dice.some(LABEL_VALUES, 5, least=2) if operator in ("In", "NotIn") else []
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
 
 
 # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────

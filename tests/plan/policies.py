@@ -107,6 +107,13 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score quiet weight 3 lower count(pods on node where other.priority >= pod.priority) normalize max",
         'score kin weight 1 higher count(pods on node where other.labels["pool"] == "a") normalize minmax',
     ),
+    "pods among pods": (
+        "filter inter_pod_affinity",
+        'filter pod_topology_spread when node.name != "n1" or pod.priority > 0',
+        "score inter_pod_affinity weight 2 { hard_pod_affinity_weight = 5 }",
+        "score pod_topology_spread weight 3",
+        'score apart weight 1 prefer node.name != "n2"',
+    ),
     "time": (
         'filter hours require window("Mon-Fri 07:00-19:00", "Europe/Zurich")',
         'filter nights reject window("Sat-Sun 22:00-06:00", "America/New_York")',

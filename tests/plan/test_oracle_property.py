@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from policysched import oracle, plan
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Pod, PodFacts
+from policysched.cluster.objects import Namespace, Pod, PodFacts
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
-from tests.plan.clusters import NODE_NAMES, SECOND_NS, Dice, Scene, random_node, scenes
+from tests.plan.clusters import NAMESPACES, NODE_NAMES, SECOND_NS, Dice, Scene, random_node, scenes
 from tests.plan.policies import CORNERS, corner
 from tests.strategies import policies
 from tests.strategies import program as checked
@@ -185,13 +185,15 @@ def change(cache: Cache, pod: Pod, dice: Dice) -> None:
     if not names:
         return
     name = dice.choice(names)
-    match dice.randrange(5):
+    match dice.randrange(6):
         case 0:
             cache.drop_node(name)
         case 1:
             cache.put_node(random_node(dice, name))
         case 2 if cache.ledger.placement(pod.uid) is None:
             cache.assume(pod, name)
+        case 5:
+            cache.put_namespace(Namespace(dice.choice(NAMESPACES), dice.labels(), {}))
         case 3 if cache.ledger.usage(name).pods:
             cache.drop_pod(next(iter(cache.ledger.usage(name).pods)))
         case _:

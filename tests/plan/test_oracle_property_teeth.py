@@ -61,6 +61,46 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.kernels.node_resources_balanced_allocation._scaled",
         lambda _: lambda deviation: np.rint((1 - deviation) * 100).astype(np.int64),
     ),
+    "a pod that is being deleted is spread against": (
+        "pods among pods",
+        "policysched.plan.kernels.pod_topology_spread.Meant",
+        lambda right: lambda selectors, **_: right(selectors),
+    ),
+    "nodes that the pod cannot use are spread over": (
+        "pods among pods",
+        "policysched.plan.kernels.node_affinity.bind_filter",
+        lambda _: always(None),
+    ),
+    "the first of its kind is refused": (
+        "pods among pods",
+        "policysched.plan.kernels.inter_pod_affinity._Filter._in_own_scope",
+        lambda _: always(False),
+    ),
+    "placed pods' anti-affinity is overlooked": (
+        "pods among pods",
+        "policysched.plan.kernels.inter_pod_affinity._Filter._unwelcome",
+        lambda _: always(None),
+    ),
+    "an overlay's pods are in no domain": (
+        "pods among pods",
+        "policysched.plan.placed.HypotheticalPods.take_moves",
+        lambda _: always(None),
+    ),
+    "namespaces are as they were first": (
+        "pods among pods",
+        "policysched.plan.placed.PlacedPods.namespaces_moved",
+        lambda _: always(None),
+    ),
+    "a count is not kept up": (
+        "pods among pods",
+        "policysched.plan.placed.PlacedPods.shift",
+        lambda right: lambda self, row, pod, by: right(self, row, pod, by) if by > 0 else None,
+    ),
+    "what changes the cluster leaves a filter as it is": (
+        "pods among pods",
+        "policysched.plan.kernels.inter_pod_affinity._fingerprint",
+        lambda _: lambda *_, **__: (),
+    ),
     "a share is rounded up": (
         "metrics",
         "policysched.plan.normalize.share",

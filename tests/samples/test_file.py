@@ -59,7 +59,9 @@ def test_a_number_is_in_the_metrics_unit_and_a_text_says_its_own() -> None:
 
 
 def test_what_is_no_value_of_the_type_is_missing() -> None:
-    assert held("cpu_util", a=float("nan"), b=float("inf"), c=-1, d="5m", e="much", f=0.5) == {"f": 0.5}
+    assert held("cpu_util", a=float("nan"), b=float("inf"), c=-1, d="5m", e="much", f=0.5, g=10**400) == {
+        "f": 0.5
+    }
 
 
 def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_path: Path) -> None:
@@ -119,6 +121,9 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
         ("[]", "(top level): [] is not of type 'object'"),
         ("ok: {}\nload:\n  node-1: much\n", "line 3: load.node-1: "),
         ("'two words': {}", "two words"),
+        ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
+        (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),
+        ("[" * 3000, "not YAML: maximum recursion depth"),
     ],
 )
 def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Path) -> None:

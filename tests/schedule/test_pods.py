@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.objects import NodeName
+from policysched.cluster.objects import Namespace, NodeName
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule.limits import Limits
@@ -262,6 +262,64 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
 
     assert waiting == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
     assert rig.where().keys() == {"web", "db-1"}
+
+
+def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), node("b"))
+    rig.see(pod("web", spec=spec))
+    rig.settle()
+    alone = rig.where()
+
+    rig.see(placed(pod("db", labels={"app": "db"}, scheduler="default-scheduler"), "b"))
+    rig.settle()
+
+    assert alone == {}
+    assert rig.where() == {"web": "b"}
+
+
+def test_a_namespace_that_gets_another_label_wakes_pods_of_others() -> None:
+    term = {
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"team": "red"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    red = placed(pod("red", namespace="red", scheduler="default-scheduler"), "a")
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), red)
+    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "red"}, {})))
+    rig.see(pod("web", spec=spec))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "blue"}, {})))
+    rig.settle()
+
+    assert (before, rig.where()) == ({}, {"web": "a"})
+
+
+def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
+    constraint = {
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+    }
+    spec = {"topologySpreadConstraints": [constraint]}
+    full = node("full", cpu="1")
+    filler = pod("filler", cpu="1", scheduler="default-scheduler")
+    web = [pod(f"web-{index}", cpu="100m", labels={"app": "web"}, spec=spec) for index in range(2)]
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), full, placed(filler, "full"))
+    rig.see(*web)
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NodeGone(full.name))
+    rig.settle()
+
+    assert len(before) == 1
+    assert rig.where() == {"web-0": "a", "web-1": "a"}
 
 
 def test_room_that_a_nominated_pod_waits_for_is_not_given_to_one_of_lower_priority() -> None:

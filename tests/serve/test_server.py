@@ -64,7 +64,8 @@ def test_pages_are_asked_of_the_main_loop() -> None:
         assert await asyncio.to_thread(get, port, "/metrics") == (200, "m 1\n")
         status, text = await asyncio.to_thread(get, port, "/decisions?limit=7&pod=a/b")
         assert (status, json.loads(text)) == (200, {"decisions": [7, "a/b"]})
-        assert (await asyncio.to_thread(get, port, "/decisions?limit=x"))[0] == 400
+        for no_limit in ("x", "-1", "%C2%B2", "9" * 30, "9" * 5000):
+            assert (await asyncio.to_thread(get, port, f"/decisions?limit={no_limit}"))[0] == 400
         assert (await asyncio.to_thread(get, port, "/nothing"))[0] == 404
 
     served(WELL, scenario)

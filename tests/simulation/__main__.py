@@ -51,7 +51,7 @@ def _play(seeds: range, jobs: int) -> int:
             bound += report.bound
             if report.wrong:
                 failed += 1
-                console.print(failure(report, LINES_KEPT), markup=False, highlight=False)
+                console.print(failure(report, LINES_KEPT), markup=False, highlight=False, soft_wrap=True)
     misfortunes = ", ".join(f"{count} {name}" for name, count in sorted(drawn.items()))
     console.print(
         f"{len(seeds) - failed} of {len(seeds)} seeds clean; {bound} pods bound; requests: {misfortunes}"

@@ -93,7 +93,6 @@ class Replica:
         self.app: SchedulerApp | None = None
         self.deaths = 0
         self.asked = 0
-        self.events_given_up = 0
         self._checks = 0
 
     # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,6 +126,14 @@ class Replica:
     def leads(self) -> bool:
         return self.app is not None and self.app.standing is Standing.LEADING
 
+    @property
+    def lost_words(self) -> bool:
+        """Whether something that was to be said may not have been: somebody died, or gave a write up."""
+        if self.deaths or self.app is None:
+            return bool(self.deaths)
+        counts = self.app.reporter.counts
+        return bool(counts.failed or counts.dropped)
+
     # ── its lives ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
@@ -150,7 +157,6 @@ class Replica:
         self._world.tell(f"{identity} starts")
         await asyncio.wait((self._task,))
         self.asked += second_opinion.asked
-        self.events_given_up += app.reporter.counts.failed + app.reporter.counts.dropped
         if self._task.cancelled():
             self.deaths += 1
             return

@@ -14,9 +14,9 @@ metric load: ratio {
   query = "load"
   unit = "1"
   join = instance
+  assume = 2% * (rank + 1)
   every = 5s
   stale = 30s
-  assume = 2% * (rank + 1)
 }
 queue by rank desc, pod.created asc
 include kube_default
@@ -98,7 +98,7 @@ BAD: Mapping[str, tuple[str, ...]] = {
     "alpha.policy": (
         ALPHA.replace("require load < 80%", "require lod < 80%"),
         ALPHA.replace("filter cool", "filtr cool"),
-        ALPHA.replace("  stale = 30s\n}", "  stale = 30s\n"),
+        ALPHA.replace("}\nqueue by", "queue by"),
     ),
     "base.policy": ("library base version 1\nfilter node_resources_fitt\n",),
     "beta.policy": ("", "policy beta version 1\nscore idle weight 1 lower node.nothing\n"),

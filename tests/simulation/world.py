@@ -106,7 +106,9 @@ class World:
         self.local = Local(self.server)
         for plural in ("pods", "nodes", "namespaces", "configmaps", "leases", "events"):
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
-        self.watchman = Watchman(self.server, SCHEDULERS, self.fail)
+        self.watchman = Watchman(
+            self.server, SCHEDULERS, self.fail, doubling=self.weather.roads.doubled_share > 0
+        )
         self.churn = Churn(
             self.server,
             self.dice("churn"),
@@ -310,7 +312,7 @@ class World:
             if event["reason"] == "Scheduled":
                 uid = event["involvedObject"]["uid"]
                 said[uid] = said.get(uid, 0) + 1
-        nothing_lost = not any(one.deaths or one.events_given_up for one in self.replicas)
+        nothing_lost = not any(one.lost_words for one in self.replicas)
         found = []
         for uid, landed_s in self.watchman.landed_s.items():
             in_calm = landed_s - EPOCH_S > self.calm_from_s + 15.0

@@ -27,6 +27,7 @@ from policysched.plan.view import View
 
 Counted = Tally | HeldTerm
 
+_MOST = 2**62
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 
 
@@ -48,10 +49,11 @@ class _Filter(PlainFilter):
         self._own = pod.pod_affinity or _NO_TERMS
 
     def refused(self, view: View) -> Array:
-        found = np.zeros(view.count, np.bool_)
-        for _, mask in self.reasons(view):
-            found |= mask
-        return found
+        masks = (self._far_from_friends(view), self._near_to_foes(view), self._unwelcome(view))
+        found = [mask for mask in masks if mask is not None]
+        if not found:
+            return np.zeros(view.count, np.bool_)
+        return np.asarray(np.logical_or.reduce(found)[view.rows] if len(found) > 1 else found[0][view.rows])
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         """A node is refused for the first of them."""
@@ -93,7 +95,7 @@ class _Filter(PlainFilter):
             in_domains = sums(codes, there)
             nobody = nobody and not in_domains.any()
             unlabelled |= codes == 0
-            alone |= in_domains[codes] == 0
+            alone |= (in_domains == 0)[codes]
         if nobody and self._own.selects_itself and self._in_own_scope(view, terms):
             return unlabelled
         return unlabelled | alone
@@ -108,7 +110,7 @@ class _Filter(PlainFilter):
             tally = _tally(view, [term])
             if tally is not None and view.cells(tally).rows:
                 codes = domains(view, term.topology_key)
-                near = sums(codes, _amounts(view, tally))[codes] > 0
+                near = (sums(codes, _amounts(view, tally)) > 0)[codes]
                 found = near if found is None else found | near
         return found
 
@@ -117,7 +119,7 @@ class _Filter(PlainFilter):
         found: Array | None = None
         for key, amounts in holders.items():
             codes = domains(view, key)
-            near = sums(codes, amounts)[codes] > 0
+            near = (sums(codes, amounts) > 0)[codes]
             found = near if found is None else found | near
         return found
 
@@ -128,8 +130,7 @@ class _MinMax:
     local = False
 
     def facts(self, raw: Array, taking_part: Array) -> Hashable:
-        counted = raw[taking_part]
-        return int(counted.min()), int(counted.max())
+        return int(np.where(taking_part, raw, _MOST).min()), int(np.where(taking_part, raw, -_MOST).max())
 
     def scores(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)

@@ -27,6 +27,7 @@ from policysched.plan.kernels import node_affinity, taint_toleration
 from policysched.plan.placed import Meant, Tally
 from policysched.plan.view import View
 
+_MOST = 2**62
 _HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -151,8 +152,8 @@ class _Filter(PlainFilter):
 
 
 class _ByCandidates:
-    """Sums of counts times how many domains the candidates have. Raw has the counts, then the domains' codes, a column
-    each; rows without all labels have a code 0 and get 0."""
+    """Sums of counts times how many domains the candidates have. Raw has, a column each, the counts, the codes of the
+    domains, and whether the node has all labels (others get 0)."""
 
     local = False
 
@@ -160,40 +161,36 @@ class _ByCandidates:
         self._soft = soft
 
     def facts(self, raw: Array, taking_part: Array) -> Hashable:
-        scored = taking_part & self._whole(raw)
+        scored = taking_part & self.whole(raw)
         weights = []
-        for one, codes in zip(self._soft, self._codes(raw), strict=True):
+        for place, one in enumerate(self._soft):
             if one.topology_key == _HOSTNAME:
                 size = int(np.count_nonzero(scored))
             else:
-                size = int(np.count_nonzero(np.bincount(codes[scored])))
+                codes = raw[:, len(self._soft) + place]
+                size = int(np.count_nonzero(np.bincount(codes * scored)[1:]))
             weights.append(math.log(size + 2))
-        totals = self.totals(raw, weights)[scored]
-        return tuple(weights), int(totals.min(initial=2**62)), int(totals.max(initial=0))
+        totals = self.totals(raw, weights)
+        return tuple(weights), int(np.where(scored, totals, _MOST).min()), int((totals * scored).max())
 
     def scores(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
         weights, least, most = facts
         if most == 0:
-            scores = np.full(len(raw), MAX_SCORE, np.int64)
-        else:
-            totals = np.clip(self.totals(raw, weights), least, most)
-            scores = MAX_SCORE * (most + least - totals) // most
-        return np.where(self._whole(raw), scores, 0)
+            return np.asarray(MAX_SCORE * raw[:, -1])
+        totals = np.clip(self.totals(raw, weights), least, most)
+        return np.asarray(MAX_SCORE * (most + least - totals) // most * raw[:, -1])
 
     def totals(self, raw: Array, weights: Sequence[float]) -> Array:
         """int64, rounded half up."""
         total = np.zeros(len(raw))
         for place, (one, weight) in enumerate(zip(self._soft, weights, strict=True)):
             total += raw[:, place] * weight + (one.max_skew - 1)
-        whole = np.floor(total)
-        return (whole + (total - whole >= 0.5)).astype(np.int64)
+        # Exact but just below 0.5, where no sum lies: a count adds ln(2) at least, a skew a whole number.
+        return np.asarray(np.floor(total + 0.5), np.int64)
 
-    def _whole(self, raw: Array) -> Array:
-        return np.asarray((raw[:, len(self._soft) :] > 0).all(axis=1))
-
-    def _codes(self, raw: Array) -> list[Array]:
-        return [raw[:, len(self._soft) + place] for place in range(len(self._soft))]
+    def whole(self, raw: Array) -> Array:
+        return np.asarray(raw[:, -1], np.bool_)
 
 
 class _Score(PlainScore):
@@ -213,12 +210,15 @@ class _Score(PlainScore):
             else:
                 columns.append(constraints.in_domains(view, place)[ground.codes[view.rows]])
         columns += [ground.codes[view.rows] for ground in grounds]
-        return np.stack(columns, axis=1).astype(np.int64)
+        columns.append(np.logical_and.reduce([ground.codes[view.rows] > 0 for ground in grounds]))
+        raw = np.empty((view.count, len(columns)), np.int64, order="F")
+        for place, column in enumerate(columns):
+            raw[:, place] = column
+        return raw
 
     def shown(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
-        whole = (raw[:, len(self._constraints.all) :] > 0).all(axis=1)
-        return np.where(whole, self._by_candidates.totals(raw, facts[0]), 0)
+        return self._by_candidates.totals(raw, facts[0]) * raw[:, -1]
 
     def fingerprint(self, view: View) -> Hashable:
         return self._constraints.fingerprint(view)

@@ -117,7 +117,7 @@ def read_body(call: Call) -> Any:
         if media_type == "application/json" or media_type.endswith("patch+json"):
             body = orjson.loads(call.body)
             return without_nulls(body) if media_type == "application/json" and b"null" in call.body else body
-    except (orjson.JSONDecodeError, yaml.YAMLError) as error:
+    except (orjson.JSONDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise bad_request(f"couldn't read the body as {media_type}: {error}") from None
     raise unsupported_media_type(
         f"the body of the request was in an unknown format - accepted media types include: application/json, "

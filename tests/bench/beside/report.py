@@ -96,7 +96,7 @@ def table(found: Sequence[Row]) -> Table:
     return shown
 
 
-def page(found: Sequence[Row], *, kubernetes: str, plot: str) -> str:
+def page(found: Sequence[Row], *, kubernetes: str | None, plot: str) -> str:
     """Markdown."""
     lines = [
         "# Beside kube-scheduler",
@@ -107,7 +107,7 @@ def page(found: Sequence[Row], *, kubernetes: str, plot: str) -> str:
         "profile with client QPS and burst 5,000; policysched runs `include kube_default` with the roles and settings that `deploy/` ships.",
         "Everything shares the machine, so ratios are what counts.",
         "",
-        f"Machine: {machine()}. Kubernetes {kubernetes}, Python {platform.python_version()}. Medians of {_turns_said(found)}.",
+        f"Machine: {machine()}. Kubernetes {kubernetes or 'of unknown version'}, Python {platform.python_version()}. Medians of {_turns_said(found)}.",
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + "|".join(" --- " if name == "scheduler" else " ---: " for name in COLUMNS) + "|",

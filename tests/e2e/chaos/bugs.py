@@ -1,0 +1,91 @@
+"""Bugs planted into policysched as it starts, by patching one thing each. The watchman must notice every one of them.
+
+python -c "from tests.e2e.chaos.bugs import run_with; run_with('never_repeat')" run --config ...
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from policysched.cli import main
+from tests.e2e.chaos.climate import ANSWERS_ARE_LOST, Climate
+
+
+def withdraw_on_unknown() -> None:
+    """A bind without an answer counts as refused: its room is given away while the request may still be carried out."""
+    from policysched.kube import bind
+    from policysched.kube.api import Conflict, NotFound, Refused
+    from policysched.schedule.commands import Bind
+    from policysched.schedule.events import BindConfirmed, BindRefused
+
+    async def attempt(self: bind.Binder, one: Bind) -> bind.BindOutcome:
+        path = f"/api/v1/namespaces/{one.namespace}/pods/{one.name}/binding"
+        try:
+            await self._api.post_unread(path, bind.binding_body(one), params={"timeout": "5s"}, timeout_s=7.0)
+        except (Conflict, NotFound) as error:
+            return await self._look(one, error)
+        except (*bind.UNANSWERED, Refused) as error:
+            return BindRefused(one.uid, str(error))
+        return BindConfirmed(one.uid, one.node)
+
+    setattr(bind.Binder, "_carry_out", attempt)  # noqa: B010 (mypy minds the name of its parameter)
+
+
+def never_repeat() -> None:
+    """A bind without an answer is not sent again: its pod is promised a place for ever."""
+    from policysched.kube import bind
+    from policysched.kube.backoff import Backoff
+
+    class ForEver(Backoff):
+        def failed(self, error: BaseException | None = None) -> float:
+            del error
+            return 1e6
+
+    setattr(bind, "Backoff", ForEver)  # noqa: B010 (it is not the module's to give away)
+
+
+def gangs_one_by_one() -> None:
+    """Members of a gang are placed like any other pod."""
+    from policysched.plan.plan import Plan
+
+    Plan.gang = lambda *_: None  # type: ignore[method-assign]
+
+
+def deaf_after_a_cut() -> None:
+    """A watch of pods that ended is not taken up again."""
+    from policysched.kube.reflect import Reflector
+
+    watch = Reflector._watch
+
+    async def once(self: Reflector[Any]) -> None:
+        try:
+            await watch(self)
+        finally:
+            if self.kind == "Pod":
+                await asyncio.Event().wait()
+
+    Reflector._watch = once  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`noticed` are words of what the watchman says of it. `climate`: one in which it soon shows; else each seed's own."""
+
+    plant: Callable[[], None]
+    noticed: str
+    climate: Climate | None = None
+
+
+BUGS: dict[str, Bug] = {
+    "withdraw_on_unknown": Bug(withdraw_on_unknown, "and holds", ANSWERS_ARE_LOST),
+    "never_repeat": Bug(never_repeat, "waits, though there is|are bound"),
+    "gangs_one_by_one": Bug(gangs_one_by_one, r"\d of the \d of gang-\d are bound"),
+    "deaf_after_a_cut": Bug(deaf_after_a_cut, "waits, though there is"),
+}
+
+
+def run_with(name: str) -> None:
+    """`policysched` with the arguments of this process, and with that bug."""
+    BUGS[name].plant()
+    main()

@@ -1,0 +1,169 @@
+"""One seed: a world, a scheduler on a bad road, work, the road gets good, and what is left."""
+
+import asyncio
+import os
+import ssl
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from tests.controlplane.cluster import ControlPlane
+from tests.e2e.chaos.bugs import BUGS
+from tests.e2e.chaos.climate import Fault, climate
+from tests.e2e.chaos.road import Road
+from tests.e2e.chaos.watchman import Broken, Watchman
+from tests.e2e.chaos.workload import Admin, Plan, plan
+
+PATIENCE_S = 60.0
+"""Until the first pod is bound, and from the last fault until all is settled: longer than every backoff of policysched (at
+most 15 s) and two late answers (7 s each), on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """`broken` is empty where everything held. `log` is policysched's."""
+
+    seed: int
+    broken: str
+    met: Counter[Fault]
+    log: str
+
+
+async def run_seed(
+    control_plane: ControlPlane, seed: int, *, bug: str = "", patience_s: float = PATIENCE_S
+) -> Result:
+    """With policysched as it is, or with a planted bug (tests.e2e.chaos.bugs)."""
+    planned, broken = plan(seed), ""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        async with _session(control_plane) as session:
+            admin = Admin(session, control_plane.url, seed)
+            await admin.furnish(planned)
+            watchman = Watchman(admin, planned)
+            weather = (BUGS[bug].climate if bug else None) or climate(seed)
+            async with Road(session, control_plane.url, weather, seed) as road:
+                following = asyncio.create_task(watchman.follow())
+                try:
+                    async with _policysched(Path(folder), road.url, admin.name, log, bug) as process:
+                        await _first(
+                            _live(admin, planned, road, watchman, patience_s), following, _end(process)
+                        )
+                except Broken as error:
+                    broken = str(error)
+                finally:
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+            await admin.clear_away(planned)
+        return Result(seed, broken, road.met, log.read_text())
+
+
+async def _live(admin: Admin, planned: Plan, road: Road, watchman: Watchman, patience_s: float) -> None:
+    try:
+        async with asyncio.timeout(patience_s):
+            await admin.at_work()
+    except TimeoutError:
+        raise Broken(f"{patience_s:g} s after the start: the first pod waits, though there is room") from None
+    await asyncio.gather(admin.work(planned), _clear_up(road, planned.faults_s))
+    await watchman.settled(patience_s)
+
+
+async def _clear_up(road: Road, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    road.clear_up()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    raise Broken(f"policysched ended with {await process.wait()}")
+
+
+async def _first(*works: Awaitable[None]) -> None:
+    """Until the first of them ends or raises."""
+    tasks = [asyncio.ensure_future(one) for one in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _policysched(
+    folder: Path, url: str, name: str, log: Path, bug: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """An ordinary process, over the bad road from its first request on."""
+    kubeconfig, settings = folder / "kubeconfig", folder / "settings"
+    kubeconfig.write_text(yaml.safe_dump(_kubeconfig(url)))
+    settings.write_text(
+        yaml.safe_dump(
+            {
+                "policies": f"{name}/policies",
+                "kubeconfig": str(kubeconfig),
+                "leader_election": {"enabled": False},
+                "log": {"level": "debug", "format": "json"},
+            }
+        )
+    )
+    program: Sequence[str] = ("-m", "policysched")
+    if bug:
+        program = ("-c", f"from tests.e2e.chaos.bugs import run_with; run_with({bug!r})")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("POLICYSCHED_")}
+    with log.open("w") as file:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *program, "run", "--config", str(settings), stderr=file, env=environment
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def _kubeconfig(url: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "road", "cluster": {"server": url}}],
+        "users": [{"name": "road", "user": {}}],
+        "contexts": [{"name": "road", "context": {"cluster": "road", "user": "road"}}],
+        "current-context": "road",
+    }
+
+
+@asynccontextmanager
+async def _session(control_plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+    tls = ssl.create_default_context(cafile=str(control_plane.authority_path))
+    tls.load_cert_chain(control_plane.admin.certificate, control_plane.admin.key)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls, limit=0), timeout=aiohttp.ClientTimeout(total=None)
+    ) as session:
+        yield session
+
+
+async def run_seeds(
+    control_plane: ControlPlane,
+    seeds: Sequence[int],
+    *,
+    at_once: int,
+    bug: str = "",
+    patience_s: float = PATIENCE_S,
+) -> AsyncIterator[Result]:
+    """As they end."""
+    allowed = asyncio.Semaphore(at_once)
+
+    async def one(seed: int) -> Result:
+        async with allowed:
+            return await run_seed(control_plane, seed, bug=bug, patience_s=patience_s)
+
+    for ended in asyncio.as_completed([asyncio.create_task(one(seed)) for seed in seeds]):
+        yield await ended

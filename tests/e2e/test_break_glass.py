@@ -1,0 +1,74 @@
+"""The way out: policysched is dead for good, a stock kube-scheduler with the shipped configuration answers; and back."""
+
+from pathlib import Path
+
+import yaml
+
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import ready_node
+from tests.e2e.deployed import DEPLOY, LEASE, NAMESPACE, Deployed, manifests
+
+OURS = "kube-default"
+"""The policy that `deploy/` ships."""
+
+SOON_EXPIRED = {
+    "leader_election": {
+        "enabled": True,
+        "lease": f"{NAMESPACE}/policysched",
+        "duration_s": 4,
+        "renew_deadline_s": 3,
+        "retry_s": 0.5,
+    }
+}
+
+
+def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    deployed = Deployed(whole_control_plane, tmp_path)
+    whole_control_plane.add_node(ready_node("a"))
+    shipped = {one["kind"]: one for one in manifests(DEPLOY / "break-glass")}
+    asleep = [one for one in manifests(DEPLOY / "break-glass") if one["kind"] != "Deployment"]
+    deployed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(asleep))
+    with deployed.running(elect=True, settings=SOON_EXPIRED) as dead:
+        deployed.create("before", scheduler=OURS)
+        deployed.bound("before")
+        dead.kill()
+        deployed.create("stranded", scheduler=OURS)
+
+    stock = whole_control_plane.start_scheduler(
+        shipped["ConfigMap"]["data"]["config.yaml"],
+        kubeconfig_path=whole_control_plane.service_account_kubeconfig(NAMESPACE, "break-glass"),
+    )
+    deployed.bound("stranded", within_s=60)
+    deployed.create("meanwhile", scheduler=OURS)
+    deployed.bound("meanwhile")
+    with deployed.running(elect=True, settings=SOON_EXPIRED) as back:
+        back.heard("answering")
+        holder = whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"]
+        assert not back.said("leading")
+
+        stock.stop()
+
+        back.heard("leading")
+        deployed.create("afterwards", scheduler=OURS)
+        deployed.bound("afterwards")
+        assert whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"] != holder
+        assert (
+            deployed.event("afterwards", "Scheduled")["reportingInstance"]
+            == (whole_control_plane.api.get(LEASE)["spec"]["holderIdentity"])
+        )
+    assert "forbidden" not in stock.log_path.read_text()
+
+
+def test_the_stock_scheduler_sleeps_and_answers_to_every_policy_that_is_shipped() -> None:
+    shipped = {one["kind"]: one for one in manifests(DEPLOY / "break-glass")}
+    config = yaml.safe_load(shipped["ConfigMap"]["data"]["config.yaml"])
+    policies = next(one for one in manifests() if one["metadata"]["name"] == "policies")
+
+    names = [one["schedulerName"] for one in config["profiles"]]
+
+    assert shipped["Deployment"]["spec"]["replicas"] == 0
+    assert [f"{name}.policy" for name in names] == list(policies["data"])
+    lease = config["leaderElection"]
+    assert LEASE.endswith(f"/namespaces/{lease['resourceNamespace']}/leases/{lease['resourceName']}")

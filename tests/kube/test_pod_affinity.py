@@ -1,0 +1,102 @@
+"""Affinity between pods and spreading, from JSON."""
+
+from typing import Any
+
+import pytest
+
+from policysched.cluster.objects import LabelSelector, Pod, Requirement
+from policysched.kube import wire
+from policysched.kube.malformed import Malformed
+from tests.words import pod_manifest
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def read(labels: dict[str, str] | None = None, **spec: Any) -> Pod:
+    return wire.pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
+
+
+def with_term(**term: Any) -> dict[str, Any]:
+    return {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", **term}]}}}
+
+
+def test_a_term_means_the_pods_own_namespace_unless_it_says_otherwise() -> None:
+    def scope(**term: Any) -> tuple[tuple[str, ...], LabelSelector | None]:
+        affinity = read(**with_term(labelSelector=WEB, **term)).pod_affinity
+        assert affinity is not None
+        (found,) = affinity.required
+        return found.pods.namespaces, found.pods.namespace_selector
+
+    assert scope() == (("ns",), None)
+    assert scope(namespaces=["a", "b"]) == (("a", "b"), None)
+    assert scope(namespaceSelector={}) == ((), LabelSelector(()))
+    assert scope(namespaces=["a"], namespaceSelector={}) == (("a",), LabelSelector(()))
+
+
+def test_label_keys_become_requirements_once() -> None:
+    labels = {"app": "web", "rev": "7"}
+    stored = {"matchExpressions": [{"key": "rev", "operator": "In", "values": ["6"]}]}
+
+    def requirements(**term: Any) -> tuple[Requirement, ...]:
+        affinity = read(labels, **with_term(**term)).pod_affinity
+        assert affinity is not None and affinity.required[0].pods.labels is not None
+        return affinity.required[0].pods.labels.requirements
+
+    rev_7, not_7 = Requirement("rev", "In", ("7",)), Requirement("rev", "NotIn", ("7",))
+    assert requirements(labelSelector={}, matchLabelKeys=["rev", "absent"]) == (rev_7,)
+    assert requirements(labelSelector={}, mismatchLabelKeys=["rev"]) == (not_7,)
+    # What the API server wrote into the selector when the pod was created stays what it was.
+    assert requirements(labelSelector=stored, matchLabelKeys=["rev"]) == (Requirement("rev", "In", ("6",)),)
+
+
+def test_anti_affinity_weighs_the_other_way() -> None:
+    preferred = [{"weight": 30, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": WEB}}]
+
+    one = read(affinity={"podAffinity": {PREFERRED: preferred}, "podAntiAffinity": {PREFERRED: preferred}})
+
+    assert one.pod_affinity is not None
+    assert [found.weight for found in one.pod_affinity.preferred] == [30, -30]
+
+
+def test_a_constraint_has_the_apis_defaults() -> None:
+    least = {"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}
+
+    (one,) = read(topologySpreadConstraints=[least]).spread
+
+    assert (one.max_skew, one.min_domains, one.hard, one.labels) == (2, 1, False, None)
+    assert (one.honors_affinity, one.honors_taints, one.selects_itself) == (True, False, False)
+
+
+def test_a_pod_that_its_own_constraint_counts_is_known() -> None:
+    constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    by_label = {**constraint, "labelSelector": WEB}
+    by_key = {**constraint, "labelSelector": {}, "matchLabelKeys": ["app"]}
+
+    assert [
+        one.selects_itself for one in read({"app": "web"}, topologySpreadConstraints=[by_label]).spread
+    ] == [True]
+    assert [
+        one.selects_itself for one in read({"app": "db"}, topologySpreadConstraints=[by_label]).spread
+    ] == [False]
+    assert [one.selects_itself for one in read({"app": "db"}, topologySpreadConstraints=[by_key]).spread] == [
+        True
+    ]
+
+
+def test_an_affinity_without_terms_is_none() -> None:
+    assert read(affinity={"podAffinity": {}, "podAntiAffinity": {REQUIRED: []}}).pod_affinity is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        with_term(labelSelector={"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}),
+        {"topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 1, "whenUnsatisfiable": "Perhaps"}]},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+    ],
+)
+def test_what_the_api_server_would_not_take_is_malformed(spec: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read(**spec)
