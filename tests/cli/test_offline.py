@@ -114,6 +114,34 @@ def test_simulate_places_everything_where_nothing_names_the_policy(files: Path) 
     assert record["considered"] == "all"
 
 
+def test_simulate_says_who_would_be_evicted_and_for_what_room(files: Path) -> None:
+    (files / "test.policy").write_text(
+        "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
+    )
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    cluster = [
+        *(node_manifest("a", cpu="1"), node_manifest("b", cpu="1"), budget),
+        pod_manifest("db", cpu="900m", node="a", phase="Running", labels={"app": "db"}),
+        pod_manifest("web", cpu="900m", node="b", phase="Running", priority=5),
+        pod_manifest("urgent", cpu="600m", priority=100),
+    ]
+    (files / "cluster.yaml").write_text(yaml.safe_dump_all(cluster))
+
+    record = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+    said = run(files, "simulate").stdout
+
+    assert [(one["pod"], one["node"]) for one in record["placements"]] == [("default/urgent", "b")]
+    assert record["preempted"] == ["default/web"]
+    assert record["pending"] == []
+    assert "evicted for others: default/web" in said
+
+
 def test_each_placement_takes_from_the_next(files: Path) -> None:
     cluster = [
         node_manifest("only", cpu="1"),

@@ -82,9 +82,17 @@ class Cluster:
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
-    def run_pod(self, name: str, *, scheduler: str = "test", cpu: str = "100m") -> None:
+    def run_pod(
+        self, name: str, *, scheduler: str = "test", cpu: str = "100m", priority_class: str = ""
+    ) -> None:
         container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
-        spec = {"schedulerName": scheduler, "containers": [container], "terminationGracePeriodSeconds": 0}
+        spec: dict[str, Any] = {
+            "schedulerName": scheduler,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+        }
+        if priority_class:
+            spec["priorityClassName"] = priority_class
         manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 

@@ -1,5 +1,6 @@
 """The whole program against the sandbox over HTTP, used with stock kubectl."""
 
+import json
 import signal
 import subprocess
 import urllib.error
@@ -50,6 +51,31 @@ def _condition(cluster: Cluster, pod: str) -> str:
     status = cluster.get(f"/api/v1/namespaces/default/pods/{pod}")["status"]
     said = [one for one in status.get("conditions", []) if one["type"] == "PodScheduled"]
     return said[0]["message"] if said else ""
+
+
+def test_a_pod_of_higher_priority_gets_the_room_of_a_lower_one(cluster: Cluster) -> None:
+    cluster.put_policies(main="policy test version 1\ninclude kube_default\npreemption { victims = own }\n")
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**urgent, "metadata": {"name": "urgent"}}))
+    cores = cluster.get("/api/v1/nodes/node-1")["status"]["allocatable"]["cpu"]
+    with cluster.scheduler() as scheduler:
+        for name in ("low-1", "low-2"):
+            cluster.run_pod(name, cpu=str(int(cores) - 1))
+            cluster.bound(name)
+        before = {name: cluster.node_of(name) for name in ("low-1", "low-2")}
+        cluster.run_pod("urgent", cpu="2", priority_class="urgent")
+
+        node = cluster.bound("urgent")
+        left = [one["metadata"]["name"] for one in cluster.get("/api/v1/namespaces/default/pods")["items"]]
+        (victim,) = set(before) - set(left)
+        uid = cluster.get("/api/v1/namespaces/default/pods/urgent")["metadata"]["uid"]
+
+        assert node == before[victim]
+        assert wait_for(lambda: cluster.events(victim, "Preempted"), "the event") == [
+            f"Preempted by pod {uid} on node {node}"
+        ]
+        assert "scheduler_preemption_victims_count 1" in scheduler.get("/metrics")
+        assert 'policysched_evictions_total{outcome="evicted"} 1' in scheduler.get("/metrics")
 
 
 def test_what_it_says_of_itself_fits_the_schemas(cluster: Cluster) -> None:

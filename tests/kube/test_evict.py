@@ -168,7 +168,9 @@ def test_on_a_bad_road_every_victim_ends_once_and_nobody_else() -> None:
         bench = Bench(world.api(bad, seed=3))
 
         outcome = await bench.outcome(
-            Evict(PodUid(high["metadata"]["uid"]), "default", "high", "test", NodeName("a"), tuple(victims)), within_s=900)
+            Evict(PodUid(high["metadata"]["uid"]), "default", "high", "test", NodeName("a"), tuple(victims)),
+            within_s=900,
+        )
         await asyncio.sleep(60)
 
         assert isinstance(outcome, Evicted), outcome
