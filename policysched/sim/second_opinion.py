@@ -2,14 +2,14 @@
 
 What the plan said of a pod alone is compared as it is said: node, total, how many nodes, and each reason with its
 count. A member of a gang was looked at on an overlay; when it is assumed, the cache is what the overlay was, so it is
-then that the oracle is asked.
+then that the oracle is asked. So it is where room is kept for pods that are nominated to their nodes.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from policysched.cluster.objects import NodeName, Pod
+from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.lang.verdict import Explanation
 from policysched.oracle import evaluate
 from policysched.plan import Overlay, Plan, Verdict
@@ -28,17 +28,20 @@ class SecondOpinion:
         self._assume = core.cache.assume
         core.evaluator.evaluate = self._evaluated  # type: ignore[method-assign]
         core.cache.assume = self._assumed  # type: ignore[method-assign]
+        self._kept: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
         self.asked = 0
 
     def _evaluated(self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any) -> Verdict:
         verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
         self._now_ns = asked["now_ns"]
+        nominated = self._core.cache.nominated
+        self._kept[pod.uid] = [
+            (other, node) for other, node in (overlay.placed if overlay else ()) if other.uid in nominated
+        ]
         if overlay is None:
             self.asked += 1
-            nominated = asked.pop("nominated")
-            said = evaluate(plan.program, pod, self._core.cache, **asked)
-            if nominated in said.feasible:
-                said = replace(said, selected=nominated)
+            asked.pop("nominated")
+            said = self._preferring_its_own(pod, evaluate(plan.program, pod, self._core.cache, **asked))
             self._compare(pod, verdict, said)
             if said.selected is not None:
                 self._agreed = (pod.uid, said.selected)
@@ -70,8 +73,18 @@ class SecondOpinion:
         self._agreed = None
         return self._assume(pod, node)
 
+    def _preferring_its_own(self, pod: Pod, said: Explanation) -> Explanation:
+        """A node that the pod is nominated to comes before all others."""
+        nominated = self._core.cache.nominated.get(pod.uid)
+        node = None if nominated is None else nominated.nominated_node
+        return replace(said, selected=node) if node in said.feasible else said
+
     def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
+        """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
         core = self._core
+        kept = self._kept.pop(pod.uid, [])
+        for other, place in kept:
+            core.cache.ledger.assume(other, place)
         said = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
@@ -80,6 +93,9 @@ class SecondOpinion:
             facts=core.pods[pod.uid].facts,
             samples=core.samples.get(pod.scheduler, {}),
         )
+        for other, _ in kept:
+            core.cache.ledger.withdraw(other.uid)
+        said = self._preferring_its_own(pod, said)
         self.asked += 1
         if said.selected != node:
             why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"

@@ -1,6 +1,6 @@
 """Deletion and eviction: what goes at once, what waits, and for whom."""
 
-from tests.contract.carriers import Api
+from tests.contract.carriers import STRATEGIC, Api
 from tests.contract.manifests import binding, config_map, pod
 
 
@@ -123,8 +123,8 @@ def test_a_victim_of_preemption_is_marked_and_ends_in_its_own_time(api: Api) -> 
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     mark = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
 
-    marked = api.patch(f"{pods}/victim/status", mark, "strategic", timeout="5s")
-    again = api.patch(f"{pods}/victim/status", mark, "strategic", timeout="5s")
+    marked = api.patch(f"{pods}/victim/status", mark, STRATEGIC, timeout="5s")
+    again = api.patch(f"{pods}/victim/status", mark, STRATEGIC, timeout="5s")
     ended = api.delete(f"{pods}/victim", {"preconditions": {"uid": uid}}, timeout="5s")
     seen = api.get(f"{pods}/victim").json
 
@@ -142,7 +142,7 @@ def test_a_mark_for_another_uid_changes_nothing(api: Api) -> None:
     answer = api.patch(
         f"{pods}/victim/status",
         {"metadata": {"uid": "another"}, "status": {"nominatedNodeName": "n1"}},
-        "strategic",
+        STRATEGIC,
     )
 
     assert answer.status in (409, 422)
@@ -157,7 +157,7 @@ def test_a_nomination_is_set_and_taken_away_by_a_patch_of_the_status(api: Api) -
 
     def nominate(node: str | None) -> str | None:
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        api.patch(f"{pods}/waiting/status", body, "strategic").ok()
+        api.patch(f"{pods}/waiting/status", body, STRATEGIC).ok()
         found: str | None = api.get(f"{pods}/waiting").json["status"].get("nominatedNodeName")
         return found
 

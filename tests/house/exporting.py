@@ -69,6 +69,7 @@ def _exposition() -> str:
         world.add_node("a", cpu="1")
         world.add_pod("fits", cpu="500m", scheduler="test")
         world.add_pod("does-not", cpu="2", scheduler="test")
+        world.local.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
         app = SchedulerApp(
             read_settings(None, {}, {"policies": "kube-system/policies"}),
             Runtime(
@@ -88,6 +89,9 @@ def _exposition() -> str:
         run = asyncio.ensure_future(app.run())
         await until(lambda: world.node_of("fits") and app.binder.counts.confirmed, "the pod to be bound")
         await until(lambda: app.reporter.counts.conditions_written, "the other to learn why it waits")
+        urgent = {"priorityClassName": "urgent"}
+        world.add_pod("urgent", cpu="1", scheduler="test", priority=1000, spec=urgent)
+        await until(lambda: app.evictor.counts.evicted, "the first to make room")
         shown.append(telemetry.registry.render())
         app.request_stop()
         await run
