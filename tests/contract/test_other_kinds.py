@@ -54,6 +54,17 @@ def test_a_deployment_gets_its_defaults(api: Api) -> None:
     assert spec["template"]["spec"]["schedulerName"] == "default-scheduler"
 
 
+def test_a_deployment_with_fields_of_the_wrong_type_answers_400(api: Api) -> None:
+    deployments = f"/apis/apps/v1/namespaces/{api.namespace()}/deployments"
+    counted, labelled = deployment("counted"), deployment("labelled")
+    counted["spec"]["replicas"] = "three"
+    labelled["spec"]["template"]["metadata"]["labels"] = {"minAvailable": 4}
+
+    answers = [api.post(deployments, one) for one in (counted, labelled)]
+
+    assert [(one.status, one.json["reason"]) for one in answers] == [(400, "BadRequest")] * 2
+
+
 def test_a_deployment_must_choose_its_own_pods_and_goes_on_choosing_them(api: Api) -> None:
     deployments = f"/apis/apps/v1/namespaces/{api.namespace()}/deployments"
     wrong = deployment("wrong")

@@ -210,6 +210,23 @@ def test_a_pod_that_makes_no_sense_is_refused_at_its_field(
     assert field in {cause["field"] for cause in answer.json["details"]["causes"]}
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"gpu": True}},
+        {"tolerations": ["all"]},
+        {"schedulingGates": "closed"},
+        {"affinity": {"nodeAffinity": [1]}},
+        {"schedulerName": 5},
+        {"containers": ["web"]},
+    ],
+)
+def test_a_field_of_the_wrong_type_answers_400(api: Api, spec: dict[str, object]) -> None:
+    answer = api.post(pods_of(api), pod("web", **spec))
+
+    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
+
+
 def test_a_quantity_that_cannot_be_read_answers_400(api: Api) -> None:
     answer = api.post(pods_of(api), pod("web", containers=[container(requests={"cpu": "lots"})]))
 

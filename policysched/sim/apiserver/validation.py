@@ -23,6 +23,7 @@ from policysched.sim.apiserver.eventrules import event_causes
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.apiserver.quantities import parse_quantity
 from policysched.sim.apiserver.selectors import from_label_selector, labels_match
+from policysched.sim.apiserver.shapes import misshapen
 
 Json = dict[str, Any]
 Cause = tuple[str, str, str]
@@ -74,6 +75,8 @@ def check_shape(kind: Kind, obj: Any) -> Json:
             del obj[field]
         elif not isinstance(obj.get(field, {}), dict):
             raise _undecodable(kind, field, "an object")
+    for field, what in misshapen(kind.plural, obj):
+        raise _undecodable(kind, field, what)
     if kind.plural == "pods":
         _check_quantities(kind, obj.get("spec") or {})
     if kind.plural == "priorityclasses" and not isinstance(obj.get("value", 0), int):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import tempfile
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from tests.bench.beside.report import page, plot, ratios, rows, table
 from tests.bench.beside.rounds import SCHEDULERS, Turn, take_turn
+from tests.bench.beside.workloads import WORKLOADS
 from tests.bench.beside.world import world
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.programs import Programs, find_programs
@@ -20,6 +22,9 @@ from tests.e2e.deployed import PLAIN, Deployed
 @click.command()
 @click.option("--nodes", multiple=True, type=int, default=(1000,), show_default=True, help="May be repeated.")
 @click.option("--pods", type=int, default=2000, show_default=True, help="How many wait at each turn.")
+@click.option(
+    "--workload", multiple=True, type=click.Choice(list(WORKLOADS)), default=("plain",), show_default=True
+)
 @click.option("--turns", type=int, default=3, show_default=True, help="Of each scheduler.")
 @click.option("--only", type=click.Choice(list(SCHEDULERS)), help="Just one of them.")
 @click.option("--profile", type=click.Path(path_type=Path), help="Write a cProfile of policysched there.")
@@ -29,20 +34,23 @@ from tests.e2e.deployed import PLAIN, Deployed
 @click.option(
     "--docs", type=click.Path(path_type=Path), help="Write benchmarks.md and benchmarks.svg into this folder."
 )
+@click.option("--note", default="", help="A sentence about this run, for the page.")
 def main(
     nodes: tuple[int, ...],
     pods: int,
+    workload: tuple[str, ...],
     turns: int,
     only: str | None,
     profile: Path | None,
     raw: Path | None,
     docs: Path | None,
+    note: str,
 ) -> None:
     """Throughput beside kube-scheduler, on one control plane, alternating."""
     console, programs = Console(), find_programs()
     taken = [Turn(**one) for one in json.loads(raw.read_text())] if raw is not None and raw.exists() else []
     for count in nodes:
-        taken += asyncio.run(_measure(console, programs, count, pods, turns, only, profile))
+        taken += asyncio.run(_measure(console, programs, count, pods, workload, turns, only, profile))
         if raw is not None:
             raw.write_text(json.dumps([asdict(turn) for turn in taken]))
     found = rows(taken)
@@ -51,7 +59,7 @@ def main(
         console.print(sentence, soft_wrap=True)
     if docs is not None:
         version = programs["kube-apiserver"].kubernetes_version
-        (docs / "benchmarks.md").write_text(page(found, kubernetes=version, plot="benchmarks.svg"))
+        (docs / "benchmarks.md").write_text(page(found, kubernetes=version, plot="benchmarks.svg", note=note))
         (docs / "benchmarks.svg").write_text(plot(taken))
 
 
@@ -60,6 +68,7 @@ async def _measure(
     programs: Programs,
     nodes: int,
     pods: int,
+    workloads: tuple[str, ...],
     turns: int,
     only: str | None,
     profile: Path | None,
@@ -70,15 +79,17 @@ async def _measure(
         deployed.put_policies(main=PLAIN)
         async with world(control_plane) as one:
             await one.add_nodes(nodes)
-            for number in range(turns):
-                for name in (only,) if only else SCHEDULERS:
-                    turn = await take_turn(name, deployed, one, nodes=nodes, pods=pods, profile=profile)
-                    console.print(
-                        f"{nodes} nodes, turn {number + 1}: {name} {turn.pods_per_s:.0f} pods/s, "
-                        f"last event after {turn.last_event_s:.1f} s ({turn.events}), CPU {turn.cpu_s:.1f} s, "
-                        f"{turn.peak_mib:.0f} MiB"
-                    )
-                    taken.append(turn)
+            for workload, number, name in product(workloads, range(turns), (only,) if only else SCHEDULERS):
+                turn = await take_turn(
+                    name, deployed, one, workload=workload, nodes=nodes, pods=pods, profile=profile
+                )
+                console.print(
+                    f"{nodes} nodes, {workload}, turn {number + 1}: {name} {turn.pods_per_s:.0f} pods/s, "
+                    f"last event after {turn.last_event_s:.1f} s ({turn.events}), CPU {turn.cpu_s:.1f} s, "
+                    f"{turn.peak_mib:.0f} MiB",
+                    soft_wrap=True,
+                )
+                taken.append(turn)
     return taken
 
 

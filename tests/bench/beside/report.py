@@ -9,9 +9,10 @@ from statistics import median
 from rich.table import Table
 
 from tests.bench.beside.rounds import Turn
+from tests.bench.beside.workloads import WORKLOADS
 
 COLOURS = {"policysched": "#1b7f79", "kube-scheduler": "#c2571a"}
-PANEL_WIDTH, PANEL_HEIGHT, MARGIN = 420, 260, 56
+PANEL_WIDTH, PANEL_HEIGHT, MARGIN, PANELS_A_ROW = 420, 260, 56, 2
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Row:
     """The medians of a scheduler's turns at one size."""
 
     scheduler: str
+    workload: str
     nodes: int
     pods: int
     turns: int
@@ -29,23 +31,45 @@ class Row:
     peak_mib: float
 
 
-COLUMNS = ("nodes", "pods", "scheduler", "pods/s", "last event (s)", "events", "CPU (s)", "memory (MiB)")
+COLUMNS = (
+    "workload",
+    "nodes",
+    "pods",
+    "scheduler",
+    "pods/s",
+    "last event (s)",
+    "events",
+    "CPU (s)",
+    "memory (MiB)",
+)
+
+
+Kind = tuple[str, int, int]
+
+
+def kind(turn: Turn) -> Kind:
+    """Turns of one kind are compared."""
+    return turn.workload, turn.nodes, turn.pods
+
+
+def kinds(turns: Iterable[Turn]) -> list[Kind]:
+    return sorted({kind(turn) for turn in turns}, key=lambda one: (list(WORKLOADS).index(one[0]), one[1:]))
 
 
 def rows(turns: Iterable[Turn]) -> list[Row]:
-    sizes = sorted({(turn.nodes, turn.pods) for turn in turns})
-    return [
-        _row([turn for turn in turns if (turn.nodes, turn.pods, turn.scheduler) == (*size, scheduler)])
-        for size in sizes
-        for scheduler in COLOURS
-        if any((turn.nodes, turn.pods, turn.scheduler) == (*size, scheduler) for turn in turns)
-    ]
+    found = []
+    for one in kinds(turns):
+        for scheduler in COLOURS:
+            mine = [turn for turn in turns if kind(turn) == one and turn.scheduler == scheduler]
+            found += [_row(mine)] if mine else []
+    return found
 
 
 def _row(turns: Sequence[Turn]) -> Row:
     first = turns[0]
     return Row(
         scheduler=first.scheduler,
+        workload=first.workload,
         nodes=first.nodes,
         pods=first.pods,
         turns=len(turns),
@@ -59,6 +83,7 @@ def _row(turns: Sequence[Turn]) -> Row:
 
 def cells(row: Row) -> tuple[str, ...]:
     return (
+        row.workload,
         f"{row.nodes:,}",
         f"{row.pods:,}",
         row.scheduler,
@@ -77,49 +102,52 @@ def ratios(found: Sequence[Row]) -> list[str]:
         for ours in found
         for theirs in found
         if (ours.scheduler, theirs.scheduler) == ("policysched", "kube-scheduler")
-        and (ours.nodes, ours.pods) == (theirs.nodes, theirs.pods)
+        and (ours.workload, ours.nodes, ours.pods) == (theirs.workload, theirs.nodes, theirs.pods)
     ]
     return [
-        f"{ours.nodes:,} nodes: {ours.pods_per_s / theirs.pods_per_s:.1f} times the pods per second, "
+        f"{ours.workload}, {ours.nodes:,} nodes: {ours.pods_per_s / theirs.pods_per_s:.1f} times the pods per second, "
         f"the last event after {ours.last_event_s / theirs.last_event_s:.2f} of the time, "
         f"{ours.cpu_s / theirs.cpu_s:.2f} of the CPU, {ours.peak_mib / theirs.peak_mib:.2f} of the memory."
         for ours, theirs in pairs
     ]
 
 
+WORDS = ("workload", "scheduler")
+
+
 def table(found: Sequence[Row]) -> Table:
     shown = Table(title="medians")
     for name in COLUMNS:
-        shown.add_column(name, justify="left" if name == "scheduler" else "right")
+        shown.add_column(name, justify="left" if name in WORDS else "right")
     for row in found:
         shown.add_row(*cells(row))
     return shown
 
 
-def page(found: Sequence[Row], *, kubernetes: str | None, plot: str) -> str:
+def page(found: Sequence[Row], *, kubernetes: str | None, plot: str, note: str) -> str:
     """Markdown."""
     lines = [
         "# Beside kube-scheduler",
         "",
         "Both on one control plane (etcd without fsync, kube-apiserver, no kubelets), in one run, alternating: so many pods wait, the scheduler",
         "is started, all are bound and told so, they are deleted. Timed by a third party's watch, from the first bind to the last; CPU from the",
-        "first bind to the last event. Plain pods (100m, 64 MiB), nodes of 32 cores in three zones. kube-scheduler has its default",
+        "first bind to the last event. Pods of 100m and 64 MiB, nodes of 32 cores in three zones. kube-scheduler has its default",
         "profile with client QPS and burst 5,000; policysched runs `include kube_default` with the roles and settings that `deploy/` ships.",
         "Everything shares the machine, so ratios are what counts.",
         "",
         f"Machine: {machine()}. Kubernetes {kubernetes or 'of unknown version'}, Python {platform.python_version()}. Medians of {_turns_said(found)}.",
+        *([note] if note else []),
         "",
         "| " + " | ".join(COLUMNS) + " |",
-        "|" + "|".join(" --- " if name == "scheduler" else " ---: " for name in COLUMNS) + "|",
+        "|" + "|".join(" --- " if name in WORDS else " ---: " for name in COLUMNS) + "|",
         *("| " + " | ".join(cells(row)) + " |" for row in found),
         "",
         *(f"- {sentence}" for sentence in ratios(found)),
         "",
         f"![Pods bound over time]({plot})",
         "",
-        "Measure it where you are: `python -m tests.bench.beside --nodes 1000 5000 --pods 3000` (`make bench-beside`); it needs the",
-        "control plane that the tests use (`tests/controlplane/README.md`). Of the workloads, plain pods are measured: topology spreading and",
-        "inter-pod affinity are not covered by this version's built-ins.",
+        "Measure it where you are: `python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000` (`make bench-beside`); it needs the",
+        "control plane that the tests use (`tests/controlplane/README.md`).",
         "",
     ]
     return "\n".join(lines)
@@ -141,16 +169,19 @@ def machine() -> str:
 
 def plot(turns: Sequence[Turn]) -> str:
     """SVG: a panel for each size, pods bound over seconds, a line for each turn."""
-    sizes = sorted({(turn.nodes, turn.pods) for turn in turns})
-    width, height = PANEL_WIDTH * len(sizes), PANEL_HEIGHT + 40
+    found = kinds(turns)
+    rows_count = -(-len(found) // PANELS_A_ROW)
+    width, height = PANEL_WIDTH * min(len(found), PANELS_A_ROW), PANEL_HEIGHT * rows_count + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
-    for index, (nodes, pods) in enumerate(sizes):
-        mine = [turn for turn in turns if (turn.nodes, turn.pods) == (nodes, pods)]
-        parts += _panel(mine, left=index * PANEL_WIDTH, title=f"{nodes:,} nodes, {pods:,} plain pods")
+    for index, (workload, nodes, pods) in enumerate(found):
+        mine = [turn for turn in turns if kind(turn) == (workload, nodes, pods)]
+        title = f"{workload}: {nodes:,} nodes, {pods:,} pods"
+        row, column = divmod(index, PANELS_A_ROW)
+        parts += _panel(mine, left=column * PANEL_WIDTH, top=row * PANEL_HEIGHT, title=title)
     for index, (name, colour) in enumerate(COLOURS.items()):
         x = MARGIN + 150 * index
         parts.append(f'<rect x="{x}" y="{height - 22}" width="14" height="4" fill="{colour}"/>')
@@ -158,7 +189,7 @@ def plot(turns: Sequence[Turn]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(turns: Sequence[Turn], *, left: int, title: str) -> Iterator[str]:
+def _panel(turns: Sequence[Turn], *, left: int, top: int, title: str) -> Iterator[str]:
     inner_width, inner_height = PANEL_WIDTH - MARGIN - 16, PANEL_HEIGHT - 2 * 32
     longest_s, most = max(turn.bound_s[-1] for turn in turns), max(turn.pods for turn in turns)
 
@@ -166,9 +197,9 @@ def _panel(turns: Sequence[Turn], *, left: int, title: str) -> Iterator[str]:
         return left + MARGIN + inner_width * at_s / longest_s
 
     def y(count: float) -> float:
-        return 32 + inner_height * (1 - count / most)
+        return top + 32 + inner_height * (1 - count / most)
 
-    yield f'<text x="{left + MARGIN}" y="18" font-weight="bold">{title}</text>'
+    yield f'<text x="{left + MARGIN}" y="{top + 18}" font-weight="bold">{title}</text>'
     for quarter in range(5):
         count, at_s = most * quarter / 4, longest_s * quarter / 4
         yield (

@@ -28,6 +28,7 @@ class Turn:
     """Seconds are counted from the first bind; `bound_s` has one for each pod."""
 
     scheduler: str
+    workload: str
     nodes: int
     pods: int
     bound_s: list[float]
@@ -67,9 +68,16 @@ SCHEDULERS = {"policysched": policysched, "kube-scheduler": kube_scheduler}
 
 
 async def take_turn(
-    name: str, deployed: Deployed, world: World, *, nodes: int, pods: int, profile: Path | None = None
+    name: str,
+    deployed: Deployed,
+    world: World,
+    *,
+    workload: str,
+    nodes: int,
+    pods: int,
+    profile: Path | None = None,
 ) -> Turn:
-    await world.add_pods(pods, scheduler="test")
+    await world.add_pods(pods, scheduler="test", workload=workload)
     seen, effort = Seen(), Effort()
     watching = asyncio.create_task(watch_all(world, await world.version(), seen))
     with SCHEDULERS[name](deployed, profile) as pid:
@@ -83,6 +91,7 @@ async def take_turn(
     await world.delete_pods()
     return Turn(
         scheduler=name,
+        workload=workload,
         nodes=nodes,
         pods=pods,
         bound_s=[at - begin_s for at in seen.bound_s],

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import orjson
 
+from tests.bench.beside.workloads import WORKLOADS, label
 from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod, ready_node
@@ -37,11 +38,14 @@ class World:
 
         await _each(range(count), add)
 
-    async def add_pods(self, count: int, *, scheduler: str) -> None:
-        """Plain ones, all alike: 100m and 64 MiB."""
+    async def add_pods(self, count: int, *, scheduler: str, workload: str) -> None:
+        """100m and 64 MiB each, and what the workload asks besides."""
+        besides = WORKLOADS[workload]
 
         async def add(number: int) -> None:
-            await self._send("POST", PODS, pod(f"plain-{number:05}", schedulerName=scheduler))
+            made = pod(f"bench-{number:05}", schedulerName=scheduler, **besides(number))
+            made["metadata"]["labels"] = {"group": label(number)}
+            await self._send("POST", PODS, made)
 
         await _each(range(count), add)
 

@@ -1,0 +1,208 @@
+"""What `pluginConfig` says to kube-scheduler's plugins, as parameters of ours.
+
+A parameter is written where the built-in has it and the value is not its default; what no parameter expresses is
+reported. One function a plugin, found by its name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from policysched.app.importing.plugins import BUILTIN_OF, STRATEGIES
+from policysched.app.importing.reading import Path
+from policysched.app.importing.report import Report
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.declaration import Parameter
+from policysched.lang.expression_text import string_text
+from policysched.lang.program import ParamValue
+
+Given = Mapping[str, Any]
+Params = dict[str, ParamValue]
+
+_TYPES = {
+    "LeastAllocated": "least_allocated",
+    "MostAllocated": "most_allocated",
+    "RequestedToCapacityRatio": "requested_to_capacity_ratio",
+}
+
+
+def parameters(report: Report, path: Path, plugin: str, args: Given) -> Params:
+    """The parameters of the score that the plugin is. `path` leads to its `args`."""
+    read = _READERS.get(plugin)
+    return read(report, path, args) if read is not None else {}
+
+
+def parameters_text(builtin: str, params: Params) -> str:
+    """`{ strategy = most_allocated }`, only what is not the default; empty where all is."""
+    known = {one.name: one for one in BUILTINS[builtin].parameters}
+    assert params.keys() <= known.keys(), f"{builtin} has no {params.keys() - known.keys()}"
+    said = [
+        f"{name} = {_text(known[name], value)}"
+        for name, value in params.items()
+        if value != known[name].default
+    ]
+    return f"{{ {', '.join(said)} }}" if said else ""
+
+
+def _text(parameter: Parameter, value: ParamValue) -> str:
+    if isinstance(value, tuple):
+        return "{" + ", ".join(f"{string_text(str(name))} = {number}" for name, number in value) + "}"
+    assert parameter.kind in ("choice", "int"), parameter
+    return str(value)
+
+
+def _has(plugin: str, parameter: str) -> bool:
+    builtin = BUILTIN_OF.get(plugin)
+    return builtin is not None and any(one.name == parameter for one in BUILTINS[builtin].parameters)
+
+
+# ── one plugin each ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fit(report: Report, path: Path, args: Given) -> Params:
+    for field in ("ignoredResources", "ignoredResourceGroups"):
+        if args.get(field):
+            names = ", ".join(str(one) for one in args[field])
+            report.lose(
+                (*path, field),
+                f"{field} {names}",
+                "the built-in asks whether every requested resource fits, and cannot leave some out",
+            )
+    strategy = args.get("scoringStrategy")
+    if strategy is None:
+        return {}
+    at = (*path, "scoringStrategy")
+    kind = strategy.get("type")
+    if kind is None:
+        raise report.document.fault(at, "a scoringStrategy needs a `type`")
+    ratio = strategy.get("requestedToCapacityRatio")
+    params: Params = {"strategy": _TYPES[kind]}
+    params["resources"] = _resources(report, (*at, "resources"), strategy.get("resources"))
+    if kind == "RequestedToCapacityRatio":
+        if not ratio or not ratio.get("shape"):
+            raise report.document.fault(
+                at, "type RequestedToCapacityRatio needs a `requestedToCapacityRatio` with a `shape`"
+            )
+        params["shape"] = _shape(report, (*at, "requestedToCapacityRatio", "shape"), ratio["shape"])
+    elif ratio is not None:
+        raise report.document.fault(
+            (*at, "requestedToCapacityRatio"), "is only for type RequestedToCapacityRatio"
+        )
+    return params
+
+
+def _old_strategy(report: Report, path: Path, args: Given) -> Params:
+    """The arguments of a plugin that is a strategy of NodeResourcesFit now, which the caller adds."""
+    params: Params = {"resources": _resources(report, (*path, "resources"), args.get("resources"))}
+    if args.get("shape"):
+        params["shape"] = _shape(report, (*path, "shape"), args["shape"])
+    return params
+
+
+def _balanced(report: Report, path: Path, args: Given) -> Params:
+    at = (*path, "resources")
+    resources = _resources(report, at, args.get("resources"))
+    for index, (_, weight) in enumerate(resources):
+        if weight != 1:
+            raise report.document.fault(
+                (*at, index, "weight"), f"{weight} is not 1, the only weight it takes"
+            )
+    return {"resources": resources}
+
+
+def _inter_pod(report: Report, path: Path, args: Given) -> Params:
+    params: Params = {}
+    weight = args.get("hardPodAffinityWeight")
+    if weight is not None:
+        if _has("InterPodAffinity", "hard_pod_affinity_weight"):
+            params["hard_pod_affinity_weight"] = weight
+        elif weight != 1:
+            report.lose(
+                (*path, "hardPodAffinityWeight"), f"hardPodAffinityWeight {weight}", "no built-in has it yet"
+            )
+    if args.get("ignorePreferredTermsOfExistingPods"):
+        report.lose(
+            (*path, "ignorePreferredTermsOfExistingPods"),
+            "ignorePreferredTermsOfExistingPods",
+            "the built-in always counts the preferred terms of placed pods",
+        )
+    return params
+
+
+def _spread(report: Report, path: Path, args: Given) -> Params:
+    constraints, kind = args.get("defaultConstraints") or (), args.get("defaultingType", "System")
+    if kind == "System" and constraints:
+        raise report.document.fault((*path, "defaultConstraints"), "needs `defaultingType: List`")
+    if kind == "List":
+        keys = ", ".join(str(one.get("topologyKey")) for one in constraints)
+        what = f"default constraints on {keys}" if constraints else "no default constraints at all"
+        report.lose(
+            (*path, "defaultConstraints" if constraints else "defaultingType"),
+            what,
+            "a policy cannot set the constraints of pods that have none; write them into the pods' templates",
+        )
+    return {}
+
+
+def _preemption(report: Report, path: Path, args: Given) -> Params:
+    for field, usual in (("minCandidateNodesPercentage", 10), ("minCandidateNodesAbsolute", 100)):
+        if args.get(field, usual) != usual:
+            report.lose(
+                (*path, field),
+                f"{field} {args[field]}",
+                "how many nodes preemption tries is not a policy's to say",
+            )
+    return {}
+
+
+def _volumes(report: Report, path: Path, args: Given) -> Params:
+    if args.get("bindTimeoutSeconds", 600) != 600:
+        report.lose(
+            (*path, "bindTimeoutSeconds"),
+            f"bindTimeoutSeconds {args['bindTimeoutSeconds']}",
+            "how long a bind waits for volumes is not a policy's to say",
+        )
+    if args.get("shape"):
+        report.lose((*path, "shape"), "a shape for storage capacity", "free storage is not scored")
+    return {}
+
+
+def _devices(report: Report, path: Path, args: Given) -> Params:
+    for field in ("filterTimeout", "bindingTimeout"):
+        if field in args:
+            report.lose((*path, field), f"{field} {args[field]}", "no built-in has it yet")
+    return {}
+
+
+_READERS: Mapping[str, Callable[[Report, Path, Given], Params]] = {
+    "NodeResourcesFit": _fit,
+    **dict.fromkeys(STRATEGIES, _old_strategy),
+    "NodeResourcesBalancedAllocation": _balanced,
+    "InterPodAffinity": _inter_pod,
+    "PodTopologySpread": _spread,
+    "DefaultPreemption": _preemption,
+    "VolumeBinding": _volumes,
+    "DynamicResources": _devices,
+}
+
+
+# ── their parts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _resources(report: Report, path: Path, given: list[Given] | None) -> tuple[tuple[str, int], ...]:
+    """Weights by resource; none, or 0, counts as 1. Without any: cpu and memory."""
+    if not given:
+        return (("cpu", 1), ("memory", 1))
+    found: dict[str, int] = {}
+    for index, one in enumerate(given):
+        if one["name"] in found:
+            raise report.document.fault((*path, index), f"`{one['name']}` is given twice")
+        found[one["name"]] = one.get("weight") or 1
+    return tuple(found.items())
+
+
+def _shape(report: Report, path: Path, given: list[Given]) -> tuple[tuple[int, int], ...]:
+    points = tuple((one.get("utilization", 0), one.get("score", 0)) for one in given)
+    for index in range(1, len(points)):
+        if points[index - 1][0] >= points[index][0]:
+            raise report.document.fault((*path, index), "utilization must grow from point to point")
+    return points

@@ -1,0 +1,207 @@
+"""`policysched import-config`: kube-scheduler's configuration as policies."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from policysched.app.importing import Imported
+from policysched.app.importing import import_config as imported_from
+from policysched.app.policy_files import SUFFIX, UnusableFile
+from policysched.cli import Problem
+
+if TYPE_CHECKING:
+    from policysched.app.importing.report import Item
+
+
+def _renames(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        old, equal, new = value.partition("=")
+        if not (old and equal and new) or old in found:
+            raise click.BadParameter(f"`{value}` is not OLD=NEW, or OLD is given twice", param=parameter)
+        found[old] = new
+    return found
+
+
+def _config_map(_context: click.Context, parameter: click.Parameter, value: str) -> str:
+    from policysched.schemas import findings
+
+    if findings("settings", {"policies": value}):
+        raise click.BadParameter(f"`{value}` is not NAMESPACE/NAME", param=parameter)
+    return value
+
+
+@click.command("import-config")
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--name", multiple=True, callback=_renames, metavar="OLD=NEW", help="Call the policy of scheduler OLD so."
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "configmap", "json"]),
+    default="text",
+    show_default=True,
+    help="Policies as text, as one ConfigMap to apply, or everything as JSON.",
+)
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write NAME.policy for each there instead of stdout.",
+)
+@click.option(
+    "--config-map",
+    default="policysched/policies",
+    show_default=True,
+    callback=_config_map,
+    metavar="NAMESPACE/NAME",
+    help="What the ConfigMap is called.",
+)
+@click.option(
+    "--settings",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the settings of the process (leader election, back-off) there.",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+def import_config(
+    file: str,
+    name: dict[str, str],
+    output_format: str,
+    output_dir: Path | None,
+    config_map: str,
+    settings: Path | None,
+    force: bool,
+) -> int:
+    """Turn kube-scheduler's configuration into policies.
+
+    FILE is a KubeSchedulerConfiguration (v1alpha1 to v1), an old Policy in JSON or YAML, a ConfigMap that holds one, or
+    - for standard input. There is a policy for each profile, named as its schedulerName. What a policy cannot express is listed on
+    stderr with its place in the file.
+
+    \b
+    policysched import-config scheduler-config.yaml --output-dir policies/
+    policysched import-config scheduler-config.yaml --output-format configmap | kubectl apply -f -
+    policysched import-config policy.json --name default-scheduler=legacy
+
+    Exit codes: 0 all of it imported, 1 something could not be expressed (listed on stderr), 2 could not run.
+    """
+    if output_dir is not None and output_format != "text":
+        raise click.UsageError(f"--output-dir writes policies as text, not as {output_format}")
+    try:
+        imported = imported_from(_read(file), file, name)
+    except UnusableFile as error:
+        raise Problem(str(error)) from None
+    files = (
+        {}
+        if output_dir is None
+        else {output_dir / f"{one}{SUFFIX}": text for one, text in imported.policies.items()}
+    )
+    if settings is not None:
+        files[settings] = _settings_text(imported, file, config_map)
+    _write(files, force=force)
+    if output_dir is None:
+        click.echo(_output(imported, output_format, config_map), nl=False)
+    _say(imported, with_settings=settings is not None)
+    return int(bool(imported.not_imported))
+
+
+def _read(path: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise UnusableFile(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UnusableFile(f"{path}: not UTF-8 text (byte {error.start})") from error
+
+
+def _write(files: dict[Path, str], *, force: bool) -> None:
+    taken = [path for path in files if path.exists()]
+    if taken and not force:
+        raise Problem(f"{taken[0]}: is there already; --force overwrites it")
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise Problem(f"{path}: {error.strerror or error}") from None
+        click.echo(f"wrote {path}", err=True)
+
+
+def _say(imported: Imported, *, with_settings: bool) -> None:
+    def lines(items: "list[Item]", word: str) -> None:
+        for item in items:
+            click.echo(
+                f"{item.file}:{item.line}:{item.column}: {word}: {item.where}: {item.what}: {item.why}",
+                err=True,
+            )
+
+    lines(imported.not_imported, "not imported")
+    lines(imported.notes, "note")
+    if imported.settings and not with_settings:
+        click.echo(
+            f"note: --settings FILE writes {', '.join(sorted(imported.settings))} for `policysched run`",
+            err=True,
+        )
+    count = len(imported.policies)
+    click.echo(
+        f"{count} {'policy' if count == 1 else 'policies'}, {len(imported.not_imported)} not imported, "
+        f"{len(imported.notes)} noted",
+        err=True,
+    )
+
+
+# ── what is printed ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _output(imported: Imported, output_format: str, config_map: str) -> str:
+    if output_format == "json":
+        return _json(imported)
+    if output_format == "configmap":
+        return _config_map_text(imported, config_map)
+    if len(imported.policies) == 1:
+        return next(iter(imported.policies.values()))
+    return "\n".join(f"# ── {name}{SUFFIX}\n\n{text}" for name, text in imported.policies.items())
+
+
+def _json(imported: Imported) -> str:
+    import json
+
+    def items(given: "list[Item]") -> list[dict[str, object]]:
+        fields = ("file", "where", "line", "column", "what", "why")
+        return [{field: getattr(item, field) for field in fields} for item in given]
+
+    answer = {
+        "format_version": 1,
+        "policies": imported.policies,
+        "settings": imported.settings,
+        "not_imported": items(imported.not_imported),
+        "notes": items(imported.notes),
+    }
+    return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
+
+
+def _config_map_text(imported: Imported, config_map: str) -> str:
+    """Written by hand: a block scalar keeps the policies readable, and their places in findings exact."""
+    namespace, _, name = config_map.partition("/")
+    lines = [
+        "apiVersion: v1",
+        "kind: ConfigMap",
+        "metadata:",
+        f"  name: {name}",
+        f"  namespace: {namespace}",
+        "data:",
+    ]
+    for policy, text in imported.policies.items():
+        lines.append(f"  {policy}{SUFFIX}: |")
+        lines += [f"    {line}" if line else "" for line in text.rstrip("\n").split("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def _settings_text(imported: Imported, file: str, config_map: str) -> str:
+    import yaml
+
+    settings = {"policies": config_map, **imported.settings}
+    return f"# From {file}, by policysched import-config.\n" + yaml.safe_dump(settings, sort_keys=False)

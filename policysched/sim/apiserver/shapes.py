@@ -1,0 +1,85 @@
+"""Where texts, lists and objects stand in what users write, for refusing the rest as the real server's decoder does.
+
+The real server decodes into Go structs; `nodeSelector: {gpu: true}` fails there before any validation. Only fields that
+the simulator itself reads are listed, by path: everything that is not listed is kept as it came.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+TEXT, NUMBER, TEXTS, OBJECT, OBJECTS = (
+    "a string",
+    "a whole number",
+    "an object of strings",
+    "an object",
+    "a list of objects",
+)
+
+_POD_SPEC = {
+    "nodeName": TEXT,
+    "schedulerName": TEXT,
+    "priorityClassName": TEXT,
+    "serviceAccountName": TEXT,
+    "restartPolicy": TEXT,
+    "nodeSelector": TEXTS,
+    "tolerations": OBJECTS,
+    "schedulingGates": OBJECTS,
+    "topologySpreadConstraints": OBJECTS,
+    "volumes": OBJECTS,
+    "affinity": OBJECT,
+    "affinity.nodeAffinity": OBJECT,
+    "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution": OBJECT,
+    "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms": OBJECTS,
+    "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution": OBJECTS,
+    "affinity.podAffinity": OBJECT,
+    "affinity.podAntiAffinity": OBJECT,
+    "initContainers": OBJECTS,
+    "containers": OBJECTS,
+}
+_TEMPLATE = {
+    "template": OBJECT,
+    "template.metadata": OBJECT,
+    "template.metadata.labels": TEXTS,
+    "template.metadata.annotations": TEXTS,
+    "template.spec": OBJECT,
+    **{f"template.spec.{path}": what for path, what in _POD_SPEC.items()},
+}
+_SELECTED = {"replicas": NUMBER, "selector": OBJECT, "selector.matchLabels": TEXTS, **_TEMPLATE}
+
+_SPECS = {
+    "pods": _POD_SPEC,
+    "nodes": {"taints": OBJECTS},
+    "deployments": _SELECTED,
+    "replicasets": _SELECTED,
+    "jobs": {"parallelism": NUMBER, "completions": NUMBER, "backoffLimit": NUMBER, **_TEMPLATE},
+}
+_SHAPES = {
+    "configmaps": {"data": TEXTS, "binaryData": TEXTS},
+    **{plural: {f"spec.{path}": what for path, what in spec.items()} for plural, spec in _SPECS.items()},
+}
+
+
+def misshapen(plural: str, obj: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each field that is not what its type says, with what it must be; an object before what is inside it. Absent and
+    null fields are of every type."""
+    for path, what in _SHAPES.get(plural, {}).items():
+        value: Any = obj
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None and not _is(value, what):
+            yield path, what
+
+
+def _is(value: Any, what: str) -> bool:
+    match what:
+        case "a string":
+            return isinstance(value, str)
+        case "a whole number":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "an object of strings":
+            return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+        case "an object":
+            return isinstance(value, dict)
+        case _:
+            assert what == OBJECTS, what
+            return isinstance(value, list) and all(isinstance(item, dict) for item in value)

@@ -1,0 +1,156 @@
+"""`policysched import-config` from end to end."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from policysched.app.settings import read_settings
+from policysched.schemas import findings
+from tests.app.importing.words import config
+from tests.cli.words import run, write
+
+TWO = config(
+    "leaderElection: {resourceName: ours, resourceNamespace: team}\n"
+    "profiles:\n"
+    "- schedulerName: spread\n"
+    "- schedulerName: pack\n"
+    "  plugins: {score: {enabled: [{name: NodeResourcesFit, weight: 7}]}}\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this version leaves out of the defaults is the matter of other tests."""
+    monkeypatch.setattr("policysched.app.importing.profile.lacks", lambda _plugin: [])
+
+
+def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, scheduler_yaml=config("profiles: [{schedulerName: web}]\n"))
+
+    done = run("import-config", path)
+
+    assert done.code == 0
+    assert done.out == (
+        f"# From {path}, profile web of a KubeSchedulerConfiguration (v1).\n\n"
+        "policy web version 1\n\ninclude kube_default\n\npreemption { victims = any }\n"
+    )
+    assert done.err == "1 policy, 0 not imported, 0 noted\n"
+
+
+def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) -> None:
+    (path,) = write(
+        tmp_path,
+        scheduler_yaml=config(
+            "percentageOfNodesToScore: 10\nextenders:\n- urlPrefix: http://x\n  filterVerb: f\n"
+        ),
+    )
+
+    done = run("import-config", path)
+
+    assert done.code == 1
+    assert done.err == (
+        f"{path}:5:3: not imported: extenders[0]: extender http://x (filter f): this version calls no extenders; "
+        "instead: `filter NAME require ...`\n"
+        f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are looked at\n"
+        "1 policy, 1 not imported, 1 noted\n"
+    )
+
+
+def test_standard_input_with_another_name_for_the_policy() -> None:
+    done = run("import-config", "-", "--name", "default-scheduler=mine", stdin=config())
+
+    assert done.code == 0
+    assert "policy mine version 1" in done.out
+
+
+def test_a_folder_gets_a_file_a_policy_and_keeps_what_is_there(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, scheduler_yaml=TWO)
+    folder = tmp_path / "policies"
+
+    first = run("import-config", path, "--output-dir", str(folder))
+    again = run("import-config", path, "--output-dir", str(folder))
+    (folder / "pack.policy").write_text("edited")
+    forced = run("import-config", path, "--output-dir", str(folder), "--force")
+
+    assert (first.code, first.out) == (0, "")
+    assert sorted(one.name for one in folder.iterdir()) == ["pack.policy", "spread.policy"]
+    assert (again.code, again.err) == (
+        2,
+        f"policysched: {folder / 'spread.policy'}: is there already; --force overwrites it\n",
+    )
+    assert forced.code == 0
+    assert "reweight node_resources_fit 7" in (folder / "pack.policy").read_text()
+
+
+def test_a_config_map_can_be_linted_and_holds_every_policy(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, scheduler_yaml=TWO)
+
+    done = run("import-config", path, "--output-format", "configmap", "--config-map", "team/rules")
+
+    made = yaml.safe_load(done.out)
+    assert (made["kind"], made["metadata"]) == ("ConfigMap", {"name": "rules", "namespace": "team"})
+    assert list(made["data"]) == ["spread.policy", "pack.policy"]
+    lint = run("lint", "-", "--fail-level", "warning", stdin=done.out)
+    assert lint.code == 0, lint.out
+
+
+def test_json_fits_its_schema(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, scheduler_yaml=TWO + "extenders: [{urlPrefix: http://x}]\nparallelism: 4\n")
+
+    done = run("import-config", path, "--output-format", "json")
+
+    answer = json.loads(done.out)
+    assert done.code == 1
+    assert findings("import-config", answer) == []
+    assert list(answer["policies"]) == ["spread", "pack"]
+    assert answer["settings"] == {"leader_election": {"lease": "team/ours"}}
+    assert [one["where"] for one in answer["not_imported"]] == ["extenders[0]"]
+    assert [one["where"] for one in answer["notes"]] == ["parallelism"]
+
+
+def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, scheduler_yaml=TWO)
+    file = tmp_path / "settings.yaml"
+
+    without = run("import-config", path)
+    done = run("import-config", path, "--settings", str(file))
+
+    settings = read_settings(file, {}, {})
+    assert done.code == 0
+    assert settings.lease is not None and (settings.lease.namespace, settings.lease.name) == ("team", "ours")
+    assert str(settings.policies) == "policysched/policies"
+    assert "note: --settings FILE writes leader_election" in without.err
+
+
+def test_what_cannot_be_read_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    bad, latin = write(tmp_path, bad_yaml=config("profiles: 3\n"), latin_yaml="")
+    Path(latin).write_bytes(b"kind: \xe4\n")
+
+    found = [run("import-config", one) for one in (bad, latin, str(tmp_path / "none.yaml"))]
+
+    assert [one.code for one in found] == [2, 2, 2]
+    assert found[0].err == f"policysched: {bad}:3:1: profiles: 3 is not of type 'array', 'null'\n"
+    assert found[1].err == f"policysched: {latin}: not UTF-8 text (byte 6)\n"
+    assert (
+        found[2].err == f"policysched: {tmp_path / 'none.yaml'}: cannot be read: No such file or directory\n"
+    )
+    assert all(one.out == "" for one in found)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--name", "a"),
+        ("--name", "a=b", "--name", "a=c"),
+        ("--config-map", "x"),
+        ("--output-dir", "d", "--output-format", "json"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...]) -> None:
+    done = run("import-config", "-", *arguments, stdin=config())
+
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
