@@ -75,6 +75,18 @@ def everything_once(deployed: Deployed) -> None:
             scheduler.wait_for_state("test", "active")
         wait_for(lambda: counted_up(deployed), "an event that is counted up")  # a patch
         somebody_is_quicker(deployed, scheduler)  # a pod is read
+        makes_room(deployed)  # a pod is marked, and deleted
+
+
+def makes_room(deployed: Deployed) -> None:
+    """A pod of higher priority needs what all others on the node have."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    deployed.put_policies(main=PLAIN.replace("preemption never\n", ""))
+    deployed.api.post(path, {"metadata": {"name": "urgent"}, "value": 1000})
+    deployed.create("low", cpu="3")
+    deployed.bound("low")
+    deployed.create("urgent", cpu="3", priorityClassName="urgent")
+    deployed.event("low", "Preempted")
 
 
 def counted_up(deployed: Deployed) -> bool:

@@ -166,7 +166,7 @@ def told(story: Callable[[Story], Any]) -> Story:
 
 
 async def _a_late_bind_and_a_rival(world: Story) -> None:
-    world.policies(beta=BETA)
+    world.policies(beta=BETA + "preemption never\n")  # the rival is urgent
     world.node("a", cpu="1")
     leader = world.start("leader")
     assert world.road is not None
