@@ -276,7 +276,9 @@ class Policies:
                 if doubled.code != _DOUBLED or doubled.span is None:
                     continue
                 name = doubled.span.text
-                first = next((two for two in checked.values() if two.program and two.program.name == name), None)
+                first = next(
+                    (two for two in checked.values() if two.program and two.program.name == name), None
+                )
                 if first is None or self._holds(name, first, last_good):
                     continue
                 here = doubled.related[0].span
