@@ -16,6 +16,7 @@ import orjson
 import yaml
 
 from policysched.app.policy_files import UnusableFile
+from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import DisruptionBudget, Namespace, Node, ObservedPod
 from policysched.kube import wire
@@ -117,6 +118,8 @@ def _documents(path: str, text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         yield from _json_documents(path, text)
         return
+    if nests_too_deep(text):
+        raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         yield from yaml.load_all(text, Loader=loader)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import yaml
 
 from policysched.app.policy_files import SUFFIX, Place, SourceSet, UnusableFile
+from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.text import Origin, Position, Source
 
 Fields = dict[str, tuple[yaml.Node, yaml.Node]]
@@ -18,6 +19,8 @@ _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def config_maps(text: str, name: str) -> Iterator[SourceSet]:
     """Each ConfigMap that has a key for a policy. Raises UnusableFile where the text is not YAML."""
     lines = text.split("\n")
+    if nests_too_deep(text.encode()):
+        raise UnusableFile(f"{name}: nests more than {NESTING_MAX} levels deep")
     try:
         documents = list(yaml.compose_all(text, Loader=_LOADER))
     except yaml.YAMLError as error:

@@ -22,6 +22,7 @@ from typing import Literal
 
 from policysched.lang.bundle import Bundle, Checked
 from policysched.lang.program import Program
+from policysched.lang.rules import diagnostic
 from policysched.plan import Plan
 from policysched.schedule.commands import Command, KeepPolicies, Log, ReportPolicies
 from policysched.schedule.events import PoliciesOffered
@@ -94,12 +95,12 @@ class Policies:
             and event.resource_version == self.resource_version
         ):
             return [], []
-        checked = {} if event.bundle is None else event.bundle.checked
+        out: list[Command] = []
+        last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
+        checked = {} if event.bundle is None else self._without_usurpers(event.bundle.checked, last_good)
         valid = {one.program.name: one for one in checked.values() if one.program is not None}
         broken = {key: one for key, one in checked.items() if errors_of(one)}
-        out: list[Command] = []
         wanted = {name: one.program for name, one in valid.items() if one.program is not None}
-        last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
         for name, program in last_good.items():
             wanted.setdefault(name, program)
         self._offered = valid
@@ -262,6 +263,42 @@ class Policies:
             return []
         return [ReportPolicies("Normal", "PolicyRecovered", _is_active(key, program))]
 
+    # ── two keys with one policy ───────────────────────────────────────────────────────────────────────────────────
+
+    def _without_usurpers(
+        self, checked: Mapping[str, Checked], last_good: Mapping[str, Program]
+    ) -> Mapping[str, Checked]:
+        """The language lets the first key of a name stand, in the order of the keys. Where the name runs from another
+        key that is still there, the first is the newcomer: it is refused as well, and the text that runs, runs on."""
+        settled = dict(checked)
+        for one in checked.values():
+            for doubled in one.diagnostics:
+                if doubled.code != _DOUBLED or doubled.span is None:
+                    continue
+                name = doubled.span.text
+                first = next(
+                    (two for two in checked.values() if two.program and two.program.name == name), None
+                )
+                if first is None or self._holds(name, first, last_good):
+                    continue
+                here = doubled.related[0].span
+                finding = diagnostic(
+                    _DOUBLED,
+                    f"there is a policy `{name}` already, in the key {one.key}",
+                    here,
+                    label="second policy of this name",
+                    help="pods could not say which of the two they mean: give one another name",
+                )
+                diagnostics = (finding, *first.diagnostics)
+                settled[first.key] = replace(first, program=None, diagnostics=diagnostics)
+        return settled
+
+    def _holds(self, name: str, first: Checked, last_good: Mapping[str, Program]) -> bool:
+        """Whether the key is the one that the policy runs from, or nothing of that name runs or ran."""
+        if name in self.running:
+            return self._status[name].key == first.key
+        return name not in last_good or last_good[name].sha256 == _sha_of(first)
+
     # ── small things ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _policy_of(self, one: Checked) -> str | None:
@@ -310,6 +347,7 @@ class Policies:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
+_DOUBLED = "PS233"
 _MISSING = "missing policy "  # no key of a ConfigMap has spaces
 
 

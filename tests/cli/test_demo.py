@@ -20,7 +20,7 @@ COMMAND = (sys.executable, "-m", "policysched", "demo")
 
 
 def test_the_demo_tells_its_story_and_ends_with_zero() -> None:
-    ended = subprocess.run(COMMAND, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(COMMAND, capture_output=True, text=True, timeout=120, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     words = " ".join(ended.stdout.split())
@@ -42,13 +42,13 @@ def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
             (kubectl, "--kubeconfig", str(path), "get", "pods", "-n", "shop", "--no-headers"),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
             check=True,
         )
         assert len(pods.stdout.splitlines()) == 12
     finally:
         process.send_signal(signal.SIGINT)
-        ended_with = process.wait(timeout=30)
+        ended_with = process.wait(timeout=90)
 
     assert ended_with == 0
     assert not path.exists()

@@ -188,6 +188,7 @@ def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
         ("kind: 2026-99-99", "cluster.yaml: is no YAML: month must be in 1..12"),
         ('{"kind": "Pod"', "is no JSON"),
         ("kind: List\nitems: [7]\n", "no object"),
+        ("a: " + "[" * 200_000, "nests more than 1000 levels deep"),
     ],
 )
 def test_a_file_that_is_no_cluster_is_one_line_and_exit_2(files: Path, text: str, words: str) -> None:

@@ -273,6 +273,36 @@ def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays
     assert states == {"a.policy": "active", "b.policy": "rejected"}
 
 
+def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
+    rig = Rig({"m.policy": GOOD})
+    before = active_texts(rig)
+
+    rig.offer({"a.policy": OTHER, "m.policy": GOOD})
+    rig.settle()
+
+    assert active_texts(rig) == before
+    assert status(rig).state == "last_known_good"
+    messages = [one.message for one in rig.of(c.ReportPolicies)]
+    assert len(messages) == 2
+    assert all("there is a policy `test` already" in one and "still running sha" in one for one in messages)
+
+    rig.offer({"m.policy": GOOD})
+
+    assert status(rig).state == "active"
+
+
+def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
+    before = Rig(GOOD)
+    (kept,) = before.of(c.KeepPolicies)
+
+    rig = Rig(None)
+    last_good = {f"{name}.policy": text for name, text in kept.texts.items()}
+    rig.offer({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
+    rig.settle()
+
+    assert active_texts(rig) == active_texts(before)
+
+
 def test_a_start_without_any_policy_is_fatal() -> None:
     absent, empty, broken = Rig(None), Rig(None), Rig(None)
 

@@ -219,10 +219,11 @@ class Profile:
                 )
         for name, given in self.config.items():
             if name not in KNOWN:
-                what = ", ".join(given.args) or "nothing in them"
-                self.report.lose(
-                    given.path, f"arguments of {name} ({what})", "they are for that plugin alone"
-                )
+                what = f"arguments of {name} ({', '.join(given.args)})"
+                if not self.points.everywhere(name):
+                    self.report.note(given.path, what, "no plugin of that name is on")
+                elif given.args:
+                    self.report.lose(given.path, what, "they are for that plugin alone")
 
     def _all(self) -> dict[str, Enabled]:
         """Every plugin that is on, where it is said first: at the earliest point."""

@@ -101,12 +101,21 @@ def _findings(error: jsonschema.ValidationError) -> Iterator[Finding]:
 # ── YAML with places ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class _Loader(yaml.SafeLoader):
+    """As Kubernetes reads YAML: what looks like a date is a text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own way of saying it)
+        first: [one for one in resolvers if not one[0].endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def _nodes(text: str, name: str, lines_before: int, indent: int) -> list[yaml.Node]:
     if text.lstrip()[:1] == "{":
         # JSON may be indented by tabs, which YAML forbids; strings in JSON cannot hold them, so columns stay.
         text = text.replace("\t", " ")
     try:
-        return [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if not _is_empty(node)]
+        return [node for node in yaml.compose_all(text, Loader=_Loader) if not _is_empty(node)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1 + lines_before}:{mark.column + 1 + indent}" if mark else ""
@@ -150,9 +159,9 @@ def _located(node: yaml.Node, name: str, lines_before: int, indent: int) -> Loca
 
 
 def _value(node: yaml.Node, name: str) -> Any:
-    loader = yaml.SafeLoader("")
+    loader = _Loader("")
     try:
-        return loader.construct_document(node)
+        return _without_nulls(loader.construct_document(node))
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -160,6 +169,15 @@ def _value(node: yaml.Node, name: str) -> Any:
         raise UnusableFile(f"{name}{place}: is neither YAML nor JSON: {why}") from error
     finally:
         loader.dispose()
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is absent, to Kubernetes."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_without_nulls(one) for one in value]
+    return value
 
 
 # ── configurations in ConfigMaps ───────────────────────────────────────────────────────────────────────────────────

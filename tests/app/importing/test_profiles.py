@@ -548,6 +548,22 @@ def test_what_kube_scheduler_would_not_take_is_one_line_at_its_place(text: str, 
     assert str(caught.value) == line
 
 
+def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -> None:
+    done = imported(
+        config(
+            "clientConnection: null\nleaderElection:\npodMaxBackoffSeconds: null\n"
+            "profiles:\n"
+            "- schedulerName: 2026-01-01\n"
+            "  plugins: {score: null, multiPoint: {enabled: null, disabled: null}}\n"
+            "  pluginConfig: [{name: NodeResourcesFit, args: null}, {name: Other, args: {a: 1}}]\n"
+        )
+    )
+
+    assert list(done.policies) == ["2026-01-01"]
+    assert of_the_file(done.not_imported) == []
+    assert [one.what for one in done.notes] == ["arguments of Other (a)"]
+
+
 def test_a_rename_of_nothing_is_refused() -> None:
     with pytest.raises(UnusableFile, match=r"no profile is called `b` \(profiles: default-scheduler\)"):
         imported(config(), b="c")
