@@ -5,6 +5,7 @@ of it is forgotten at the end.
 """
 
 import asyncio
+import secrets
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -51,7 +52,12 @@ class Sandbox:
         start_s: float = 0.3,
         stop_s: float = 0.5,
     ):
-        self.server = ApiServer(now=time.time)
+        # A sandbox that is started anew at the same address has forgotten everything. Versions that begin with the
+        # clock make that plain: who still watches from a version of before is told that it is gone, and lists again.
+        # And uids are drawn anew, for no two objects ever share one, not even across the end of a cluster.
+        self.server = ApiServer(
+            now=time.time, seed=secrets.randbits(64), first_version=int(time.time() * 1000)
+        )
         now = timestamp(time.time())
         self._nodes = (
             make_nodes(nodes, shape, now=now)

@@ -92,3 +92,13 @@ def test_a_closed_watch_is_forgotten() -> None:
 
     assert (one_left, server.open_watches) == (1, 0)
     assert watches[1].ended
+
+
+def test_a_server_that_forgot_everything_sends_who_watched_before_back_to_the_list() -> None:
+    before = ApiServer(now=lambda: 0.0, first_version=1_000)
+    after = ApiServer(now=lambda: 0.0, first_version=2_000)
+
+    line = after.handle(watch_from(before.store.version)).take(0.0)
+
+    assert before.store.version >= 1_000
+    assert orjson.loads(line)["object"]["code"] == 410

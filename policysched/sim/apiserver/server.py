@@ -80,13 +80,14 @@ class ApiServer:
         *,
         now: Callable[[], float],
         seed: int = 0,
+        first_version: int = 1,
         history_changes_max: int = 10_000,
         bookmark_every_s: float = 60.0,
         extra_kinds: Sequence[Kind] = (),
     ):
         self.kinds = (*KINDS, *extra_kinds)
         self.now = now
-        self.store = Store(history_changes_max=history_changes_max)
+        self.store = Store(history_changes_max=history_changes_max, first_version=first_version)
         self.registry = Registry(self.store, now, Random(seed))
         self._bookmark_every_s = bookmark_every_s
         self._routes = Routes(self.kinds)

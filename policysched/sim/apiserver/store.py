@@ -125,11 +125,14 @@ class Collection:
 
 
 class Store:
-    """All collections under one version counter. Listeners hear each change after it was made, in order."""
+    """All collections under one version counter. Listeners hear each change after it was made, in order.
 
-    def __init__(self, *, history_changes_max: int):
+    The history begins behind `first_version`: whoever asks for an older one is told that it is gone."""
+
+    def __init__(self, *, history_changes_max: int, first_version: int = 1):
         assert history_changes_max > 0, f"history_changes_max={history_changes_max}"
-        self.version = 1
+        self.version = first_version
+        self._compacted_at_first = first_version - 1
         self._history_changes_max = history_changes_max
         self._collections: dict[str, Collection] = {}
         self._listeners: dict[str, list[Callable[[Change], None]]] = {}
@@ -137,7 +140,7 @@ class Store:
     def collection(self, resource: str) -> Collection:
         found = self._collections.get(resource)
         if found is None:
-            found = self._collections[resource] = Collection()
+            found = self._collections[resource] = Collection(compacted=self._compacted_at_first)
         return found
 
     def get(self, resource: str, key: Key) -> Entry | None:
