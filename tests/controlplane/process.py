@@ -1,6 +1,7 @@
 """One program of the control plane as a process: its log in a file, its end seen to, its standstill on demand."""
 
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -47,8 +48,9 @@ class Process:
         return self._popen.poll() is None
 
     def pause(self) -> None:
-        """Freeze it: connections stay open and nothing is answered."""
+        """Freeze it: connections stay open and nothing is answered. Returns when all its threads stand still."""
         self._popen.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._popen.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._popen.send_signal(signal.SIGCONT)
