@@ -31,12 +31,10 @@ from policysched.kube.backoff import Backoff
 from policysched.kube.budget import Budget
 from policysched.kube.lease import micro_time
 from policysched.kube.transport import TransportError
+from policysched.lang.message import truncated
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
-NOTE_MAX = 1024
-"""The API's limit on an event's note; what is longer ends in ` ...`, as kube-scheduler's does."""
-
 PATCH_LIFE = "2s"
 """How long the server may act on a condition's patch: a bind of the same pod waits for its answer."""
 
@@ -365,7 +363,7 @@ class Reporter:
     async def _create(self, words: Words, series: _Series) -> None:
         about = words.about
         now = micro_time(series.last_ns)
-        note = words.note if len(words.note) <= NOTE_MAX else words.note[: NOTE_MAX - 4] + " ..."
+        note = truncated(words.note)
         body: Json = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

@@ -4,7 +4,7 @@ Read sets are exact: pods that agree on everything that a policy reads of a pod 
 sleeps until one of the events that could turn the refusal. `show` prints the same.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from policysched.lang.attributes import attribute_of
@@ -33,7 +33,6 @@ from policysched.lang.program import (
     BuiltinScore,
     FilterRule,
     Input,
-    OrderKey,
     Program,
     Rule,
     ScoreRule,
@@ -207,13 +206,6 @@ def _change_reads(part: object, inputs: Mapping[str, Input]) -> Reads:
             return found
         case _:
             return NOTHING
-
-
-def order_reads(keys: Iterable[OrderKey], inputs: Mapping[str, Input]) -> Reads:
-    found = NOTHING
-    for key in keys:
-        found |= reads_of(key.value, inputs)
-    return found
 
 
 # ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -77,6 +77,22 @@ def test_an_event_says_who_what_and_about_whom() -> None:
     on_virtual_time(scenario)
 
 
+def test_a_long_note_is_cut_by_bytes_for_the_servers_limit_counts_those() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        async with running(reporting.reporter.run()):
+            reporting.reporter.say(failed(pod, note="…" * 1000))
+            await reporting.reporter.drained()
+
+        (said,) = events(world)
+        assert len(said["note"].encode()) <= 1024
+        assert said["note"].endswith("… ...")
+
+    on_virtual_time(scenario)
+
+
 def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
     async def scenario() -> None:
         world = World()

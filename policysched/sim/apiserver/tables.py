@@ -54,11 +54,6 @@ def _age(obj: Json, now_s: float) -> str:
     return age(obj["metadata"].get("creationTimestamp"), now_s)
 
 
-def _ago(path: str) -> Callable[[Json, float], object]:
-    read = _at(path)
-    return lambda obj, now_s: age(str(read(obj, now_s)) or None, now_s)
-
-
 _NAME = Column("Name", _at("metadata.name"))
 _AGE = Column("Age", _age)
 
