@@ -21,10 +21,10 @@ from policysched.plan.bind import bind
 from policysched.plan.columns import Columns, text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
-from policysched.plan.expressions import columns_of
 from policysched.plan.kernels import COLUMNS
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.metrics import MetricColumn
+from policysched.plan.of_node import columns_of
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.reads import nameless

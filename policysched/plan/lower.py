@@ -21,7 +21,8 @@ from policysched.lang.program import (
     rules_for,
 )
 from policysched.lang.reads import rule_reads
-from policysched.plan.expressions import Machine, is_leaf
+from policysched.plan.expressions import machine as machine_of
+from policysched.plan.machine import Machine, is_leaf
 from policysched.plan.scalars import Function, compiled
 from policysched.plan.times import steepness, timed_parts
 
@@ -86,7 +87,7 @@ class Variant:
 
 
 def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Variant:
-    machine = Machine(program, share=lowering.share)
+    machine = machine_of(program, share=lowering.share)
     rules = rules_for(program, active)
     everything = [folded(rule, lowering) for rule in (*rules.filters, *rules.scores)]
     return Variant(

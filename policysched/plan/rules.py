@@ -14,8 +14,8 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Input
 from policysched.plan.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputState
 from policysched.plan.columns import Array
-from policysched.plan.expressions import Frame, Known, Machine
 from policysched.plan.kernel import FilterKernel, Normalizer, ScoreKernel, Touch
+from policysched.plan.machine import Frame, Known, Machine
 from policysched.plan.scalars import Seen, Value
 from policysched.plan.view import View
 

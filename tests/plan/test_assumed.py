@@ -11,8 +11,8 @@ from policysched.cluster.objects import MetricSamples, NodeName, Pod, PodFacts, 
 from policysched.lang.program import Program
 from policysched.plan import Evaluator, state
 from policysched.plan import compile as compile_program
-from policysched.plan.expressions import Machine
 from policysched.plan.kernel import Touch
+from policysched.plan.machine import Machine
 from policysched.plan.metrics import MetricColumn
 from tests.oracle.checked import metric, program
 from tests.plan.clusters import Scene, scene_of

@@ -14,8 +14,8 @@ from policysched.lang.types import BOOL, INT
 from policysched.plan import Evaluator, evaluate, lower
 from policysched.plan import compile as compile_program
 from policysched.plan.bind import Bound
-from policysched.plan.expressions import Machine
 from policysched.plan.lower import Lowering
+from policysched.plan.machine import Machine
 from policysched.plan.plan import Plan
 from policysched.plan.state import State
 from tests.plan.asking import evaluated, explained, without_filter

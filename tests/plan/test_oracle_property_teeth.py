@@ -108,7 +108,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "what is missing counts as known": (
         "arithmetic",
-        "policysched.plan.expressions.both",
+        "policysched.plan.arithmetic.both",
         lambda _: always(True),
     ),
     "ties are settled by the node alone": (

@@ -7,9 +7,10 @@ from policysched.lang import syntax as s
 from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.check.attributes import attribute
 from policysched.lang.check.dimensions import describe
-from policysched.lang.check.expressions import conform, read, read_as
+from policysched.lang.check.expressions import read, read_as
 from policysched.lang.check.flow import no_holes
 from policysched.lang.check.metrics import metric
+from policysched.lang.check.reading import conform
 from policysched.lang.check.scope import (
     CONDITION,
     CONSTANT,

@@ -9,8 +9,9 @@ from policysched.lang.builtins import BUILTINS
 from policysched.lang.check.builtins import parameters
 from policysched.lang.check.clauses import Clauses, sorted_out
 from policysched.lang.check.dimensions import describe
-from policysched.lang.check.expressions import conform, read, read_condition
+from policysched.lang.check.expressions import read, read_condition
 from policysched.lang.check.flow import Known, holes, implied, no_holes, report_hole
+from policysched.lang.check.reading import conform
 from policysched.lang.check.scope import CONDITION, CONSTANT, VALUE, WHEN, Scope, did_you_mean, one_of
 from policysched.lang.check.templates import template
 from policysched.lang.fold import fold, is_constant

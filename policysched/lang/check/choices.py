@@ -1,0 +1,33 @@
+"""Expressions that are one of two values: `a else b`."""
+
+from policysched.lang import expr as e
+from policysched.lang import syntax as s
+from policysched.lang.check.dimensions import (
+    common,
+    describe,
+    same_dimension,
+)
+from policysched.lang.check.reading import Reader
+from policysched.lang.types import Kind, Type
+
+
+def otherwise(reader: Reader, node: s.ElseExpr, expected: Type | None) -> e.Expr | None:
+    value = reader.read(node.value, expected)
+    if value is None:
+        reader.quietly(node.fallback)
+        return None
+    fallback = reader.read(node.fallback, e.type_of(value).present())
+    if fallback is None:
+        return None
+    left, right = e.type_of(value), e.type_of(fallback)
+    if not same_dimension(left, right) or left.kind is Kind.LIST:
+        reader.scope.report(
+            "PS204" if left.numeric and right.numeric else "PS202",
+            f"`else` gives {describe(right)} for {describe(left)}",
+            fallback.span,
+            label=f"{describe(left)} is expected",
+        )
+        return None
+    floating = e.is_floating(value) or e.is_floating(fallback)
+    result = common([left, right])
+    return e.Else(value, fallback, result if left.numeric else left.present(), floating, node.span)

@@ -1,0 +1,72 @@
+"""Lists in expressions: their literals, and `in`."""
+
+from typing import cast
+
+from policysched.lang import expr as e
+from policysched.lang import syntax as s
+from policysched.lang import types as t
+from policysched.lang.check.dimensions import describe, same_dimension
+from policysched.lang.check.reading import Reader, conform
+from policysched.lang.types import Kind, Type
+
+
+def membership(reader: Reader, node: s.Binary) -> e.Expr | None:
+    options: e.Expr | None
+    if isinstance(node.right, s.ListLit):
+        item = reader.read(node.left, None)
+        options = None
+        if item is not None:
+            options = list_literal(reader, node.right, e.type_of(item).present())
+    else:
+        options = reader.read(node.right, None)
+        expected = None if options is None else e.type_of(options).element
+        item = reader.read(node.left, expected)
+    if item is None or options is None:
+        return None
+    options_type = e.type_of(options)
+    if options_type.kind is not Kind.LIST or options_type.element is None:
+        reader.scope.report(
+            "PS202",
+            f"`in` needs a list on its right, and this is {describe(options_type)}",
+            options.span,
+            label=describe(options_type),
+            help='write a list, such as `["a", "b"]`',
+        )
+        return None
+    if not same_dimension(e.type_of(item), options_type.element):
+        return reader.unlike(node, "in", e.type_of(item), options_type)
+    found = e.In(item, options, node.span)
+    return found if node.op == "in" else e.Not(found, node.span)
+
+
+def list_literal(reader: Reader, node: s.ListLit, element: Type | None) -> e.Expr | None:
+    """A list of constants of one type, that of its first item where nothing is expected."""
+    items: list[e.Const] = []
+    broken = False
+    for written in node.items:
+        found = reader.read(written, element)
+        if found is None:
+            broken = True
+            continue
+        if not isinstance(found, e.Const) or isinstance(found.value, tuple):
+            reader.scope.report("PS221", "a list holds constants", found.span, label="not a constant")
+            broken = True
+            continue
+        if element is None:
+            element = found.type
+        conformed = _item(reader, found, element)
+        if conformed is None:
+            broken = True
+        else:
+            items.append(conformed)
+    if broken:
+        return None
+    values = tuple(item.value for item in items if not isinstance(item.value, tuple))
+    return e.Const(values, Type(Kind.LIST, element=element or t.STRING), node.span)
+
+
+def _item(reader: Reader, found: e.Const, element: Type) -> e.Const | None:
+    if same_dimension(found.type, element) and found.type.kind is not element.kind:
+        value = float(cast(float, found.value)) if element.held_as_float else found.value
+        return e.Const(value, found.type if found.type.kind is Kind.FLOAT else element, found.span)
+    return cast(e.Const | None, conform(reader.scope, found, element.present()))

@@ -1,0 +1,65 @@
+"""Bare names in expressions: what was declared (`let`, `input`, `metric`), QoS classes, and `now`."""
+
+from policysched.lang import expr as e
+from policysched.lang import syntax as s
+from policysched.lang import types as t
+from policysched.lang.check.attributes import like_attribute
+from policysched.lang.check.reading import Reader
+from policysched.lang.check.scope import Declared, declared_at, did_you_mean
+from policysched.lang.program import Input, Metric
+from policysched.lang.types import Type
+from policysched.text import Label
+
+
+def bare_name(reader: Reader, node: s.Bare, expected: Type | None) -> e.Expr | None:
+    declared = reader.scope.declared.get(node.name)
+    if declared is not None:
+        declared.used = True
+        return _declared(reader, node, declared)
+    if node.name in t.QOS_CLASSES:
+        return e.Const(t.QOS_CLASSES.index(node.name), t.QOS, node.span)
+    if node.name == "now":
+        return _now(reader, node)
+    if node.name in reader.scope.broken:
+        return None
+    near = did_you_mean(node.name, [*reader.scope.declared, *(t.QOS_CLASSES if expected == t.QOS else ())])
+    related: tuple[Label, ...] = ()
+    for name, one in reader.scope.declared.items():
+        if near == f"did you mean `{name}`?":
+            related = (declared_at(one.span),)
+    reader.scope.report(
+        "PS210",
+        f"unknown name `{node.name}`",
+        node.span,
+        label="not declared",
+        help=near
+        or like_attribute(node.name)
+        or f'declare it with `let` or `input`, or write `"{node.name}"` if a string is meant',
+        related=related,
+    )
+    return None
+
+
+def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None:
+    match declared.value:
+        case None:
+            return None
+        case e.Const(value=value, type=type_):
+            return e.Const(value, type_, node.span)
+        case Input() as one:
+            if one.owner == "node" and not reader.place.node:
+                return reader.misplaced(node.span, f"`{node.name}`, an input of the node,", declared)
+            if one.owner != "node" and not reader.place.pod:
+                return reader.misplaced(node.span, f"`{node.name}`, an input of the {one.owner},", declared)
+            type_ = one.type if one.default is None else one.type.present()
+            return e.InputRef(one.name, type_, one.stage, node.span)
+        case Metric() as one:
+            if not reader.place.metrics:
+                return reader.misplaced(node.span, f"the metric `{node.name}`", declared)
+            return e.MetricRef(one.name, one.type, node.span)
+
+
+def _now(reader: Reader, node: s.Bare) -> e.Expr | None:
+    if not reader.place.time:
+        return reader.misplaced(node.span, "the clock")
+    return e.Now(node.span)

@@ -1,0 +1,170 @@
+"""The machine that works expressions out over all rows of a view at once, as pairs of arrays: values, and where they are known.
+
+A `Machine` holds the steps of one set of rules. Equal expressions are one step, whichever rules they come from. What
+does not depend on the node is a *leaf*: a plain function of the pod (`plan.scalars`), worked out once and laid over all rows.
+How each kind of expression becomes a step stands in modules of its own; `plan.expressions` lists them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from policysched.lang import expr as e
+from policysched.lang.program import Program
+from policysched.lang.types import Kind
+from policysched.plan.column_kinds import (
+    held_dtype,
+)
+from policysched.plan.columns import Array
+from policysched.plan.kernel import Touch
+from policysched.plan.scalars import Function, Seen, Value, compiled
+from policysched.plan.view import View
+
+Known = Array | bool
+
+
+@dataclass(slots=True)
+class Vector:
+    """`values` as the type is held (strings as codes), of the view's length or one for all; `known` likewise."""
+
+    values: Array
+    known: Known
+
+
+@dataclass(slots=True)
+class Frame:
+    """One run over one view. `results` keeps each step's vector, so that shared steps run once."""
+
+    view: View
+    seen: Seen
+    leaves: Sequence[Value]
+    results: dict[int, Vector] = field(default_factory=dict)
+
+
+Step = Callable[[Frame], Vector]
+Operand = Callable[[Frame], Vector]
+Maker = Callable[["Machine", Any], Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What does not depend on the node. `in_key`: its value tells evaluations apart although its pod's attributes are
+    equal, because it is a condition that reads the clock. `timed`: it is a number that reads the clock, and what is made of it
+    has to be worked out anew whenever time has passed."""
+
+    expr: e.Expr
+    function: Function
+    in_key: bool
+    timed: bool
+
+
+class Machine:
+    """Steps and leaves of a set of expressions. `share` False makes each expression steps of its own (for tests)."""
+
+    def __init__(self, program: Program, makers: Mapping[type, Maker], *, share: bool = True) -> None:
+        self._program = program
+        self._makers = makers
+        self._share = share
+        self._steps: list[Step] = []
+        self._touches: list[Touch] = []
+        self.exprs: list[e.Expr] = []
+        self._numbers: dict[e.Expr, int] = {}
+        self._leaf_numbers: dict[e.Expr, int] = {}
+        self.leaves: list[Leaf] = []
+
+    def add(self, expr: e.Expr) -> int:
+        """The step that gives the expression, new or shared."""
+        if self._share and expr in self._numbers:
+            return self._numbers[expr]
+        step = self._leaf(expr) if is_leaf(expr) else self._makers[type(expr)](self, expr)
+        touch = self._touch_of(expr)
+        self._steps.append(step)
+        self._touches.append(touch)
+        self.exprs.append(expr)
+        self._numbers[expr] = len(self._steps) - 1
+        return len(self._steps) - 1
+
+    def touch(self, step: int) -> Touch:
+        return self._touches[step]
+
+    def run(self, frame: Frame, step: int) -> Vector:
+        found = frame.results.get(step)
+        if found is None:
+            found = frame.results[step] = self._steps[step](frame)
+        return found
+
+    def operand(self, expr: e.Expr) -> Operand:
+        step = self.add(expr)
+        return lambda frame: self.run(frame, step)
+
+    def leaf_number(self, expr: e.Expr) -> int:
+        if self._share and expr in self._leaf_numbers:
+            return self._leaf_numbers[expr]
+        reads_time = e.Stage.TIME in e.stage_of(expr)
+        condition = e.type_of(expr).kind is Kind.BOOL
+        leaf = Leaf(
+            expr, compiled(expr, self._program), reads_time and condition, reads_time and not condition
+        )
+        self.leaves.append(leaf)
+        self._leaf_numbers[expr] = len(self.leaves) - 1
+        return len(self.leaves) - 1
+
+    def leaf_values(self, seen: Seen) -> list[Value]:
+        return [leaf.function(seen) for leaf in self.leaves]
+
+    @property
+    def program(self) -> Program:
+        return self._program
+
+    def _leaf(self, expr: e.Expr) -> Step:
+        number, kind = self.leaf_number(expr), e.type_of(expr).kind
+        floating = e.is_floating(expr)
+        dtype = np.float64 if floating else held_dtype(kind)
+
+        def run(frame: Frame) -> Vector:
+            value = frame.leaves[number]
+            if value is None:
+                return Vector(np.zeros((), dtype), False)
+            if kind is Kind.STRING:
+                value = frame.view.codes.strings.code(str(value))
+            return Vector(np.asarray(value, dtype), True)
+
+        return run
+
+    def _touch_of(self, expr: e.Expr) -> Touch:
+        touch = Touch.NOTHING
+        for one in e.walk(expr):
+            match one:
+                case e.Attr(owner="node", path=("requested" | "free" | "pods", *_)) | e.CountPods():
+                    touch |= Touch.NODE | Touch.USAGE
+                case e.Attr(owner="node"):
+                    touch |= Touch.NODE
+                case e.InputRef() if e.Stage.NODE in one.stage:
+                    touch |= Touch.NODE
+                case e.MetricRef(name=name):
+                    touch |= Touch.NODE | Touch.SAMPLES
+                    if self._program.metrics[name].assume is not None:
+                        touch |= Touch.USAGE
+        return touch | (Touch.TIME if self._timed(expr) else Touch.NOTHING)
+
+    def _timed(self, expr: e.Expr) -> bool:
+        if is_leaf(expr):
+            return self.leaves[self.leaf_number(expr)].timed
+        if isinstance(expr, e.CountPods):
+            return e.Stage.TIME in e.stage_of(expr)
+        return any(self._timed(child) for child in e.children(expr))
+
+
+def is_leaf(expr: e.Expr) -> bool:
+    """Whether it depends on the pod, the clock or nothing."""
+    return e.Stage.NODE not in e.stage_of(expr)
+
+
+def both(left: Known, right: Known) -> Known:
+    if left is True:
+        return right
+    if right is True:
+        return left
+    return np.logical_and(left, right)
