@@ -52,3 +52,19 @@ class Explanation:
     scores: Mapping[str, Mapping[str, ScoreCell]]
     totals: Mapping[str, int]
     selected: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a policy says of a pod on some nodes alone: as if every other node were refused ahead of all rules, while
+    what is placed on the others still counts (spreading, affinity).
+
+    `pod_refusal` as in an Explanation; everything else is empty then. Each node that was asked about and exists is
+    either in `totals` or in `refusals` (the rule that decides), both sorted by name. `total_max` is the most that a
+    total can be: 100 times the weights of all scores that the layers in force leave, the same whatever is measured.
+    """
+
+    pod_refusal: str | None
+    totals: Mapping[str, int]
+    refusals: Mapping[str, Refusal]
+    total_max: int

@@ -5,6 +5,7 @@ tests say so; where they differ, this one is read first. It is written to be rea
 of `plan`, of columns or of arrays.
 
     evaluate(program, pod, cache, ...)    every verdict, every score and the choice, as an Explanation
+    judge(program, pod, cache, among)     the same on some nodes alone, as a Judgement
     value(expr, context)                  what one expression is worth, or MISSING
     order_key(program, pod, ...)          the pod's place in the queue
     with_placed(program, samples, ...)    the samples with what their metrics assume of one more pod on a node
@@ -16,7 +17,18 @@ from policysched.oracle.context import Context
 from policysched.oracle.evaluate import evaluate
 from policysched.oracle.expressions import value
 from policysched.oracle.gang import GangTerms, gang_terms
+from policysched.oracle.judge import judge
 from policysched.oracle.order import order_key
 from policysched.oracle.values import MISSING
 
-__all__ = ["MISSING", "Context", "GangTerms", "evaluate", "gang_terms", "order_key", "value", "with_placed"]
+__all__ = [
+    "MISSING",
+    "Context",
+    "GangTerms",
+    "evaluate",
+    "gang_terms",
+    "judge",
+    "order_key",
+    "value",
+    "with_placed",
+]

@@ -1,6 +1,6 @@
 """One pod against every node: what refuses it where, how the rest score, and which node is chosen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -36,6 +36,20 @@ def evaluate(
     samples: Samples | None = None,
 ) -> Explanation:
     """Everything that the policy has to say of the pod on the cluster as it stands, at this moment."""
+    return evaluate_among(program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples)
+
+
+def evaluate_among(
+    program: Program,
+    pod: Pod,
+    cache: Cache,
+    among: Collection[NodeName] | None,
+    *,
+    now_ns: int,
+    facts: PodFacts,
+    samples: Samples | None = None,
+) -> Explanation:
+    """The same on these nodes alone (None: on all). The other nodes are no candidates; what is placed on them counts."""
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}
     )
@@ -47,6 +61,7 @@ def evaluate(
     nodes = {
         name: replace(context, node=node, usage=cache.ledger.usage(name), cluster=facts_of_all)
         for name, node in sorted(cache.nodes.items())
+        if among is None or name in among
     }
     rules = _without_outages(program, rules_for(program, active_layers(context)), nodes)
     refused = {name: found for name, at in nodes.items() if (found := refusals(rules.filters, at))}

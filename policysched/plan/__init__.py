@@ -4,6 +4,7 @@
     Evaluator(cache)             owns the columns of all policies
         .evaluate(plan, pod, ...)   -> Verdict
         .explain(plan, pod, ...)    -> Explanation, equal to the oracle's
+        .judge(plan, pod, among)    -> Judgement, of some nodes alone
         .dry_run(plan, pod, ...)    -> DryRun, where it would fit if others went
         .overlay()                  -> Overlay, a cluster that is not
     listing(plan)                -> Listing, what `policysched show` prints

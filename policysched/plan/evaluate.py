@@ -5,7 +5,7 @@ in common, so that a thousand replicas cost one evaluation and a thousand refres
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
 from policysched.lang.types import INT64_MAX
-from policysched.lang.verdict import Explanation
+from policysched.lang.verdict import Explanation, Judgement
 from policysched.plan.assume import Laid
 from policysched.plan.bind import bind
-from policysched.plan.columns import Columns, text_hash
+from policysched.plan.columns import Array, Columns, text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
+from policysched.plan.judge import judgement, rows_of
 from policysched.plan.kernels import COLUMNS
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.metrics import MetricColumn
@@ -148,14 +149,30 @@ class Evaluator:
         if refusal is not None:
             return Explanation(refusal, (), {}, {}, {}, None)
         seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
-        variant = plan.variant(plan.active_layers(seen))
-        world = self._world(plan, variant, seen, overlay)
-        if overlay is not None and plan.assume.metrics:
-            seen.samples = self._laid_on(overlay, plan, samples).samples
-        bound = bind(variant, seen, variant.machine.leaf_values(seen))
-        state = State(bound, _outage_above(plan), world)
+        state, world = self._fresh_state(plan, seen, overlay, among=None)
         row = state.best(text_hash(pod.uid), self._columns.name_hash)
         return explanation(state, world, seen, None if row is None else self._columns.names[row])
+
+    def judge(
+        self,
+        plan: Plan,
+        pod: Pod,
+        among: Collection[NodeName],
+        *,
+        now_ns: int,
+        facts: PodFacts,
+        samples: Samples,
+        overlay: Overlay | None = None,
+    ) -> Judgement:
+        """What the plan says of these nodes, the others set aside. Names that are no nodes are passed over."""
+        self._columns.refresh()
+        refusal = self._refusal(plan, pod)
+        if refusal is not None:
+            return Judgement(refusal, {}, {}, 0)
+        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        rows = rows_of(self._columns, among)
+        state, world = self._fresh_state(plan, seen, overlay, among=rows)
+        return judgement(state, world, seen, rows)
 
     def asked_labels(self, pod: Pod) -> Hashable:
         """Those of the pod's labels that terms of placed pods ask about. Beside `Plan.read_key`, what pods have to agree
@@ -208,6 +225,17 @@ class Evaluator:
             laid = self._overlay_states[1][key] = state.copied()
         laid.catch_up(world)
         return laid, world
+
+    def _fresh_state(
+        self, plan: Plan, seen: Seen, overlay: Overlay | None, *, among: Array | None
+    ) -> tuple[State, World]:
+        """One that is not kept. `seen` gets the samples as the overlay has them, for texts that show values."""
+        variant = plan.variant(plan.active_layers(seen))
+        world = self._world(plan, variant, seen, overlay)
+        if overlay is not None and plan.assume.metrics:
+            seen.samples = self._laid_on(overlay, plan, seen.samples).samples
+        bound = bind(variant, seen, variant.machine.leaf_values(seen))
+        return State(bound, _outage_above(plan), world, among=among), world
 
     def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value]) -> Hashable:
         reads = plan.read_set(variant.active)

@@ -1,6 +1,6 @@
 """An evaluation in full, equal to the oracle's: every refusal in words, every score as a cell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from policysched.cluster.objects import NodeName
 from policysched.lang.verdict import Explanation, Refusal, ScoreCell
@@ -10,6 +10,8 @@ from policysched.plan.rules import BoundFilter, BoundScore, Measures
 from policysched.plan.scalars import Seen
 from policysched.plan.state import State, World
 from policysched.plan.view import View
+
+Reasons = Sequence[tuple[str, Array]]
 
 
 def explanation(state: State, world: World, seen: Seen, selected: NodeName | None) -> Explanation:
@@ -37,11 +39,17 @@ def _rejected(state: State, view: View, seen: Seen, rows: list[int]) -> Mapping[
         for row in rows:
             # A rule that has refused a node ahead of the others does not refuse it a second time.
             if refused[row] and rule.name not in found.get(row, {}):
-                groups = tuple(group for group, mask in reasons if mask[row])
-                texts = _texts(rule, groups, view, row, seen)
-                refusal = Refusal(rule.name, texts, groups, not hopeless[row], rule.scaleup)
-                found.setdefault(row, {})[rule.name] = refusal
+                found.setdefault(row, {})[rule.name] = refusal_at(row, rule, hopeless, reasons, view, seen)
     return {_name(view, row): tuple(found[row].values()) for row in rows if row in found}
+
+
+def refusal_at(
+    row: int, rule: BoundFilter, hopeless: Array, reasons: Reasons, view: View, seen: Seen
+) -> Refusal:
+    """One refusal in words. `hopeless` and `reasons` are what the rule's kernel says of the whole view."""
+    groups = tuple(group for group, mask in reasons if mask[row])
+    texts = _texts(rule, groups, view, row, seen)
+    return Refusal(rule.name, texts, groups, not hopeless[row], rule.scaleup)
 
 
 def _texts(rule: BoundFilter, groups: tuple[str, ...], view: View, row: int, seen: Seen) -> tuple[str, ...]:

@@ -58,8 +58,13 @@ class World:
 class State:
     """Arrays of the columns' capacity, valid for the world that `catch_up` was last given."""
 
-    def __init__(self, bound: Bound, outage_above: float | None, world: World) -> None:
+    def __init__(
+        self, bound: Bound, outage_above: float | None, world: World, *, among: Array | None = None
+    ) -> None:
+        """`among`: the rows that are asked about (None: all); the others are refused ahead of all rules. It does not
+        follow nodes that come, so such a state is made for one answer."""
         self.bound = bound
+        self._among = among
         self._outage_above = outage_above
         self._metrics = tuple(dict.fromkeys(name for metrics in bound.rule_metrics() for name in metrics))
         self._local = [place for place, rule in enumerate(bound.scores) if rule.local]
@@ -246,12 +251,16 @@ class State:
         refused = self._refused[:, chosen]
         if self.out:
             refused = refused[[not self.out.intersection(rule.metrics) for rule in self.bound.filters]]
-        feasible = world.columns.valid[chosen] & ~refused.any(axis=0)
+        feasible = self._asked(world)[chosen] & ~refused.any(axis=0)
         if self._stale or not np.array_equal(feasible, self.feasible[chosen]):
             self.feasible[chosen] = feasible
             self.feasible_count = int(np.count_nonzero(self.feasible))
             self._facts.clear()
         self._sum_up(chosen)
+
+    def _asked(self, world: World) -> Array:
+        valid = world.columns.valid
+        return valid if self._among is None else valid & self._among
 
     def _sum_up(self, chosen: slice | Array) -> None:
         before = self._facts_before if not self._stale else {}
@@ -278,7 +287,7 @@ class State:
 
     def _outages(self, world: World, above: float) -> frozenset[str]:
         """The metrics that too many candidates lack; candidates of this question pass every filter without metrics."""
-        candidates = world.columns.valid.copy()
+        candidates = self._asked(world).copy()
         for place, rule in enumerate(self.bound.filters):
             if not rule.metrics:
                 candidates &= ~self._refused[place]

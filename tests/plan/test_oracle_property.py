@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from policysched import oracle, plan
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Pod, PodFacts
+from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
 from tests.plan.clusters import NAMESPACES, NODE_NAMES, SECOND_NS, Dice, Scene, random_node, scenes
@@ -99,6 +99,18 @@ def only_scaleup_no(explanation: Explanation) -> bool:
     """Every refused node is held back only by rules for which a new node would be no help."""
     refused = explanation.rejected.values()
     return bool(refused) and all(not one.scaleup for refusals in refused for one in refusals)
+
+
+def judgements_agree(program: Program, scene: Scene) -> None:
+    """Of some nodes alone, one that does not exist among them."""
+    evaluator, compiled = plan.Evaluator(scene.cache), plan.compile(program)
+    names = sorted(scene.cache.nodes)
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    for index, pod in enumerate(scene.pods):
+        among = [*names[index % 2 :: 2], NodeName("nowhere")]
+        fast = evaluator.judge(compiled, pod, among, **given_)
+        slow = oracle.judge(program, pod, scene.cache, among, **given_)
+        assert fast == slow
 
 
 def orders_agree(program: Program, scene: Scene) -> None:
@@ -209,6 +221,7 @@ PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
     verdicts_agree,
     orders_agree,
     gangs_agree,
+    judgements_agree,
     overlays_agree,
     changes_are_followed,
 )

@@ -31,6 +31,16 @@ def always(answer: object) -> Function:
 
 
 BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
+    "nodes that were not asked about are judged": (
+        "queue and gangs",
+        "policysched.plan.evaluate.rows_of",
+        lambda right: lambda columns, nodes: right(columns, [*nodes, *columns.names]),
+    ),
+    "nodes that were not asked about set the scale": (
+        "queue and gangs",
+        "policysched.plan.state.State._asked",
+        lambda _: lambda _self, world: world.columns.valid,
+    ),
     "a taint is overlooked": (
         "queue and gangs",
         "policysched.plan.kernels.taint_toleration._Filter._refuses",

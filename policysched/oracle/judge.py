@@ -1,0 +1,41 @@
+"""What a policy says of a pod on some nodes alone: what somebody else's scheduler asks (the extender protocol).
+
+The others are refused ahead of all rules: they are no candidates. What is placed on them counts where a rule looks
+around.
+"""
+
+from collections.abc import Collection
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import NodeName, Pod, PodFacts, Samples
+from policysched.lang.program import Program, rules_for
+from policysched.lang.verdict import Judgement
+from policysched.oracle.builtin import MAX_SCORE
+from policysched.oracle.context import namespace_of, pod_context
+from policysched.oracle.evaluate import active_layers, evaluate_among
+
+
+def judge(
+    program: Program,
+    pod: Pod,
+    cache: Cache,
+    among: Collection[NodeName],
+    *,
+    now_ns: int,
+    facts: PodFacts,
+    samples: Samples | None = None,
+) -> Judgement:
+    """Names of `among` that are no nodes are passed over."""
+    found = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
+    if found.pod_refusal is not None:
+        return Judgement(found.pod_refusal, {}, {}, 0)
+    context = pod_context(
+        program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}
+    )
+    scores = rules_for(program, active_layers(context)).scores
+    return Judgement(
+        pod_refusal=None,
+        totals=found.totals,
+        refusals={name: refusals[0] for name, refusals in found.rejected.items()},
+        total_max=MAX_SCORE * sum(rule.weight for rule in scores),
+    )

@@ -1,0 +1,56 @@
+"""What a policy says of a pod on some nodes alone: what somebody else's scheduler asks (the extender protocol).
+
+The nodes that were not asked about are refused ahead of all rules, so that scores are normalised over those that were;
+their pods count where a rule looks around.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from policysched.cluster.objects import NodeName
+from policysched.lang.verdict import Judgement, Refusal
+from policysched.plan.columns import Array, Columns
+from policysched.plan.explain import refusal_at
+from policysched.plan.reasons import deciding
+from policysched.plan.scalars import Seen
+from policysched.plan.state import State, World
+
+MAX_SCORE = 100
+
+
+def rows_of(columns: Columns, nodes: Iterable[NodeName]) -> Array:
+    """bool[capacity]: the rows of those of the nodes that exist."""
+    mask = np.zeros(columns.capacity, np.bool_)
+    for name in nodes:
+        row = columns.row(name)
+        if row is not None:
+            mask[row] = True
+    return mask
+
+
+def judgement(state: State, world: World, seen: Seen, among: Array) -> Judgement:
+    """`state` was made for `among` alone."""
+    names = world.columns.names
+    rows = sorted(np.flatnonzero(state.feasible).tolist(), key=lambda row: names[row])
+    return Judgement(
+        pod_refusal=None,
+        totals={names[row]: int(state.total[row]) for row in rows},
+        refusals=_refusals(state, world, seen, among),
+        total_max=MAX_SCORE * sum(step.rule.weight for step in state.bound.variant.scores),
+    )
+
+
+def _refusals(state: State, world: World, seen: Seen, among: Array) -> dict[str, Refusal]:
+    view = world.view()
+    left = (among & world.columns.valid)[: view.count]
+    found: dict[str, Refusal] = {}
+    for rule, refused, _ in deciding(state, view):
+        here = np.flatnonzero(left & refused).tolist()
+        if not here:
+            continue
+        hopeless, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
+        for row in here:
+            found[world.columns.names[row]] = refusal_at(row, rule, hopeless, reasons, view, seen)
+        left &= ~refused
+    return dict(sorted(found.items()))
