@@ -8,6 +8,7 @@ becomes active at once.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from policysched.cluster.objects import PodUid
 from policysched.lang.program import Program
@@ -15,8 +16,15 @@ from policysched.plan import Plan
 from policysched.plan import compile as compile_plan
 from policysched.schedule.core import Core
 from policysched.schedule.events import PoliciesOffered
-from policysched.schedule.membership import Membership
 from policysched.schedule.standing import Standing
+
+
+class Waiting(Protocol):
+    """Whoever has pods that wait under a policy: `Membership` is one."""
+
+    def prepare(self, program: Program, plan: Plan, now_ns: int) -> Iterator[dict[PodUid, Standing]]: ...
+    def gather(self, policy: str, now_ns: int) -> None: ...
+
 
 _DONE = object()
 
@@ -33,7 +41,7 @@ class _Swap:
 
 
 class Reload:
-    def __init__(self, core: Core, membership: Membership) -> None:
+    def __init__(self, core: Core, membership: Waiting) -> None:
         self._core = core
         self._membership = membership
         self._swaps: dict[str, _Swap] = {}

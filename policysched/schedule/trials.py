@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodUid
+from policysched.cluster.objects import NodeName, PodUid
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import unavailable_message
 from policysched.plan import Overlay
@@ -18,6 +18,7 @@ from policysched.schedule.admission import Admission
 from policysched.schedule.commands import Bind
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gangs import Gang
+from policysched.schedule.nominated import nominated_overlay
 from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
 from policysched.schedule.records import Decision
 from policysched.schedule.reports import PendingReason
@@ -79,7 +80,7 @@ class Trials:
             core.report(pod, room.reason, room.message, now_ns)
             return
         pod.attempts += 1
-        overlay = self._nominated_overlay(pod.pod)
+        overlay = nominated_overlay(core, pod.pod)
         result = self._ask(pod, overlay, now_ns) if refused is None else _refused(refused)
         if isinstance(result, Success):
             self._assume(pod, result, now_ns)
@@ -169,27 +170,6 @@ class Trials:
             verdict.valid_until_ns,
         )
 
-    def _nominated_overlay(self, pod: Pod) -> Overlay | None:
-        """The cluster with the pods on it that are nominated to a node (their victims are leaving) and outrank this
-        one or are its equals. None where there are none."""
-        core = self._core
-        overlay = None
-        for seen in core.cache.nominated.values():
-            if seen.pod.uid == pod.uid or seen.pod.priority < pod.priority or not self._still_nominated(seen):
-                continue
-            overlay = overlay or core.evaluator.overlay()
-            assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
-            overlay.place(seen.pod, seen.nominated_node)
-        return overlay
-
-    def _still_nominated(self, seen: ObservedPod) -> bool:
-        cache = self._core.cache
-        return (
-            seen.nominated_node in cache.nodes
-            and not seen.deleting
-            and cache.ledger.placement(seen.pod.uid) is None
-        )
-
     # ── a gang ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def try_gang(self, gang: Gang, now_ns: int) -> None:
@@ -219,7 +199,7 @@ class Trials:
         kin = self._kin_in_trial(members)
         alike = Counter(kin.values())
         possible = len(members)
-        overlay = self._nominated_overlay(members[0].pod) or core.evaluator.overlay()
+        overlay = nominated_overlay(core, members[0].pod) or core.evaluator.overlay()
         for pod in members:
             if vacancies is not None and len(found.fits) >= vacancies:
                 found.surplus = True
