@@ -2,12 +2,15 @@
 
 The selector never selects. Where the loop would sleep until its next timer, it moves the clock there; where it would
 sleep for ever, since nothing is scheduled and something is still awaited, it raises `Deadlock` instead of hanging.
-Executors run their function at once, on the spot, so that a run is the same each time.
+Executors run their function at once, on the spot, and timers of one moment fire in the order in which they were set, so
+that a run is the same each time.
 """
 
 import asyncio
+import heapq
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
 Result = TypeVar("Result")
@@ -40,17 +43,57 @@ class _Clock(selectors.BaseSelector):
         return {}
 
 
+class _Timer(asyncio.TimerHandle):
+    """asyncio compares timers by time alone: of two that are due together, its heap gives any."""
+
+    __slots__ = ("_place",)
+    _scheduled: bool
+
+    def __init__(
+        self,
+        place: int,
+        when_s: float,
+        callback: Callable[[*Args], object],
+        args: tuple[*Args],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        super().__init__(when_s, callback, args, loop, context)
+        self._place = place
+
+    def __lt__(self, other: object) -> bool:
+        assert isinstance(other, _Timer), f"{other!r} was not set by this loop"
+        return (self.when(), self._place) < (other.when(), other._place)
+
+
 class VirtualTimeLoop(asyncio.BaseEventLoop):
     """`loop.time()` is virtual seconds, from `start_s` on."""
+
+    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, start_s: float = 0.0):
         super().__init__()
         self._selector = _Clock(start_s)
+        self._timers = 0
         # What is due is due: no rounding of timers to a clock's steps beyond what floats need.
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
         return self._selector.time_s
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Args], object],
+        *args: *Args,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self._timers += 1
+        timer = _Timer(self._timers, when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        # As BaseEventLoop.call_at does: by this it counts the cancelled ones that still stand in the heap.
+        timer._scheduled = True
+        return timer
 
     def _process_events(self, event_list: list[object]) -> None:
         assert not event_list, f"events without input or output: {event_list!r}"

@@ -26,7 +26,7 @@ class MemoryTransport:
         self._server = server
         self._faults = faults
         self._refused_until_s = float("-inf")
-        self._open: set[Subscription] = set()
+        self._open: dict[Subscription, None] = {}  # in the order in which they were opened
 
     def refuse_for(self, span_s: float) -> None:
         """Break all that is open and refuse connections for a while: the server restarts, or the network is gone."""
@@ -105,12 +105,12 @@ class MemoryTransport:
         if isinstance(answer, ApiResponse):
             yield ApiStream(answer.status, answer.headers, _once(answer.body))
             return
-        self._open.add(answer)
+        self._open[answer] = None
         chunks = self._chunks(answer, fate)
         try:
             yield ApiStream(200, {"content-type": "application/json"}, chunks)
         finally:
-            self._open.discard(answer)
+            self._open.pop(answer, None)
             answer.close()
             await chunks.aclose()
 

@@ -225,3 +225,18 @@ def test_without_faults_a_request_is_answered_at_once() -> None:
         return answer.status, asyncio.get_running_loop().time()
 
     assert run_virtual(main()) == (201, 0.0)
+
+
+def test_what_is_due_at_one_moment_happens_in_the_order_in_which_it_was_set() -> None:
+    came: list[int] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        for place in range(80):
+            loop.call_at(9.0, came.append, place)
+            loop.call_at(place % 7 + 1.0, came.append, -1).cancel()
+        await asyncio.sleep(10)
+
+    run_virtual(scenario())
+
+    assert came == list(range(80))
