@@ -130,6 +130,7 @@ class Admission:
     def _hold(self, pod: PendingPod, why: str, now_ns: int) -> None:
         """No node would help: no autoscaler is to buy one."""
         self._flips.discard(pod)
+        self._core.take_back_nomination(pod.uid, now_ns)
         self._core.queue.park(
             pod,
             ("held", pod.uid),
@@ -192,6 +193,8 @@ class Admission:
         if gang.place is not Place.GATED:
             queue.take(gang, now_ns)
             queue.gate(gang)
+        for uid in [one for one in self._core.cache.nominated if one in gang.idle]:
+            self._core.take_back_nomination(uid, now_ns)
         if gang not in self._gathering:
             self._gathering.put(gang, now_ns + round(self._core.limits.gang_report_delay_s * SECOND_NS))
 

@@ -7,7 +7,7 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Placement, Pod, PodUid
 from policysched.plan import Evaluator, Plan
 from policysched.schedule.assumed import Assumed
-from policysched.schedule.commands import Command
+from policysched.schedule.commands import ClearNomination, Command
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.limits import Limits
 from policysched.schedule.policies import Policies
@@ -66,6 +66,14 @@ class Core:
             self.assumed.left(uid)
         elif before is None or before.node != after.node:
             self.assumed.landed(after.pod, self.namespace_of(after.pod), after.node, now_ns)
+
+    def take_back_nomination(self, uid: PodUid, now_ns: int) -> None:
+        """The pod does not go to the node that it is nominated to, if it is: nobody keeps room for it any more."""
+        seen = self.cache.nominated.get(uid)
+        if seen is None:
+            return
+        self.queue.wake(self.cache.nominate(uid, None), now_ns)
+        self.out.append(ClearNomination(uid, seen.pod.namespace, seen.pod.name))
 
     def report(self, pod: PendingPod, reason: PendingReason, message: str, now_ns: int) -> None:
         """The pod stays pending; said aloud when the words are new."""

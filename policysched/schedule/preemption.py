@@ -20,7 +20,6 @@ from policysched.plan import DryRun, MayEvict, Overlay
 from policysched.schedule.breaker import Breaker
 from policysched.schedule.candidates import Candidate, Cluster, find_candidates, least_harm, nobody_to_evict
 from policysched.schedule.commands import (
-    ClearNomination,
     Evict,
     Log,
     ReportPolicies,
@@ -114,7 +113,7 @@ class Preemption:
                 Cluster(self._pods_on, self._started_ns, core.cache.budgets.values(), len(core.cache.nodes)),
             )
         if not found.candidates:
-            self._take_back(pod.uid, now_ns)
+            self._core.take_back_nomination(pod.uid, now_ns)
             words = unavailable_message(len(core.cache.nodes), found.reasons)
             return self._no_room(pod, words, spared_until_ns)
         chosen = least_harm(found.candidates)
@@ -143,7 +142,11 @@ class Preemption:
         ending = [
             one for one in chosen.victims if core.cache.pods[one.uid].deleting or self._is_told(one.uid)
         ]
-        victims = [Victim(one.uid, one.namespace, one.name) for one in chosen.victims if one not in ending]
+        victims = [
+            Victim(one.uid, one.namespace, one.name, core.cache.pods[one.uid].generation)
+            for one in chosen.victims
+            if one not in ending
+        ]
         core.counters.victims.append(len(chosen.victims))
         for one in chosen.victims:
             words = None if one in ending else self._breaker.note(one, now_ns)
@@ -167,15 +170,7 @@ class Preemption:
         """Pods of lower priority that wait for the same node look for another."""
         for seen in list(self._core.cache.nominated.values()):
             if seen.nominated_node == node and seen.pod.priority < pod.priority and seen.pod.uid != pod.uid:
-                self._take_back(seen.pod.uid, now_ns)
-
-    def _take_back(self, uid: PodUid, now_ns: int) -> None:
-        core = self._core
-        seen = core.cache.nominated.get(uid)
-        if seen is None:
-            return
-        core.queue.wake(core.cache.nominate(uid, None), now_ns)
-        core.out.append(ClearNomination(uid, seen.pod.namespace, seen.pod.name))
+                self._core.take_back_nomination(seen.pod.uid, now_ns)
 
     def _no_room(self, pod: PendingPod, words: str, valid_until_ns: int | None = None) -> NoRoom:
         return NoRoom(words_of(self._core.policies.running[pod.policy].program, words), valid_until_ns)
@@ -210,7 +205,7 @@ class Preemption:
         if forbidden:
             self._forbid(reason, now_ns)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
-            self._take_back(preemptor, now_ns)
+            self._core.take_back_nomination(preemptor, now_ns)
         fields = {"pod": eviction.pod.full_name, "node": eviction.node, "why": reason}
         core.out.append(Log("warning", "an eviction was not carried out", fields))
         self._try_again(preemptor, now_ns, failing=not forbidden)

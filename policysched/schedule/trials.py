@@ -87,6 +87,8 @@ class Trials:
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
+        if refused is not None:
+            core.take_back_nomination(pod.uid, now_ns)
         if result.nodes:
             result = self._make_room(pod, result, overlay, now_ns)
         self._record_failure(pod, result, now_ns)

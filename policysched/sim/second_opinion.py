@@ -85,6 +85,7 @@ class SecondOpinion:
         kept = self._kept.pop(pod.uid, [])
         for other, place in kept:
             core.cache.ledger.assume(other, place)
+            core.assumed.landed(other, core.namespace_of(other), place, self._now_ns)
         said = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
@@ -95,6 +96,7 @@ class SecondOpinion:
         )
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
+            core.assumed.left(other.uid)
         said = self._preferring_its_own(pod, said)
         self.asked += 1
         if said.selected != node:

@@ -401,3 +401,63 @@ def test_attempts_and_victims_are_counted() -> None:
 
     assert rig.scheduler.counters.preemption_attempts == 2
     assert rig.scheduler.counters.drain_victims() == [2]
+
+
+GATED_GANG = """\
+policy test version 1
+input group: string = pod.labels["group"] optional
+input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"
+gang by group { mode = gate  min = least %s }
+filter node_resources_fit
+preemption { victims = any }
+"""
+
+
+def member(name: str, least: int) -> Pod:
+    return high(name, cpu="4", labels={"group": "g", "least": str(least)})
+
+
+def test_a_member_whose_gang_gathers_again_keeps_no_room_from_others() -> None:
+    rig = Rig(
+        GATED_GANG % "",
+        node("a"),
+        low(cpu="4"),
+        member("one", 2),
+        pod("two", cpu="4", labels={"group": "g", "least": "2"}),
+    )
+    rig.settle()
+    carry_out(rig)
+
+    rig.tell(e.PodGone(pod("two").uid))
+    rig.see(pod("other", cpu="4", priority=0))
+    rig.pass_time(5)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert rig.where() == {"other": "a"}
+
+
+def test_a_member_of_a_full_gang_keeps_no_room_from_others() -> None:
+    rig = Rig(GATED_GANG % " max = 1", node("a"), low(cpu="4"), member("one", 1))
+    rig.settle()
+
+    rig.see(placed(pod("two", labels={"group": "g", "least": "1"}), "elsewhere"))
+    carry_out(rig)
+    rig.see(pod("other", cpu="4", priority=0))
+    rig.pass_time(5)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert rig.where() == {"other": "a"}
+
+
+def test_a_pod_that_its_policy_comes_to_refuse_keeps_no_room_from_others() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
+    rig.settle()
+
+    rig.offer(ANY + 'input team: string = pod.labels["team"] required "say the team"\n')
+    rig.settle()
+    carry_out(rig)
+    rig.see(pod("other", cpu="4", priority=0, labels={"team": "x"}))
+    rig.pass_time(5)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert rig.where() == {"other": "a"}
