@@ -45,6 +45,7 @@ class Carrier:
     def _one(self, command: c.Command) -> None:
         match command:
             case c.Bind():
+                self._reporter.withdraw(command.uid)
                 self._binder.put(command)
             case c.Evict() | c.ClearNomination():
                 self._evictor.put(command)

@@ -24,6 +24,7 @@ from policysched.app.compiling import Compile
 from policysched.app.leading import Leadership
 from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.settings import Settings
+from policysched.cluster.objects import PodUid
 from policysched.kube.api import Api
 from policysched.kube.bind import Binder, LostLeadership
 from policysched.kube.connectivity import Connectivity
@@ -31,7 +32,7 @@ from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.malformed import Malformed
 from policysched.kube.reflect import Reflector
-from policysched.kube.report import Reporter
+from policysched.kube.report import Reporter, Shown
 from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, config_map
 from policysched.kube.transport import Transport
 from policysched.lang.program import Metric
@@ -95,7 +96,6 @@ class SchedulerApp:
             connectivity=self.connectivity,
             settings=settings.binding,
             may_send=runtime.leadership.leads,
-            settle=self._settle,
             observe_s=runtime.observe_bind_s,
         )
         self.evictor = Evictor(
@@ -112,6 +112,7 @@ class SchedulerApp:
             now_ns=runtime.now_ns,
             random=runtime.random("report"),
             binds_waiting=lambda: self.binder.waiting,
+            shown=self._shown,
             settings=settings.reporting,
         )
         self.last_good = LastGood(
@@ -275,8 +276,9 @@ class SchedulerApp:
             self._end(Outcome.LOST_LEASE)
         self._wake.set()
 
-    async def _settle(self, uid: str) -> None:
-        await self.reporter.settle(uid)
+    def _shown(self, uid: str) -> Shown | None:
+        seen = self.scheduler.cache.pods.get(PodUid(uid))
+        return None if seen is None or seen.node is not None else Shown(seen.version, seen.generation)
 
     # ── handle and decide ──────────────────────────────────────────────────────────────────────────────────────────
 

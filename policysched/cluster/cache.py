@@ -5,6 +5,7 @@ nodes it touched, so that columns refresh those rows and no others.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.nominations import Nominations
@@ -59,7 +60,12 @@ class Cache:
         if seen.finished:
             return self.drop_pod(uid)
         known = self.pods.get(uid)
-        if known == seen or (known is not None and known.node is not None and seen.node is None):
+        if known is not None and known == seen:
+            if known.version != seen.version:
+                # The value itself stays the same one, by which others tell that nothing changed.
+                self.pods[uid] = replace(known, version=seen.version, generation=seen.generation)
+            return _NOTHING
+        if known is not None and known.node is not None and seen.node is None:
             return _NOTHING
         self.pods[uid] = seen
         if seen.node is None:

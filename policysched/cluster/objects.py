@@ -208,7 +208,10 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
     """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room. `started_ns`: when
-    the kubelet took it up (None: not yet). `preempted`: a scheduler's preemption is what ends it."""
+    the kubelet took it up (None: not yet). `preempted`: a scheduler's preemption is what ends it.
+
+    `version` is the `resourceVersion` of a pod on no node, which a write on it names as the one it goes by; `generation`
+    that of its spec (0: the server counts none). They make no two pods differ."""
 
     pod: Pod
     node: NodeName | None
@@ -217,6 +220,8 @@ class ObservedPod:
     nominated_node: NodeName | None
     started_ns: int | None = None
     preempted: bool = False
+    version: str = field(default="", compare=False)
+    generation: int = field(default=0, compare=False)
 
     @property
     def finished(self) -> bool:

@@ -15,7 +15,7 @@ once. `?timeout=5s` ends a request's life in the server, which is what a new lea
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -73,7 +73,6 @@ class Binder:
     """Carries out `Bind`s by so many workers, in the order given. `deliver` gets exactly one outcome a bind.
 
     `may_send` is asked before each request: once we no longer lead, nothing more leaves (`LostLeadership` ends `run`).
-    `settle` is awaited first: no status patch of the same pod may be under way that would land after the binding.
     """
 
     def __init__(
@@ -85,7 +84,6 @@ class Binder:
         connectivity: Connectivity,
         settings: BindSettings = BindSettings(),
         may_send: Callable[[], bool] = lambda: True,
-        settle: Callable[[str], Awaitable[None]] | None = None,
         observe_s: Callable[[float], None] | None = None,
     ) -> None:
         self._api = api
@@ -94,7 +92,6 @@ class Binder:
         self._connectivity = connectivity
         self._settings = settings
         self._may_send = may_send
-        self._settle = settle
         self._observe_s = observe_s
         self._queue: deque[Bind] = deque()
         self._wake = asyncio.Semaphore(0)
@@ -148,8 +145,6 @@ class Binder:
                 self.counts.lost += 1
 
     async def _carry_out(self, bind: Bind) -> BindOutcome:
-        if self._settle is not None:
-            await self._settle(bind.uid)
         backoff = Backoff(
             self._random, first_s=self._settings.retry_first_s, longest_s=self._settings.retry_longest_s
         )

@@ -183,6 +183,7 @@ class Evictor:
             "reason": "PreemptionByScheduler",
             "message": f"{scheduler}: preempting to accommodate a higher priority pod",
             "lastTransitionTime": micro_time(self._now_ns())[:19] + "Z",
+            **({"observedGeneration": victim.generation} if victim.generation else {}),
         }
         return {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
 

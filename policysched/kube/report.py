@@ -4,6 +4,9 @@ Two kinds of writes wait here, the condition of a pod before the events, each bo
 condition of a pod is written; an event that repeats becomes one object with a count (`series`), written again at most
 once a while. While many binds wait nothing leaves, so that words never cost placements; what no longer fits is
 counted as dropped and said. None of it is worth more than a few tries: the cluster's state never depends on it.
+
+A condition names the version of the pod that it is about. So one that is late, or delivered twice, can never land on
+what the pod has become since: a pod that is bound stays PodScheduled=True.
 """
 
 import asyncio
@@ -36,7 +39,9 @@ from policysched.lang.message import truncated
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PATCH_LIFE = "2s"
-"""How long the server may act on a condition's patch: a bind of the same pod waits for its answer."""
+"""How long the server may act on a condition's patch: longer than it is worth waiting for."""
+VERSIONS_TRIED = 4
+"""How often a condition is written anew at once because the pod had become another version meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +118,19 @@ class _Series:
     queued: bool = False
 
 
-class Reporter:
-    """`say` and `mark` never wait. `settle` ends what is under way about a pod before its bind is sent.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A pod on no node as the API server showed it: its version, and the generation of its spec (0: it counts none)."""
 
-    `binds_waiting` tells how busy the binder is. `instance` names this process in the events.
+    version: str
+    generation: int
+
+
+class Reporter:
+    """`say` and `mark` never wait. `withdraw` takes back what has not left yet about a pod that is about to be bound.
+
+    `binds_waiting` tells how busy the binder is. `shown` is what the watch last showed of a pod by its UID; None where
+    it is on a node or gone. `instance` names this process in the events.
     """
 
     def __init__(
@@ -127,6 +141,7 @@ class Reporter:
         now_ns: Callable[[], int],
         random: Random,
         binds_waiting: Callable[[], int],
+        shown: Callable[[str], Shown | None],
         settings: ReportSettings = ReportSettings(),
     ) -> None:
         self._api = api
@@ -134,13 +149,14 @@ class Reporter:
         self._now_ns = now_ns
         self._random = random
         self._binds_waiting = binds_waiting
+        self._shown = shown
         self._settings = settings
         self._events: deque[tuple[Words, _Series]] = deque()
         self._series: OrderedDict[Words, _Series] = OrderedDict()
         self._conditions: OrderedDict[str, Condition] = OrderedDict()
         # The newest words about each pod until they are written or given up: older ones are not tried again.
         self._newest: dict[str, Condition] = {}
-        self._in_flight: dict[str, asyncio.Future[None]] = {}
+        self._in_flight: set[str] = set()
         # What the server knows of conditions from us. Bounded: forgetting costs a patch, nothing else. Forgotten as
         # soon as a patch leaves, for until it is answered nobody knows which words stand there.
         self._said: OrderedDict[str, tuple[str, str]] = OrderedDict()
@@ -189,14 +205,12 @@ class Reporter:
             self._drop()
         self._wake.set()
 
-    async def settle(self, uid: str) -> None:
-        """Forget what waits about this pod's condition, and wait for what is under way: it is about to be bound, and
-        a late PodScheduled=False would contradict the binding."""
+    def withdraw(self, uid: str) -> None:
+        """Forget what waits about this pod's condition: it is about to be bound. What is under way may land before the
+        binding, which then has the last word; it cannot land after it, for the pod is another version by then."""
         self._conditions.pop(uid, None)
         self._newest.pop(uid, None)
         self._said.pop(uid, None)
-        if (under_way := self._in_flight.get(uid)) is not None:
-            await asyncio.shield(under_way)
 
     def _queue(self, words: Words, series: _Series) -> None:
         if len(self._events) >= self._settings.events_waiting_max:
@@ -268,8 +282,7 @@ class Reporter:
         return next((one for one in waiting if one.uid not in self._in_flight), None)
 
     async def _write_condition(self, condition: Condition, budget: Budget, backoff: Backoff) -> None:
-        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._in_flight[condition.uid] = under_way
+        self._in_flight.add(condition.uid)
         wait_s = 0.0
         try:
             await budget.take()
@@ -287,10 +300,9 @@ class Reporter:
             level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
             log.log(level, "a pod's condition was not written", extra={"why": error.message})
         finally:
-            under_way.set_result(None)
-            # Until the wait is over nothing newer about this pod is tried either, and `settle` can still end it.
+            # Until the wait is over nothing newer about this pod is tried either, and `withdraw` can still end it.
             await asyncio.sleep(wait_s)
-            del self._in_flight[condition.uid]
+            self._in_flight.discard(condition.uid)
         if wait_s and self._newest.get(condition.uid) is condition:
             self._conditions[condition.uid] = condition
 
@@ -300,26 +312,46 @@ class Reporter:
             del self._newest[condition.uid]
 
     async def _patch_condition(self, condition: Condition) -> None:
-        path = f"/api/v1/namespaces/{condition.namespace}/pods/{condition.name}/status"
-        body = self._condition_body(condition, first=self._said.pop(condition.uid, None) is None)
-        await self._api.patch(path, body, STRATEGIC_PATCH, params={"timeout": PATCH_LIFE}, timeout_s=4.0)
-        self.counts.conditions_written += 1
-        self._said[condition.uid] = (condition.reason, condition.message)
-        if len(self._said) > self._settings.remembered_max:
-            self._said.popitem(last=False)
+        """Write it on the version that the watch last showed, or, where the pod has moved on, on the one that is there."""
+        path = f"/api/v1/namespaces/{condition.namespace}/pods/{condition.name}"
+        first = self._said.pop(condition.uid, None) is None
+        shown = self._shown(condition.uid)
+        for _ in range(VERSIONS_TRIED):
+            if shown is None or self._newest.get(condition.uid) is not condition:
+                return
+            body = self._condition_body(condition, shown, first=first)
+            try:
+                await self._api.patch(
+                    f"{path}/status", body, STRATEGIC_PATCH, params={"timeout": PATCH_LIFE}, timeout_s=4.0
+                )
+            except Conflict:
+                shown = _as_shown(await self._api.get(path), condition.uid)
+            else:
+                self.counts.conditions_written += 1
+                self._said[condition.uid] = (condition.reason, condition.message)
+                if len(self._said) > self._settings.remembered_max:
+                    self._said.popitem(last=False)
+                return
+        raise Garbled(f"{path} was another version at each of {VERSIONS_TRIED} tries")
 
-    def _condition_body(self, condition: Condition, *, first: bool) -> Json:
-        """A strategic merge by `type`. The UID makes the server refuse it for another pod of that name. Only the first
-        says when the status changed: later ones change the words."""
+    def _condition_body(self, condition: Condition, shown: Shown, *, first: bool) -> Json:
+        """A strategic merge by `type`. By UID and version the server refuses it for another pod of that name, and for
+        this one once it is bound. Only the first says when the status changed: later ones change the words.
+        `observedGeneration` as kube-scheduler 1.36 has it; a server that does not know it leaves it out."""
         changed = {"lastTransitionTime": micro_time(self._now_ns())[:19] + "Z"} if first else {}
+        observed = {"observedGeneration": shown.generation} if shown.generation else {}
         one = {
             "type": "PodScheduled",
             "status": "False",
             "reason": condition.reason,
             "message": condition.message,
+            **observed,
             **changed,
         }
-        return {"metadata": {"uid": condition.uid}, "status": {"conditions": [one]}}
+        return {
+            "metadata": {"uid": condition.uid, "resourceVersion": shown.version},
+            "status": {"conditions": [one]},
+        }
 
     async def _write_event(self, words: Words, series: _Series, budget: Budget) -> None:
         await budget.take()
@@ -386,6 +418,17 @@ class Reporter:
     async def _count_up(self, words: Words, series: _Series) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
         await self._api.patch(f"{_events_path(words.about)}/{series.name}", body, STRATEGIC_PATCH)
+
+
+def _as_shown(pod: Json, uid: str) -> Shown | None:
+    """None: the pod is on a node, or another has its name. Raises Garbled."""
+    meta, spec = pod.get("metadata"), pod.get("spec")
+    if not isinstance(meta, dict) or not isinstance(spec, dict) or not meta.get("resourceVersion"):
+        raise Garbled("the answer is not a pod")
+    if meta.get("uid") != uid or spec.get("nodeName"):
+        return None
+    generation = meta.get("generation")
+    return Shown(str(meta["resourceVersion"]), generation if isinstance(generation, int) else 0)
 
 
 def _reference(about: About) -> Json:

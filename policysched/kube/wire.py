@@ -119,6 +119,9 @@ def _pod(obj: Json) -> o.ObservedPod:
         nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
         started_ns=_time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
+        # Nothing is written on a bound pod that would have to go by these, and there are many.
+        version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
+        generation=int(meta.get("generation") or 0),
     )
 
 

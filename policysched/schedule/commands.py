@@ -21,11 +21,12 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A pod that is to make room."""
+    """A pod that is to make room. `generation` of its spec, 0 where the server counts none."""
 
     uid: PodUid
     namespace: str
     name: str
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

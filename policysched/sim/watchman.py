@@ -25,21 +25,12 @@ GangName = tuple[str, str, str]
 
 
 class Watchman:
-    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be.
-    `doubling`: roads that deliver a request twice may bring old words about a pod after its bind, whoever sends them."""
+    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be."""
 
-    def __init__(
-        self,
-        server: ApiServer,
-        ours: Collection[str],
-        fail: Callable[[str], None],
-        *,
-        doubling: bool = False,
-    ) -> None:
+    def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
         self._local = Local(server)
         self._ours = ours
         self._fail = fail
-        self._doubling = doubling
         self._most: dict[str, dict[str, int]] = {}
         self._pods: dict[str, Pod] = {}
         self._ordered: dict[str, set[str]] = {}
@@ -81,7 +72,7 @@ class Watchman:
             return
         if change.before is not None and not change.before.obj["spec"].get("nodeName"):
             self._landed(obj, node)
-        if scheduled_condition(obj).get("status") != "True" and not self._doubling:
+        if scheduled_condition(obj).get("status") != "True":
             self._fail(f"{_name(obj)} is on {node} and its PodScheduled is {scheduled_condition(obj)}")
 
     def _landed(self, obj: Json, node: str) -> None:

@@ -12,8 +12,7 @@ from random import Random
 from policysched.sim.faults import Climate
 
 ROAD_LONGEST_S = 1.7
-"""How long a request may be on the road: what a new leader waits beyond the life of a request, and what a bind waits
-beyond the life of a condition's patch, is two seconds."""
+"""How long a request may be on the road: what a new leader waits beyond the life of a request is two seconds."""
 
 DEEDS: Mapping[str, tuple[float, float]] = {
     # what the people and the machines around us do: (share of the seeds, weight where it is present)

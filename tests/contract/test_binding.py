@@ -1,6 +1,8 @@
 """The binding: once, for this very pod, and nothing but."""
 
-from tests.contract.carriers import MERGE, Answer, Api
+from typing import Any
+
+from tests.contract.carriers import MERGE, STRATEGIC, Answer, Api
 from tests.contract.manifests import binding, container, node, pod
 
 
@@ -65,6 +67,30 @@ def test_a_bind_of_a_gated_pod_is_refused_until_the_gate_is_gone(api: Api) -> No
 
     assert (gated.status, free.status) == (409, 201)
     assert "has non-empty .spec.schedulingGates" in gated.json["message"]
+
+
+def test_a_condition_that_names_the_version_from_before_the_bind_answers_409(api: Api) -> None:
+    pods = pods_of(api)
+    created = api.post(pods, pod("web")).ok().json["metadata"]
+    words = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "observedGeneration": 1}
+    versioned = {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}
+    late = {"metadata": versioned, "status": {"conditions": [words]}}
+    api.patch(f"{pods}/web/status", late, STRATEGIC).ok()
+    marked = api.get(f"{pods}/web").json
+    bind(api, pods, "web", to="a").ok()
+    late["metadata"]["resourceVersion"] = marked["metadata"]["resourceVersion"]
+
+    answer = api.patch(f"{pods}/web/status", late, STRATEGIC)
+
+    assert (answer.status, answer.json["reason"]) == (409, "Conflict")
+    before, after = scheduled(marked), scheduled(api.get(f"{pods}/web").json)
+    assert (before["status"], before["observedGeneration"]) == ("False", 1)
+    assert (after["status"], after.get("reason")) == ("True", None)
+
+
+def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [one for one in pod["status"]["conditions"] if one["type"] == "PodScheduled"]
+    return dict(found)
 
 
 def test_a_bind_for_another_uid_answers_409(api: Api) -> None:

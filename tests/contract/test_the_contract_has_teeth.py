@@ -93,6 +93,10 @@ def deletes_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             test_writing.test_a_replace_with_a_stale_version_answers_409_and_changes_nothing,
         ),
         (
+            never_finds_a_version_stale,
+            test_binding.test_a_condition_that_names_the_version_from_before_the_bind_answers_409,
+        ),
+        (
             forgets_what_came_between,
             test_watching.test_a_watch_from_a_version_sees_what_happened_between_it_and_now,
         ),

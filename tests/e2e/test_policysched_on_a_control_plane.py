@@ -79,7 +79,7 @@ def test_what_cannot_be_placed_is_told_so_in_kube_schedulers_words(whole: Deploy
             assert ours[0][field] == theirs[0][field]
         assert ours[0]["note"] == theirs[0]["note"]
         assert ours[0]["note"] == ours[1]["message"]
-        for field in ("type", "status", "reason"):
+        for field in ("type", "status", "reason", "observedGeneration"):
             assert ours[1][field] == theirs[1][field]
         assert ours[1]["message"] == theirs[1]["message"]
 

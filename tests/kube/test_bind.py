@@ -233,23 +233,3 @@ def test_nothing_leaves_once_the_leadership_is_lost() -> None:
         assert not binding.outcomes
 
     on_virtual_time(scenario)
-
-
-def test_a_pod_is_bound_only_when_its_last_status_patch_is_answered() -> None:
-    async def scenario() -> None:
-        answered = asyncio.Event()
-
-        async def settle(uid: str) -> None:
-            await answered.wait()
-
-        road = Script([(201, {})])
-        binding = Binding(road, settle=settle)
-        async with running(binding.binder.run()):
-            binding.binder.put(bind(pod_manifest("web")))
-            await asyncio.sleep(5)
-            assert not road.asked
-
-            answered.set()
-            await until(lambda: binding.outcomes, "the outcome")
-
-    on_virtual_time(scenario)

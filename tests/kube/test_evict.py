@@ -1,6 +1,7 @@
 """Evictions on the way to the API server: in which order, what is repeated, and what every answer means."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -65,6 +66,14 @@ def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[E
 
     on_virtual_time(scenario)
     return found[0], script
+
+
+def test_a_victims_condition_says_which_generation_it_is_about_where_the_server_counts_them() -> None:
+    _, script = answered(OK, victims=(replace(ONE, generation=3), TWO))
+
+    marks = [orjson.loads(one.body)["status"] for one in script.asked if one.method == "PATCH"]
+    said = [one["conditions"][0].get("observedGeneration") for one in marks if "conditions" in one]
+    assert said == [3, None]
 
 
 def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:

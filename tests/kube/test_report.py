@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -11,16 +13,22 @@ import pytest
 from policysched.kube.api import Api, Throttled
 from policysched.kube.backoff import Backoff
 from policysched.kube.budget import Budget
-from policysched.kube.report import About, Condition, Reporter, ReportSettings, Words
+from policysched.kube.report import About, Condition, Reporter, ReportSettings, Shown, Words
 from policysched.kube.transport import ApiRequest, ApiResponse, Transport
 from policysched.sim.apiserver.eventversions import as_events_v1
+from policysched.sim.apiserver.requests import Call
 from policysched.sim.faults import Climate
 from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until
 
 
 class Reporting:
-    def __init__(self, transport: Transport, **settings: Any) -> None:
+    """`world`: what the watch shows is what is there. Without one, every pod is shown in version 7."""
+
+    def __init__(self, transport: Transport, world: World | None = None, **settings: Any) -> None:
         self.binds_waiting = 0
+        self.shown: Callable[[str], Shown | None] = lambda _: Shown("7", 1)
+        if world is not None:
+            self.shown = lambda uid: shown(world, uid)
         loop = asyncio.get_running_loop()
         self.reporter = Reporter(
             Api(transport),
@@ -28,8 +36,16 @@ class Reporting:
             now_ns=lambda: int((EPOCH_S + loop.time()) * 1e9),
             random=Random(1),
             binds_waiting=lambda: self.binds_waiting,
+            shown=lambda uid: self.shown(uid),
             settings=ReportSettings(**settings),
         )
+
+
+def shown(world: World, uid: str) -> Shown | None:
+    found = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
+    if not found or found[0]["spec"].get("nodeName"):
+        return None
+    return Shown(found[0]["metadata"]["resourceVersion"], found[0]["metadata"].get("generation", 0))
 
 
 def about(pod: dict[str, Any]) -> About:
@@ -44,6 +60,14 @@ def failed(pod: dict[str, Any], note: str = "0/1 nodes are available: 1 Insuffic
 def condition(pod: dict[str, Any], message: str = "no room") -> Condition:
     meta = pod["metadata"]
     return Condition(meta["namespace"], meta["name"], meta["uid"], "Unschedulable", message)
+
+
+def bind(world: World, name: str, node: str) -> None:
+    path = f"/api/v1/namespaces/default/pods/{name}/binding"
+    answer = world.server.handle(
+        Call("POST", path, body=orjson.dumps({"target": {"kind": "Node", "name": node}}))
+    )
+    assert isinstance(answer, ApiResponse) and answer.status == 201
 
 
 def conditions(world: World, name: str) -> list[tuple[str, str, str]]:
@@ -63,7 +87,7 @@ def test_an_event_says_who_what_and_about_whom() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.say(failed(pod))
             await reporting.reporter.drained()
@@ -81,7 +105,7 @@ def test_a_long_note_is_cut_by_bytes_for_the_servers_limit_counts_those() -> Non
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.say(failed(pod, note="…" * 1000))
             await reporting.reporter.drained()
@@ -97,7 +121,7 @@ def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             for _ in range(90):
                 reporting.reporter.say(failed(pod))
@@ -117,7 +141,7 @@ def test_only_the_newest_condition_is_written_and_the_same_is_not_written_again(
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.road(), world)
         for number in range(10):
             reporting.reporter.mark(condition(pod, f"words {number}"))
         async with running(reporting.reporter.run()):
@@ -135,7 +159,7 @@ def test_new_words_keep_the_time_at_which_the_status_changed() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.mark(condition(pod, "first"))
             await asyncio.sleep(30)
@@ -155,12 +179,12 @@ def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound(
         pod, other = world.add_pod("web"), world.add_pod("other")
         road = world.road()
         road.refuse_for(20)
-        reporting = Reporting(road)
+        reporting = Reporting(road, world)
         async with running(reporting.reporter.run()):
             reporting.reporter.mark(condition(pod))
             reporting.reporter.mark(condition(other))
             await asyncio.sleep(5)
-            await reporting.reporter.settle(other["metadata"]["uid"])
+            reporting.reporter.withdraw(other["metadata"]["uid"])
             await asyncio.sleep(60)
 
         assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
@@ -188,19 +212,76 @@ def test_after_words_whose_patch_was_lost_the_earlier_ones_are_written_again() -
     on_virtual_time(scenario)
 
 
-def test_a_pod_settles_when_the_patch_under_way_is_answered() -> None:
+def test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod() -> None:
     async def scenario() -> None:
         world = World()
+        world.add_node("a")
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(Climate(latency_s=1.5)))
+        reporting = Reporting(world.road(Climate(latency_s=1.5, doubled_share=1.0)), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.mark(condition(pod))
             await asyncio.sleep(0.1)
-            began_s = world.loop.time()
-            await reporting.reporter.settle(pod["metadata"]["uid"])
+            reporting.reporter.withdraw(pod["metadata"]["uid"])
+            bind(world, "web", "a")
+            await asyncio.sleep(60)
 
-        assert world.loop.time() - began_s == pytest.approx(2.9)
-        assert conditions(world, "web")
+        assert conditions(world, "web") == [("True", "", "")]
+        assert reporting.reporter.counts.conditions_written == 0
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_without_a_version_would_land_on_the_bound_pod() -> None:
+    """The planted bug of the test before."""
+    honest = Reporter._condition_body
+
+    def careless(self: Reporter, *what: Any, **more: Any) -> dict[str, Any]:
+        body = honest(self, *what, **more)
+        del body["metadata"]["resourceVersion"]
+        return body
+
+    with (
+        patch.object(Reporter, "_condition_body", careless),
+        pytest.raises(AssertionError, match="no room"),
+    ):
+        test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod()
+
+
+def test_a_pod_that_changed_meanwhile_is_read_and_marked_as_it_is_now() -> None:
+    async def scenario() -> None:
+        world = World()
+        pod = world.add_pod("web")
+        reporting = Reporting(world.road())
+        reporting.shown = lambda _: Shown(pod["metadata"]["resourceVersion"], 1)
+        world.local.change(
+            "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
+        )
+        async with running(reporting.reporter.run()):
+            reporting.reporter.mark(condition(pod))
+            await reporting.reporter.drained()
+
+        assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
+        assert reporting.reporter.counts.failed == 0
+
+    on_virtual_time(scenario)
+
+
+def test_a_condition_says_which_generation_it_is_about_where_the_server_counts_them() -> None:
+    async def scenario() -> None:
+        road = Script([(200, {})])
+        reporting = Reporting(road, writers=1)
+        pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
+        async with running(reporting.reporter.run()):
+            reporting.shown = lambda _: Shown("7", 3)
+            reporting.reporter.mark(condition(pod, "counted"))
+            await reporting.reporter.drained()
+            reporting.shown = lambda _: Shown("7", 0)
+            reporting.reporter.mark(condition(pod, "not counted"))
+            await reporting.reporter.drained()
+
+        said = [orjson.loads(one.body) for one in road.asked]
+        assert [one["status"]["conditions"][0].get("observedGeneration") for one in said] == [3, None]
+        assert {one["metadata"]["resourceVersion"] for one in said} == {"7"}
 
     on_virtual_time(scenario)
 
@@ -211,7 +292,7 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
         first = world.add_pod("web")
         world.local.delete("pods", first, grace_period_s=0)
         world.add_pod("web")
-        reporting = Reporting(world.road())
+        reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             reporting.reporter.mark(condition(first))
             await reporting.reporter.drained()
@@ -264,7 +345,7 @@ def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(), series_every_s=1)
+        reporting = Reporting(world.road(), world, series_every_s=1)
         async with running(reporting.reporter.run()):
             reporting.reporter.say(failed(pod))
             await asyncio.sleep(5)

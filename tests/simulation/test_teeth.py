@@ -19,6 +19,7 @@ from policysched.kube.report import Reporter
 from policysched.lang.events import ClusterEvent
 from policysched.plan.overlay import Overlay
 from policysched.schedule.commands import Bind
+from policysched.schedule.core import Core
 from policysched.schedule.events import BindConfirmed, BindRefused
 from policysched.schedule.gangs import Gang
 from policysched.schedule.policies import Policies
@@ -119,6 +120,10 @@ def _a_node_that_leaves_is_kept() -> AbstractContextManager[Any]:
     return patch.object(Cache, "drop_node", lambda *_: frozenset())
 
 
+def _who_is_held_back_keeps_its_nomination() -> AbstractContextManager[Any]:
+    return patch.object(Core, "take_back_nomination", lambda *_: None)
+
+
 def _freed_room_wakes_nobody() -> AbstractContextManager[Any]:
     wake = Queue.wake
 
@@ -141,11 +146,15 @@ def _after_a_410_the_watch_goes_on_from_now() -> AbstractContextManager[Any]:
     return patch.object(Reflector, "_list", skip)
 
 
-def _a_bind_does_not_wait_for_the_condition_under_way() -> AbstractContextManager[Any]:
-    async def settle(*_: Any) -> None:
-        return None
+def _a_condition_does_not_name_the_version_that_it_goes_by() -> AbstractContextManager[Any]:
+    honest = Reporter._condition_body
 
-    return patch.object(Reporter, "settle", settle)
+    def body(self: Reporter, *what: Any, **more: Any) -> Any:
+        said = honest(self, *what, **more)
+        del said["metadata"]["resourceVersion"]
+        return said
+
+    return patch.object(Reporter, "_condition_body", body)
 
 
 def _a_broken_policy_becomes_active_without_its_broken_rule() -> AbstractContextManager[Any]:
@@ -180,9 +189,10 @@ BUGS: tuple[Bug, ...] = (
     _gangs_are_placed_in_part,
     _columns_miss_a_cordon,
     _a_node_that_leaves_is_kept,
+    _who_is_held_back_keeps_its_nomination,
     _freed_room_wakes_nobody,
     _after_a_410_the_watch_goes_on_from_now,
-    _a_bind_does_not_wait_for_the_condition_under_way,
+    _a_condition_does_not_name_the_version_that_it_goes_by,
     _a_broken_policy_becomes_active_without_its_broken_rule,
     _the_second_offer_of_policies_is_ignored,
 )

@@ -106,9 +106,7 @@ class World:
         self.local = Local(self.server)
         for plural in ("pods", "nodes", "namespaces", "configmaps", "leases", "events"):
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
-        self.watchman = Watchman(
-            self.server, SCHEDULERS, self.fail, doubling=self.weather.roads.doubled_share > 0
-        )
+        self.watchman = Watchman(self.server, SCHEDULERS, self.fail)
         self.churn = Churn(
             self.server,
             self.dice("churn"),
