@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 
 class PolicyFeed:
-    """`seen` and `gone` come from the reflector, `absent` when the first list showed no such ConfigMap; `run` compiles
-    and delivers. `uid` is the ConfigMap's, for events about it."""
+    """`take` is told what the ConfigMap says by its reflector, `listed` when its first list is through; `run` compiles
+    and delivers. `place` is where the texts stand, for words about them; `uid` the ConfigMap's, for events about it."""
 
     def __init__(
         self,
-        place: Place,
+        place: str,
         compile_texts: Compile,
         deliver: Callable[[PoliciesOffered], None],
         *,
@@ -79,8 +79,8 @@ class PolicyFeed:
         if isinstance(newest, ConfigMapGone):
             return PoliciesOffered(None, "", last_good)
         texts = policy_texts(newest.data)
-        log.debug("compiling", extra={"place": str(self._place), "keys": len(texts)})
-        bundle = await self._compile(texts, f"ConfigMap {self._place}")
+        log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
+        bundle = await self._compile(texts, self._place)
         if self._changed.is_set() and last_good is None:
             return None  # a newer state is there already
         return PoliciesOffered(bundle, newest.resource_version, last_good)

@@ -120,7 +120,7 @@ def _start_http(
     health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
     pages = Pages(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.scheduler, settings),
+        policy=lambda: policy_page(app.scheduler, str(settings.policies)),
         decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod),
         configz=lambda: configz_page(settings),
     )

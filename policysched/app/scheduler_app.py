@@ -22,6 +22,7 @@ from typing import Any
 from policysched.app.carry_out import Carrier
 from policysched.app.compiling import Compile
 from policysched.app.leading import Leadership
+from policysched.app.mirror import Mirror
 from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.settings import Settings
 from policysched.cluster.objects import PodUid
@@ -30,15 +31,13 @@ from policysched.kube.bind import Binder, LostLeadership
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
-from policysched.kube.malformed import Malformed
-from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter, Shown
 from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, config_map
 from policysched.kube.transport import Transport
 from policysched.lang.program import Metric
 from policysched.samples.file import without_source
 from policysched.samples.source import SampleSource, Wanted
-from policysched.schedule.events import Event, Synced
+from policysched.schedule.events import Event
 from policysched.schedule.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -86,9 +85,15 @@ class SchedulerApp:
         self.runtime = runtime
         self.scheduler = Scheduler(settings.limits)
         self.connectivity = Connectivity(runtime.monotonic_s)
-        self.malformed: dict[str, int] = {}
-        self.reflectors: list[Reflector[Any]] = []
         api = Api(runtime.transport)
+        self._mirror = Mirror(
+            api,
+            self.post,
+            random=runtime.random,
+            connectivity=self.connectivity,
+            settings=settings.reflecting,
+        )
+        self.malformed, self.reflectors = self._mirror.malformed, self._mirror.reflectors
         self.binder = Binder(
             api,
             self.post,
@@ -119,18 +124,19 @@ class SchedulerApp:
             api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
         )
         self.feed = PolicyFeed(
-            settings.policies, runtime.compile_texts, self.post, read_last_good=self.last_good.read
+            f"ConfigMap {settings.policies}",
+            runtime.compile_texts,
+            self.post,
+            read_last_good=self.last_good.read,
         )
         self._carrier = Carrier(
             self.binder, self.evictor, self.reporter, self.last_good, self.feed, settings.policies
         )
-        self._api = api
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
         self._outcome: Outcome | None = None
         self.stopping = False
-        self._unlisted = 4
 
     # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,11 +206,9 @@ class SchedulerApp:
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        for resource in (NAMESPACES, NODES, PODS, BUDGETS):
-            reflector = self._reflector(resource, self.post, self._listed_once())
-            parts[resource.kind] = reflector.run()
+        parts |= self._mirror.cluster((NAMESPACES, NODES, PODS, BUDGETS))
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
-        parts["ConfigMap"] = self._reflector(watched, self.feed.take, self.feed.listed).run()
+        parts["ConfigMap"] = self._mirror.watch(watched, self.feed.take, self.feed.listed)
         parts["policies"] = self.feed.run()
         parts["last good"] = self.last_good.run()
         parts["binder"] = self.binder.run()
@@ -212,47 +216,6 @@ class SchedulerApp:
         parts["reporter"] = self.reporter.run()
         parts["samples"] = self._sample()
         return parts
-
-    def _reflector(
-        self, resource: Any, emit: Callable[[Any], None], on_listed: Callable[[], None]
-    ) -> Reflector[Any]:
-        reflector: Reflector[Any] = Reflector(
-            self._api,
-            resource,
-            emit,
-            random=self.runtime.random(f"reflect {resource.kind}"),
-            connectivity=self.connectivity,
-            settings=self.settings.reflecting,
-            on_listed=on_listed,
-            on_malformed=self._left_out,
-        )
-        self.reflectors.append(reflector)
-        return reflector
-
-    def _listed_once(self) -> Callable[[], None]:
-        """Once each of the four has its first whole list, the cluster is known."""
-        first = True
-
-        def listed() -> None:
-            nonlocal first
-            if first:
-                first = False
-                self._unlisted -= 1
-                if self._unlisted == 0:
-                    self.post(Synced())
-
-        return listed
-
-    def _left_out(self, malformed: Malformed) -> None:
-        self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
-        log.warning(
-            "left out, for it cannot be understood",
-            extra={
-                "object": f"{malformed.kind} {malformed.name}",
-                "field": malformed.field,
-                "why": malformed.why,
-            },
-        )
 
     def _raise_what_broke(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from policysched.app.settings import Settings
+from policysched.app.telemetry import HasPolicies
 from policysched.schedule.policies import PolicyStatus
 from policysched.schedule.records import Decision
 from policysched.schedule.scheduler import Scheduler
@@ -13,11 +14,12 @@ from policysched.text import Diagnostic
 Json = dict[str, Any]
 
 
-def policy_page(scheduler: Scheduler, settings: Settings) -> Json:
+def policy_page(source: HasPolicies, place: str) -> Json:
+    """`place` is `namespace/name` of the ConfigMap."""
     return {
-        "configmap": str(settings.policies),
-        "resource_version": scheduler.policies_resource_version,
-        "policies": [_policy(one) for one in scheduler.policies()],
+        "configmap": place,
+        "resource_version": source.policies_resource_version,
+        "policies": [_policy(one) for one in source.policies()],
     }
 
 

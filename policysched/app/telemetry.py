@@ -4,7 +4,7 @@ Meanings and buckets: k8s.io/kubernetes pkg/scheduler/metrics/metrics.go, v1.36.
 is the schedulerName. Histograms are fed as things happen; everything else is read off when it is asked for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from policysched import __version__
@@ -14,6 +14,7 @@ from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter
+from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.scheduler import Scheduler
 from policysched.serve.metrics import Family, Labels, Registry, counter, exponential, gauge
 from policysched.text import Severity
@@ -33,6 +34,15 @@ class Observed(Protocol):
     def reflectors(self) -> "list[Reflector[object]]": ...
     @property
     def standing(self) -> Standing: ...
+
+
+class HasPolicies(Protocol):
+    """What runs policies: the scheduler, or who answers for another one."""
+
+    def policies(self) -> list[PolicyStatus]: ...
+    def reloads(self) -> Mapping[ReloadResult, int]: ...
+    @property
+    def policies_resource_version(self) -> str | None: ...
 
 
 class Telemetry:
@@ -83,7 +93,7 @@ class Telemetry:
         for victims in app.scheduler.counters.drain_victims():
             self._victims.observe(victims)
         yield from _scheduling(app.scheduler)
-        yield from _policies(app.scheduler)
+        yield from policy_families(app.scheduler)
         yield from _api(app)
         yield gauge("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
         yield gauge("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
@@ -118,8 +128,8 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
     )
 
 
-def _policies(scheduler: Scheduler) -> Iterator[Family]:
-    statuses = scheduler.policies()
+def policy_families(source: HasPolicies) -> Iterator[Family]:
+    statuses = source.policies()
     named = [(one.name or one.key or "", one) for one in statuses]
     yield gauge(
         "policysched_policy_last_reload_successful",
@@ -135,7 +145,7 @@ def _policies(scheduler: Scheduler) -> Iterator[Family]:
             if one.last_success_ns is not None
         },
     )
-    version = scheduler.policies_resource_version or ""
+    version = source.policies_resource_version or ""
     infos: dict[Labels, float] = {
         (
             ("policy", name),
@@ -150,7 +160,7 @@ def _policies(scheduler: Scheduler) -> Iterator[Family]:
     yield counter(
         "policysched_policy_reload_total",
         "States of the ConfigMap that were taken in, by what became of them.",
-        {(("result", result),): n for result, n in scheduler.reloads().items()},
+        {(("result", result),): n for result, n in source.reloads().items()},
     )
     counts: dict[Labels, float] = {
         (("policy", name), ("severity", severity.word)): 0.0 for name, _ in named for severity in Severity

@@ -135,6 +135,20 @@ class Binder:
             self._count(outcome)
             self._deliver(outcome)
 
+    async def bind_now(self, bind: Bind) -> BindOutcome:
+        """Ahead of the line, answered to the caller and to nobody else. Where the caller gives up (cancels) no further
+        request leaves, but one that left may still be carried out: then `look`."""
+        outcome = await self._carry_out(bind)
+        self._count(outcome)
+        return outcome
+
+    async def look(self, bind: Bind) -> BindOutcome:
+        """What became of a bind that was given up, once no request of it can be carried out any more."""
+        await asyncio.sleep(REQUEST_LIFE_S + self._settings.answer_timeout_s)
+        outcome = await self._look(bind, Refused(0, "", "it was given up without an answer"))
+        self._count(outcome)
+        return outcome
+
     def _count(self, outcome: BindOutcome) -> None:
         match outcome:
             case BindConfirmed():
