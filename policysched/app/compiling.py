@@ -12,6 +12,8 @@ import pickle
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
+from policysched.app.given_parameters import SETTINGS_KEY, given_in
+from policysched.app.policy_files import PARAMETERS_SUFFIX
 from policysched.lang.bundle import Bundle, Checked, check_bundle
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Source, Span
@@ -25,12 +27,13 @@ Compile = Callable[[Texts, str], Awaitable[Bundle]]
 
 
 def policy_texts(data: Texts) -> dict[str, str]:
-    """The keys of a ConfigMap that are policies and libraries; whatever else stands in it is not ours."""
-    return {key: data[key] for key in sorted(data) if key.endswith(POLICY_SUFFIX)}
+    """The keys of a ConfigMap that are policies, libraries, and values for parameters; whatever else stands in it is not
+    ours."""
+    return {key: data[key] for key in sorted(data) if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX))}
 
 
 def compile_here(texts: Texts, place: str) -> Bundle:
-    return check_bundle(_sources(texts, place))
+    return check_bundle(_sources(texts, place), given_in(_given_sources(texts, place)))
 
 
 async def compile_in_line(texts: Texts, place: str) -> Bundle:
@@ -39,7 +42,20 @@ async def compile_in_line(texts: Texts, place: str) -> Bundle:
 
 
 def _sources(texts: Texts, place: str) -> dict[str, Source]:
-    return {key: Source(f"{place} key {key}", text) for key, text in texts.items()}
+    """Of the policies and libraries."""
+    return {
+        key: Source(f"{place} key {key}", text)
+        for key, text in texts.items()
+        if not key.endswith(PARAMETERS_SUFFIX)
+    }
+
+
+def _given_sources(texts: Texts, place: str) -> dict[str, Source]:
+    return {
+        key: Source("settings" if key.startswith(SETTINGS_KEY) else f"{place} key {key}", text)
+        for key, text in texts.items()
+        if key.endswith(PARAMETERS_SUFFIX)
+    }
 
 
 class WorkerFailed(Exception):

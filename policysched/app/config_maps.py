@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from policysched.app.policy_files import SUFFIX, Place, SourceSet, UnusableFile
+from policysched.app.policy_files import PARAMETERS_SUFFIX, SUFFIX, Place, SourceSet, UnusableFile
 from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.text import Origin, Position, Source
 
@@ -55,22 +55,31 @@ def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None
     sources: dict[str, Source] = {}
     places: dict[str, Place] = {}
     quoted: set[str] = set()
+    params: dict[str, Source] = {}
     for key, (key_node, node) in _fields(_value(fields, "data")).items():
-        if not key.endswith(SUFFIX) or not isinstance(node, yaml.ScalarNode):
+        if not key.endswith((SUFFIX, PARAMETERS_SUFFIX)) or not isinstance(node, yaml.ScalarNode):
             continue
         note = f"ConfigMap {called}, key {key}" if called else f"ConfigMap, key {key}"
         place = _place(node, lines) if node.style == "|" else None
+        source = Source(name, node.value, _origin(place, key_node, note))
+        if key.endswith(PARAMETERS_SUFFIX):
+            params[key] = source
+            continue
         if place is None:
-            at = Position(key_node.start_mark.line + 1, key_node.start_mark.column + 1)
-            origin = Origin(note=note, fixed=at)
             quoted.add(key)
         else:
-            origin = Origin(place.first_line, place.indent, note)
             places[key] = place
-        sources[key] = Source(name, node.value, origin)
+        sources[key] = source
     if not sources:
         return None
-    return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted))
+    return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted), params)
+
+
+def _origin(place: Place | None, key: yaml.Node, note: str) -> Origin:
+    if place is None:
+        at = Position(key.start_mark.line + 1, key.start_mark.column + 1)
+        return Origin(note=note, fixed=at)
+    return Origin(place.first_line, place.indent, note)
 
 
 def _place(node: yaml.ScalarNode, lines: list[str]) -> Place | None:

@@ -8,6 +8,7 @@ from typing import Any
 from policysched.cluster.objects import Pod
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import Program
+from policysched.lang.units import format_value
 from policysched.lang.verdict import Explanation, Refusal
 
 
@@ -24,7 +25,11 @@ def explain_record(program: Program, pod: Pod, found: Explanation, *, node_count
     """The explanation of one pod, in plain JSON values."""
     return {
         "format_version": 1,
-        "policy": {"name": program.name, "sha256": program.sha256},
+        "policy": {
+            "name": program.name,
+            "sha256": program.sha256,
+            "params": parameter_values(program),
+        },
         "pod": pod.full_name,
         "feasible": sorted(found.feasible),
         "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.rejected.items())},
@@ -39,6 +44,11 @@ def explain_record(program: Program, pod: Pod, found: Explanation, *, node_count
         "selected": found.selected,
         "message": decision_message(pod, found, node_count=node_count),
     }
+
+
+def parameter_values(program: Program) -> dict[str, str]:
+    """What each parameter of the policy is, as a person would write it."""
+    return {name: format_value(one.value.value, one.type) for name, one in program.parameters.items()}
 
 
 def decision_message(pod: Pod, found: Explanation, *, node_count: int) -> str:

@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
+from policysched.app.checking import check_set, refuse_unused
 from policysched.app.policy_files import SourceSet
-from policysched.lang.check import check_sources
+from policysched.lang.bundle import Bundle
 from policysched.lang.ignores import without_ignored
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Severity, Span
 
 
-def lint(sets: Sequence[SourceSet]) -> tuple[Diagnostic, ...]:
-    """Each finding once. Texts that are only there to be included are not reported on."""
+def lint(sets: Sequence[SourceSet], flags: Sequence[str] = ()) -> tuple[Diagnostic, ...]:
+    """Each finding once. Texts that are only there to be included are not reported on. `flags` are values for
+    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used."""
     found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
-    for one in sets:
-        for finding in _of_set(one):
+    bundles = [check_set(one, flags) for one in sets]
+    refuse_unused(flags, bundles)
+    for one, bundle in zip(sets, bundles, strict=True):
+        for finding in _of_set(one, bundle):
             place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
             name = (
                 f"{finding.span.source.name} {finding.span.source.origin.note}"
@@ -24,8 +28,7 @@ def lint(sets: Sequence[SourceSet]) -> tuple[Diagnostic, ...]:
     return tuple(found.values())
 
 
-def _of_set(one: SourceSet) -> Iterator[Diagnostic]:
-    bundle = check_sources(one.sources)
+def _of_set(one: SourceSet, bundle: Bundle) -> Iterator[Diagnostic]:
     for key in one.sources:
         if key not in one.asked:
             continue

@@ -1,11 +1,12 @@
 """What the offline commands ask with: one checked policy, a cluster and samples, all from files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from policysched.app.checking import check_set, refuse_unused
 from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cluster.objects import MetricSamples
-from policysched.lang.check import check_sources
+from policysched.lang.bundle import Bundle
 from policysched.lang.program import Program
 from policysched.samples.file import BadSamples, read_samples
 from policysched.samples.source import RawSamples, samples_of
@@ -20,20 +21,24 @@ class PolicyHasErrors(Exception):
         self.diagnostics = diagnostics
 
 
-def choose_policy(path: str, name: str | None) -> Program:
-    """The one policy of a file, or of a ConfigMap or folder with several the one by that name.
+def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Program:
+    """The one policy of a file, or of a ConfigMap or folder with several the one by that name. `flags` are values for
+    its parameters, `NAME=VALUE`.
 
     Raises UnusableFile where there is none or more than one to choose from, PolicyHasErrors where it does not check.
     """
     programs: dict[str, Program] = {}
     errors: list[Diagnostic] = []
+    bundles: list[Bundle] = []
     for one in load_policy_sources([path]):
-        for key, checked in check_sources(one.sources).checked.items():
+        bundles.append(check_set(one, flags))
+        for key, checked in bundles[-1].checked.items():
             if key not in one.asked:
                 continue
             errors += [found for found in checked.diagnostics if found.severity >= Severity.ERROR]
             if checked.program is not None:
                 programs[checked.program.name] = checked.program
+    refuse_unused(flags, bundles)
     wanted = [program for program in programs.values() if name in (None, program.name)]
     if len(wanted) == 1 and (name is not None or not errors):
         return wanted[0]

@@ -11,8 +11,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
+from typing import Any
 
 from policysched.app.compiling import POLICY_SUFFIX, Compile, policy_texts
+from policysched.app.given_parameters import settings_texts, without_policy
 from policysched.app.settings import Place
 from policysched.kube.api import JSON_PATCH, Api, ApiProblem, Forbidden, NotFound
 from policysched.kube.backoff import Backoff
@@ -27,7 +29,8 @@ log = logging.getLogger(__name__)
 
 class PolicyFeed:
     """`take` is told what the ConfigMap says by its reflector, `listed` when its first list is through; `run` compiles
-    and delivers. `place` is where the texts stand, for words about them; `uid` the ConfigMap's, for events about it."""
+    and delivers. `place` is where the texts stand, for words about them; `params` are the settings' values for
+    parameters, by policy; `uid` is the ConfigMap's, for events about it."""
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class PolicyFeed:
         deliver: Callable[[PoliciesOffered], None],
         *,
         read_last_good: Callable[[], Awaitable[Mapping[str, str]]],
+        params: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self._place = place
         self._compile = compile_texts
@@ -43,6 +47,8 @@ class PolicyFeed:
         self._read_last_good = read_last_good
         self._newest: ConfigMapSeen | ConfigMapGone | None = None
         self._changed = asyncio.Event()
+        self._settings_texts = settings_texts(params or {})
+        self._said_unused: list[str] = []
         self.uid = ""
 
     def take(self, event: ConfigMapSeen | ConfigMapGone) -> None:
@@ -78,7 +84,13 @@ class PolicyFeed:
     ) -> PoliciesOffered | None:
         if isinstance(newest, ConfigMapGone):
             return PoliciesOffered(None, "", last_good)
-        texts = policy_texts(newest.data)
+        texts = {**policy_texts(newest.data), **self._settings_texts}
+        unused = without_policy(texts)
+        if unused != self._said_unused and unused:
+            log.warning(
+                "parameters are set for policies that are not there", extra={"policies": ", ".join(unused)}
+            )
+        self._said_unused = unused
         log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
         bundle = await self._compile(texts, self._place)
         if self._changed.is_set() and last_good is None:

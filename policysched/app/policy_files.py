@@ -7,13 +7,14 @@ has open.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from policysched.text import Source
 
 SUFFIX = ".policy"
+PARAMETERS_SUFFIX = ".params.yaml"
 _YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _INCLUDED = re.compile(r'^[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
 
@@ -35,7 +36,8 @@ class Place:
 class SourceSet:
     """Texts by key. `asked` are the keys the user named; the others are there to be included.
 
-    `places` has the keys that are block scalars of a YAML file; `quoted` those that are quoted scalars of one.
+    `places` has the keys that are block scalars of a YAML file; `quoted` those that are quoted scalars of one. `params` are the keys with values
+    for parameters.
     """
 
     path: str
@@ -43,6 +45,7 @@ class SourceSet:
     asked: frozenset[str]
     places: Mapping[str, Place]
     quoted: frozenset[str] = frozenset()
+    params: Mapping[str, Source] = field(default_factory=dict)
 
 
 def load_policy_sources(
@@ -74,7 +77,7 @@ def sources_of_text(text: str, name: str) -> list[SourceSet]:
     key = Path(name).name
     sources = {key: Source(name, text)}
     _add_included(sources, text, Path(name).parent)
-    return [SourceSet(name, sources, frozenset({key}), {})]
+    return [SourceSet(name, sources, frozenset({key}), {}, params=_params_of(Path(name).parent))]
 
 
 def _folder(folder: Path) -> Iterator[SourceSet]:
@@ -88,7 +91,7 @@ def _folder(folder: Path) -> Iterator[SourceSet]:
             here.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
     for parent, sources in here.items():
         found = True
-        yield SourceSet(str(parent), sources, frozenset(sources), {})
+        yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_params_of(parent))
     for path in sorted(
         path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and path.is_file()
     ):
@@ -101,6 +104,15 @@ def _folder(folder: Path) -> Iterator[SourceSet]:
         raise UnusableFile(
             f"{folder}: no policy below it (files that end in {SUFFIX}, or ConfigMaps with such keys)"
         )
+
+
+def _params_of(folder: Path) -> dict[str, Source]:
+    """The files beside a policy with values for parameters."""
+    return {
+        path.name: Source(str(path), _read(path))
+        for path in sorted(folder.glob(f"*{PARAMETERS_SUFFIX}"))
+        if path.is_file()
+    }
 
 
 def _add_included(sources: dict[str, Source], text: str, folder: Path) -> None:

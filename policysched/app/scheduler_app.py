@@ -128,6 +128,7 @@ class SchedulerApp:
             runtime.compile_texts,
             self.post,
             read_last_good=self.last_good.read,
+            params=settings.params,
         )
         self._carrier = Carrier(
             self.binder, self.evictor, self.reporter, self.last_good, self.feed, settings.policies

@@ -64,6 +64,7 @@ class Settings:
     binding: BindSettings = field(default_factory=BindSettings)
     reporting: ReportSettings = field(default_factory=ReportSettings)
     limits: Limits = field(default_factory=Limits)
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
     stop_wait_s: float = 25.0
     as_given: Mapping[str, Any] = field(default_factory=dict)
@@ -161,6 +162,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             binding=_made(BindSettings, given.get("binding", {})),
             reporting=_made(ReportSettings, given.get("reporting", {})),
             limits=_made(Limits, given.get("scheduling", {})),
+            params=given.get("params", {}),
             compile_timeout_s=given.get("compile_timeout_s", 20.0),
             stop_wait_s=given.get("stop_wait_s", 25.0),
             as_given=given,

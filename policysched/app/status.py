@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from policysched.app.explanations import parameter_values
 from policysched.app.settings import Settings
 from policysched.app.telemetry import HasPolicies
 from policysched.schedule.policies import PolicyStatus
@@ -16,10 +17,11 @@ Json = dict[str, Any]
 
 def policy_page(source: HasPolicies, place: str) -> Json:
     """`place` is `namespace/name` of the ConfigMap."""
+    parameters = {name: parameter_values(program) for name, program in source.programs().items()}
     return {
         "configmap": place,
         "resource_version": source.policies_resource_version,
-        "policies": [_policy(one) for one in source.policies()],
+        "policies": [_policy(one, parameters.get(one.name or "", {})) for one in source.policies()],
     }
 
 
@@ -35,13 +37,14 @@ def configz_page(settings: Settings) -> Json:
     return {"policysched": {**settings.as_given, "policies": str(settings.policies)}}
 
 
-def _policy(one: PolicyStatus) -> Json:
+def _policy(one: PolicyStatus, params: Json) -> Json:
     return {
         "name": one.name,
         "key": one.key,
         "state": one.state,
         "version": one.version,
         "sha256": one.sha256,
+        "params": params,
         "since": _time(one.since_ns),
         "last_success": None if one.last_success_ns is None else _time(one.last_success_ns),
         "diagnostics": [_diagnostic(found) for found in one.diagnostics],

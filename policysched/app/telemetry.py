@@ -14,6 +14,7 @@ from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter
+from policysched.lang.program import Program
 from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.scheduler import Scheduler
 from policysched.serve.metrics import Family, Labels, Registry, counter, exponential, gauge
@@ -40,6 +41,7 @@ class HasPolicies(Protocol):
     """What runs policies: the scheduler, or who answers for another one."""
 
     def policies(self) -> list[PolicyStatus]: ...
+    def programs(self) -> Mapping[str, Program]: ...
     def reloads(self) -> Mapping[ReloadResult, int]: ...
     @property
     def policies_resource_version(self) -> str | None: ...

@@ -34,6 +34,7 @@ def explain(
     pod: str,
     policy_path: str,
     name: str | None,
+    params: tuple[str, ...],
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
     output_format: str,
@@ -49,7 +50,7 @@ def explain(
     Exit codes: 0 explained, whether or not a node was found; 2 could not run.
     """
     with one_line_problems():
-        program, files = load(policy_path, name, cluster_paths)
+        program, files = load(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, now_ns=at_ns)
         answer = explain_pod(program, files, pod, samples=samples, now_ns=at_ns)

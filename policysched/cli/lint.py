@@ -11,6 +11,7 @@ from policysched.app.linting import lint as lint_sets
 from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
+from policysched.cli.param_option import param_option
 from policysched.lang.rules import RULES, find_rule
 from policysched.lang.uncovered import UNCOVERED
 from policysched.text import Diagnostic, Severity
@@ -61,6 +62,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever was found.")
 @click.option("--select", multiple=True, callback=_codes, metavar="CODE|NAME", help="Report only these.")
 @click.option("--ignore", multiple=True, callback=_codes, metavar="CODE|NAME", help="Do not report these.")
+@param_option
 @click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in findings.")
 def lint(
     paths: tuple[str, ...],
@@ -70,6 +72,7 @@ def lint(
     exit_zero: bool,
     select: frozenset[str],
     ignore: frozenset[str],
+    params: tuple[str, ...],
     stdin_filename: str,
 ) -> int:
     """Check policies and say what is wrong with them.
@@ -85,11 +88,12 @@ def lint(
     """
     try:
         sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename)
+        findings = lint_sets(sets, params)
     except UnusableFile as error:
         raise Problem(str(error)) from None
     found = tuple(
         finding
-        for finding in lint_sets(sets)
+        for finding in findings
         if finding.code not in ignore and (not select or finding.code in select)
     )
     files = tuple(

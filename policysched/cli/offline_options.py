@@ -13,6 +13,7 @@ from policysched.app.cluster_files import ClusterFiles, read_cluster_files
 from policysched.app.offline import PolicyHasErrors, choose_policy
 from policysched.app.policy_files import UnusableFile
 from policysched.cli import Problem
+from policysched.cli.param_option import param_option
 from policysched.lang.program import Program
 from policysched.text.people import full
 
@@ -24,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def offline_options(command: Command) -> Command:
-    """`--policy --name --cluster --metrics --output-format`."""
+    """`--policy --name --param --cluster --metrics --output-format`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -39,6 +40,7 @@ _OPTIONS = (
         help="A policy, or a ConfigMap with policies.",
     ),
     click.option("--name", metavar="NAME", help="Which policy, where the file has several."),
+    param_option,
     click.option(
         "--cluster",
         "cluster_paths",
@@ -72,9 +74,11 @@ def one_line_problems() -> Iterator[None]:
         raise Problem("the policy has errors, nothing was evaluated") from error
 
 
-def load(policy_path: str, name: str | None, cluster_paths: tuple[str, ...]) -> tuple[Program, ClusterFiles]:
+def load(
+    policy_path: str, name: str | None, params: tuple[str, ...], cluster_paths: tuple[str, ...]
+) -> tuple[Program, ClusterFiles]:
     """The policy and the cluster; what is wrong with single objects is said and does not stop anything."""
-    program = choose_policy(policy_path, name)
+    program = choose_policy(policy_path, name, params)
     files = read_cluster_files(cluster_paths)
     for malformed in files.malformed:
         click.echo(f"policysched: left out: {malformed}", err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from policysched.cli.offline_options import answer_console, one_line_problems, print_json
+from policysched.cli.param_option import param_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("policy", metavar="POLICY")
 @click.option("--name", metavar="NAME", help="Which policy, where the file has several.")
+@param_option
 @click.option(
     "--layer", "layer_names", multiple=True, metavar="NAME", help="Take this layer to apply; may be repeated."
 )
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def show(policy: str, name: str | None, layer_names: tuple[str, ...], output_format: str) -> None:
+def show(
+    policy: str, name: str | None, params: tuple[str, ...], layer_names: tuple[str, ...], output_format: str
+) -> None:
     """Show what a policy is compiled into: rules with their cost and what they read, steps that rules share, what pods
     must agree on to share an evaluation, and which events would wake a refused pod.
 
@@ -36,7 +40,7 @@ def show(policy: str, name: str | None, layer_names: tuple[str, ...], output_for
     from policysched.plan.listing import listing
 
     with one_line_problems():
-        program = choose_policy(policy, name)
+        program = choose_policy(policy, name, params)
         known = [layer.name for layer in program.layers]
         unknown = [one for one in layer_names if one not in known]
         if unknown:
@@ -56,9 +60,10 @@ def _record(rows: "Listing") -> dict[str, Any]:
     return {
         "format_version": 1,
         "policy": {"name": rows.policy, "sha256": rows.sha256},
+        "params": [asdict(row) for row in rows.parameters],
         "layers": list(rows.layers),
-        "rules": [_plain(asdict(row)) for row in rows.rules],
-        "steps": [_plain(asdict(row)) for row in rows.steps],
+        "rules": [_plain(asdict(parameter)) for parameter in rows.rules],
+        "steps": [_plain(asdict(parameter)) for parameter in rows.steps],
         "cost": asdict(rows.cost),
         "pods_agree_on": list(rows.read_set),
         "wakes": [event.value for event in rows.wakes],
@@ -86,6 +91,16 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
     if layers:
         console.print(f"layers {', '.join(layers)}; shown with {', '.join(rows.layers) or 'none'} of them")
+    for parameter in rows.parameters:
+        limits = f" {parameter.limits}" if parameter.limits else ""
+        where = (
+            f"set by {parameter.given_in}; the default is {parameter.default}"
+            if parameter.given_in
+            else "the default"
+        )
+        console.print(
+            f"param  {parameter.name}: {parameter.type} = {parameter.value}{limits}  ({where})", markup=False
+        )
     console.print(f"cost   {rows.cost.pod} operations a pod, {rows.cost.node} a pod and node\n")
 
     table = Table("rule", "stage", box=None, pad_edge=False, header_style="bold")

@@ -35,6 +35,7 @@ from policysched.cli.offline_options import (
 def simulate(
     policy_path: str,
     name: str | None,
+    params: tuple[str, ...],
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
     output_format: str,
@@ -51,7 +52,7 @@ def simulate(
     Exit codes: 0 simulated; 1 a pod found no node and --fail-on-pending is given; 2 could not run.
     """
     with one_line_problems():
-        program, files = load(policy_path, name, cluster_paths)
+        program, files = load(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, now_ns=at_ns)
     scope = (

@@ -3,18 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from policysched.lang.given import NOBODY_GIVEN, Given
 from policysched.lang.program import Program
 from policysched.text import Diagnostic, Source
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One key. `program` is None for a library, and where any diagnostic is an error."""
+    """One key. `program` is None for a library, and where any diagnostic is an error; `policy` is the name in the header
+    all the same."""
 
     key: str
     library: bool
     program: Program | None
     diagnostics: tuple[Diagnostic, ...]
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,9 @@ class Bundle:
     checked: Mapping[str, Checked]
 
 
-def check_bundle(sources: Mapping[str, Source]) -> Bundle:
-    """Parse and check each text; `include "other.policy"` is looked up among the keys. Never raises for bad input."""
+def check_bundle(sources: Mapping[str, Source], given: Given = NOBODY_GIVEN) -> Bundle:
+    """Parse and check each text; `include "other.policy"` is looked up among the keys, values of parameters in `given`
+    by the name of the policy. Never raises for bad input."""
     from policysched.lang.check import check_sources
 
-    return check_sources(sources)
+    return check_sources(sources, given)

@@ -73,7 +73,7 @@ def _bare_text(expression: s.Expression) -> str:
         case s.Bare(name=name):
             return name
         case s.Attribute(owner=owner, path=path):
-            return owner + "".join(f"[{string_text(p.text)}]" if p.keyed else f".{p.text}" for p in path)
+            return owner + "".join(map(_path_part, path))
         case s.Unary(op="not", operand=operand):
             return f"not {expression_text(operand, NEGATION)}"
         case s.Unary(operand=operand):
@@ -92,6 +92,12 @@ def _bare_text(expression: s.Expression) -> str:
                 if where is None
                 else f"count(pods on node where {expression_text(where)})"
             )
+
+
+def _path_part(part: s.PathPart) -> str:
+    if part.named:
+        return f"[{part.text}]"
+    return f"[{string_text(part.text)}]" if part.keyed else f".{part.text}"
 
 
 def _joined(expressions: tuple[s.Expression, ...]) -> str:

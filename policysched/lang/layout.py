@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from policysched.lang import syntax as s
-from policysched.lang.expression_text import condition_lines, expression_text, number_text, string_text
+from policysched.lang.expression_text import SUM, condition_lines, expression_text, number_text, string_text
 from policysched.text import Span
 
 WIDTH = 100
@@ -136,6 +136,12 @@ def shape_of(statement: s.Statement) -> Shape:
             return _words(
                 span, f"include {target.text}" + (f" {string_text(version.value)}" if version else "")
             )
+        case s.Parameter(name=name, type=type_, default=default, limits=limits):
+            head = _part(f"param {name.text}: {type_text(type_)} =", span, end=type_.span.end)
+            parts = [_part(expression_text(default, SUM), default.span)]
+            if limits is not None:
+                parts.append(_part(_limits_text(limits), limits.span))
+            return Shape(head, parts)
         case s.Let(name=name, type=type_, value=value):
             head = _part(f"let {name.text}: {type_text(type_)} =", span, end=type_.span.end)
             return Shape(head, [_valued("", value, value.span)])
@@ -165,11 +171,17 @@ def shape_of(statement: s.Statement) -> Shape:
         case s.Amend(name=name, clauses=clauses, params=params):
             return _with_clauses(f"amend {name.text}", span, name, clauses, params)
         case s.Reweight(name=name, weight=weight):
-            return _words(span, f"reweight {name.text} {number_text(weight)}")
+            return _words(span, f"reweight {name.text} {expression_text(weight)}")
         case s.Drop(name=name):
             return _words(span, f"drop {name.text}")
         case _:
             raise AssertionError(f"a layer is laid out by the printer: {statement!r}")
+
+
+def _limits_text(limits: s.Bounds | s.Choices) -> str:
+    if isinstance(limits, s.Choices):
+        return f"in {expression_text(limits.values)}"
+    return f"range {expression_text(limits.low, SUM)}..{expression_text(limits.high, SUM)}"
 
 
 def type_text(type_: s.TypeRef) -> str:
@@ -264,7 +276,7 @@ def _clause(clause: s.Clause) -> Segment:
         case s.TextClause(text=text):
             return _part(f"else {string_text(text.value)}", clause.span)
         case s.WeightClause(weight=weight):
-            return _part(f"weight {number_text(weight)}", clause.span)
+            return _part(f"weight {expression_text(weight)}", clause.span)
         case s.NormalizeClause(method=method, args=args):
             listed = f"({', '.join(expression_text(arg) for arg in args)})" if args else ""
             return _part(f"normalize {method.text}{listed}", clause.span)

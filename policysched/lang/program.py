@@ -17,7 +17,29 @@ ParamValue = bool | int | float | str | tuple[tuple[str, int], ...] | tuple[tupl
 """A built-in's parameter after checking: an enum is its word, a map its entries in the order written."""
 
 
-# ── inputs and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── parameters, inputs and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A constant that the operator may set without touching the policy: `param NAME: TYPE = DEFAULT range LOW..HIGH`.
+
+    `value` is what the program was made with, everywhere in it already. `given_in` names where it was set
+    (`ConfigMap ... key ...`, `settings`, `--param`); empty where nobody did and `value` is `default`.
+    """
+
+    name: str
+    value: Const
+    default: Const
+    low: Const | None
+    high: Const | None
+    choices: tuple[Const, ...]
+    given_in: str
+    span: Span = field(compare=False)
+
+    @property
+    def type(self) -> Type:
+        return self.value.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +312,8 @@ class Program:
 
     `name` is the schedulerName. `sha256` (hex) is the hash of the expanded, formatted text, so that a comment changes
     nothing; `text` is that expanded text, from which alone the same Program can be made again (the last known good is
-    kept in this form). `queue` is complete without the pod's UID, which closes the order.
+    kept in this form). `queue` is complete without the pod's UID, which closes the order. The text has the values of the parameters as their
+    defaults, so that it and the hash cover what was set elsewhere.
     """
 
     name: str
@@ -305,6 +328,7 @@ class Program:
     rules: Rules
     layers: tuple[Layer, ...]
     preemption: Preemption
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
 def rules_for(program: Program, active: tuple[int, ...]) -> Rules:

@@ -74,6 +74,7 @@ class PathPart:
     text: str
     keyed: bool  # written as ["text"]
     span: Span
+    named: bool = False  # written as [NAME]: the key is what the constant of that name says
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,9 @@ class TextClause:
 
 @dataclass(frozen=True, slots=True)
 class WeightClause:
-    weight: NumberLit
+    """`weight 5`, or by the name of a constant."""
+
+    weight: NumberLit | Bare
     span: Span
 
 
@@ -271,6 +274,34 @@ class TypeRef:
 
     name: Name
     argument: "TypeRef | None"
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`range LOW..HIGH`, both included."""
+
+    low: Expression
+    high: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """`in [A, B]`: the values that a parameter may have."""
+
+    values: ListLit
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`param NAME: TYPE = DEFAULT range LOW..HIGH`."""
+
+    name: Name
+    type: TypeRef
+    default: Expression
+    limits: Bounds | Choices | None
     span: Span
 
 
@@ -405,7 +436,7 @@ class Replace:
 @dataclass(frozen=True, slots=True)
 class Reweight:
     name: Name
-    weight: NumberLit
+    weight: NumberLit | Bare
     span: Span
 
 
@@ -431,6 +462,7 @@ class Layer:
 Statement = (
     Header
     | Include
+    | Parameter
     | Let
     | Input
     | Metric

@@ -10,11 +10,13 @@ from policysched.lang.program import (
     BuiltinScore,
     FilterRule,
     Input,
+    Parameter,
     Rules,
     ScoreRule,
     rules_for,
 )
 from policysched.lang.reads import Cost, Reads, program_reads, rule_cost, rule_reads, stage_word
+from policysched.lang.units import format_value
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.plan import Plan
 
@@ -49,11 +51,25 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """One parameter with the value that the plan was made with. `limits` as a policy writes them, `given_in` empty where
+    nobody set it."""
+
+    name: str
+    type: str
+    value: str
+    default: str
+    limits: str
+    given_in: str
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The evaluation plan for the pods to which these layers apply. `read_set` is what pods must agree on to share an evaluation."""
 
     policy: str
     sha256: str
+    parameters: tuple[ParameterRow, ...]
     layers: tuple[str, ...]
     rules: tuple[RuleRow, ...]
     steps: tuple[StepRow, ...]
@@ -70,6 +86,7 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
     return Listing(
         policy=program.name,
         sha256=program.sha256,
+        parameters=tuple(map(_parameter, program.parameters.values())),
         layers=tuple(program.layers[index].name for index in active),
         rules=rows,
         steps=_steps(variant),
@@ -77,6 +94,16 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
         read_set=plan.read_set(active).names,
         wakes=_sorted(program_reads(program).wakes),
     )
+
+
+def _parameter(one: Parameter) -> ParameterRow:
+    def shown(const: e.Const | None) -> str:
+        return "" if const is None else format_value(const.value, one.type)
+
+    limits = f"range {shown(one.low)}..{shown(one.high)}" if one.low is not None else ""
+    if one.choices:
+        limits = f"in [{', '.join(map(shown, one.choices))}]"
+    return ParameterRow(one.name, str(one.type), shown(one.value), shown(one.default), limits, one.given_in)
 
 
 def _all(rules: Rules) -> list[AnyRule]:

@@ -27,6 +27,8 @@ def rejection(one: Checked) -> str:
 
 def header_name(one: Checked) -> str | None:
     """The policy's name as the header of a broken text gives it, where a line of it still reads as one."""
+    if one.policy is not None:
+        return one.policy
     for found in one.diagnostics:
         if found.span is not None and found.span.source.name.endswith(one.key):
             header = _HEADER.search(found.span.source.text)

@@ -12,6 +12,7 @@ from policysched.lang import syntax as s
 from policysched.lang.bundle import Bundle, Checked
 from policysched.lang.check.include import DEPTH_MAX, Library
 from policysched.lang.check.program import Work, check_document, program_of
+from policysched.lang.given import NOBODY_GIVEN, Given
 from policysched.lang.parse import parse
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label, Severity, Source
@@ -19,15 +20,21 @@ from policysched.text import Diagnostic, Label, Severity, Source
 __all__ = ["check_sources", "check_text"]
 
 
-def check_text(text: str, name: str = "test.policy", others: Mapping[str, str] | None = None) -> Checked:
+def check_text(
+    text: str,
+    name: str = "test.policy",
+    others: Mapping[str, str] | None = None,
+    given: Given = NOBODY_GIVEN,
+) -> Checked:
     """Parse and check one text; `others` are the texts beside it that it may include, by their keys."""
     texts = {**(others or {}), name: text}
-    return check_sources({key: Source(key, one) for key, one in texts.items()}).checked[name]
+    return check_sources({key: Source(key, one) for key, one in texts.items()}, given).checked[name]
 
 
-def check_sources(sources: Mapping[str, Source]) -> Bundle:
-    """Parse and check every text; the keys are what `include "..."` looks up. Never raises for bad input."""
-    checker = _Checker(dict(sorted(sources.items())))
+def check_sources(sources: Mapping[str, Source], given: Given = NOBODY_GIVEN) -> Bundle:
+    """Parse and check every text; the keys are what `include "..."` looks up. `given` are values of parameters by the
+    name of the policy. Never raises for bad input."""
+    checker = _Checker(dict(sorted(sources.items())), given)
     checked = {key: checker.checked(key) for key in checker.sources}
     return Bundle(_one_policy_a_name(checked, checker))
 
@@ -37,6 +44,7 @@ class _Checker:
     """Parses and checks each text once; what includes it asks again."""
 
     sources: Mapping[str, Source]
+    given: Given
     parsed: dict[str, tuple[s.Document, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     works: dict[str, tuple[Work, tuple[Diagnostic, ...]]] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
@@ -50,7 +58,7 @@ class _Checker:
         if key not in self.works:
             document, said = self.document(key)
             self.running.append(key)
-            work, found = check_document(key, document, self.find, tuple(self.sources))
+            work, found = check_document(key, document, self.find, tuple(self.sources), self.given)
             self.running.pop()
             both = sorted((*said, *found), key=lambda one: one.span.start if one.span else 0)
             self.works[key] = work, tuple(both)
@@ -71,7 +79,10 @@ class _Checker:
     def checked(self, key: str) -> Checked:
         work, found = self.work(key)
         sound = not _erroneous(found) and work.header is not None
-        return Checked(key, work.library, program_of(work) if sound and not work.library else None, found)
+        name = None if work.header is None or work.library else work.header.name.text
+        return Checked(
+            key, work.library, program_of(work) if sound and not work.library else None, found, name
+        )
 
 
 def _erroneous(found: tuple[Diagnostic, ...]) -> bool:

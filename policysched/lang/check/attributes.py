@@ -1,5 +1,7 @@
 """Built-in attributes as a policy writes them, looked up in the table."""
 
+from dataclasses import replace
+
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, value_type
@@ -17,6 +19,10 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
     if not _readable(owner, place):
         scope.report("PS220", f"{place.word} cannot read `{node.span.text}`", node.span, label=_why(owner))
         return None
+    resolved = _with_keys(scope, node)
+    if resolved is None:
+        return None
+    node = resolved
     words = tuple(part.text for part in node.path)
     if owner == "pod" and words in (("waited",), ("queued",), ("attempts",)) and not place.queue:
         scope.report(
@@ -50,6 +56,42 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
         return e.Attr(owner, words, value_type(container, last.text), node.span)
     _unknown_path(scope, node, owner, words)
     return None
+
+
+def _with_keys(scope: Scope, node: s.Attribute) -> s.Attribute | None:
+    """`pod.labels[key]` with what the constant `key` says in its place; None after a finding."""
+    path: list[s.PathPart] = []
+    for part in node.path:
+        if not part.named:
+            path.append(part)
+            continue
+        key = scope.constant(part.text)
+        if key is None:
+            if part.text not in scope.declared and part.text not in scope.broken:
+                scope.report(
+                    "PS112",
+                    f"the key `{part.text}` is not in quotes",
+                    part.span,
+                    label="not quoted",
+                    help=f'write `["{part.text}"]`; without quotes a `param` or `let` of that name is meant',
+                )
+            elif part.text in scope.declared and scope.declared[part.text].value is not None:
+                _no_key(scope, part)
+            return None
+        if not isinstance(key.value, str):
+            _no_key(scope, part)
+            return None
+        path.append(s.PathPart(key.value, True, part.span))
+    return replace(node, path=tuple(path))
+
+
+def _no_key(scope: Scope, part: s.PathPart) -> None:
+    scope.report(
+        "PS202",
+        f"`{part.text}` is no constant string, and a key is one",
+        part.span,
+        help='declare it: `param NAME: string = "key"`',
+    )
 
 
 def like_attribute(word: str) -> str:

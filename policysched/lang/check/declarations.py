@@ -49,7 +49,7 @@ def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES,
     return None
 
 
-def declare(scope: Scope, kind: Literal["let", "input", "metric"], name: s.Name) -> Declared | None:
+def declare(scope: Scope, kind: Literal["param", "let", "input", "metric"], name: s.Name) -> Declared | None:
     """Take the name, or report that something else has it."""
     taken = scope.declared.get(name.text)
     if taken is not None:

@@ -63,6 +63,8 @@ class Layers:
         return p.Layer(node.name.text, condition, tuple(changes), node.name.span)
 
     def lint(self, node: s.Layer, condition: object) -> None:
+        if self.scope.set_elsewhere(node.condition.span):
+            return
         if is_constant(condition, True):  # type: ignore[arg-type]
             self.scope.report(
                 "PS301",

@@ -6,7 +6,7 @@ from policysched.lang import types as t
 from policysched.lang.check.attributes import like_attribute
 from policysched.lang.check.reading import Reader
 from policysched.lang.check.scope import Declared, declared_at, did_you_mean
-from policysched.lang.program import Input, Metric
+from policysched.lang.program import Input, Metric, Parameter
 from policysched.lang.types import Type
 from policysched.text import Label
 
@@ -44,7 +44,7 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
     match declared.value:
         case None:
             return None
-        case e.Const(value=value, type=type_):
+        case e.Const(value=value, type=type_) | Parameter(value=e.Const(value=value, type=type_)):
             return e.Const(value, type_, node.span)
         case Input() as one:
             if one.owner == "node" and not reader.place.node:

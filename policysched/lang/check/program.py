@@ -13,6 +13,7 @@ from policysched.lang import program as p
 from policysched.lang import syntax as s
 from policysched.lang.check import lints
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric
+from policysched.lang.check.declared_parameters import declare_parameter, given_for_nothing, with_its_value
 from policysched.lang.check.include import Expansion, Find, expand
 from policysched.lang.check.layers import Layers
 from policysched.lang.check.limits import RULES_MAX
@@ -21,6 +22,7 @@ from policysched.lang.check.queue import default_queue, gang, preemption, queue
 from policysched.lang.check.rules import rule
 from policysched.lang.check.scope import Scope, declared_at
 from policysched.lang.check.table import Kind, Table, Written, kind_of
+from policysched.lang.given import Given, given_to
 from policysched.lang.printer import print_document
 from policysched.text import Diagnostic, Severity, Source, Span
 
@@ -37,6 +39,7 @@ class Work:
     document: s.Document
     find: Find
     keys: tuple[str, ...]
+    given: Given
     scope: Scope
     header: s.Header | None = None
     expansion: Expansion = field(default_factory=Expansion)
@@ -63,10 +66,10 @@ class Work:
 
 
 def check_document(
-    key: str, document: s.Document, find: Find, keys: tuple[str, ...]
+    key: str, document: s.Document, find: Find, keys: tuple[str, ...], given: Given
 ) -> tuple[Work, tuple[Diagnostic, ...]]:
     """All passes over one text. The findings are in the order of the text."""
-    work = Work(key, document, find, keys, Scope(broken=frozenset(document.broken)))
+    work = Work(key, document, find, keys, given, Scope(broken=frozenset(document.broken)))
     for one_pass in PASSES:
         one_pass(work)
     found = sorted(_at_home(work), key=lambda one: (one.span.start if one.span else 0, one.code))
@@ -91,12 +94,18 @@ def program_of(work: Work) -> p.Program:
         rules=work.rules,
         layers=tuple(work.layers),
         preemption=work.preemption or p.Preemption("own", None),
+        parameters=work.scope.parameters(),
     )
 
 
 def canonical_text(work: Work, header: s.Header) -> str:
     """The policy without includes, changes and comments: everything in its final form, formatted."""
-    kept = [one for one in work.expansion.statements if isinstance(one, s.Let | s.Input | s.Metric)]
+    values = work.scope.parameters()
+    kept = [
+        with_its_value(one, values[one.name.text]) if isinstance(one, s.Parameter) else one
+        for one in work.expansion.statements
+        if isinstance(one, s.Parameter | s.Let | s.Input | s.Metric)
+    ]
     layers = [one for one in work.expansion.statements if isinstance(one, s.Layer)]
     statements = (header, *kept, *work.once.values(), *work.table.rules.values(), *layers)
     return print_document(s.Document(statements, (), work.document.span))
@@ -146,8 +155,13 @@ def expand_includes(work: Work) -> None:
 
 def declare_names(work: Work) -> None:
     """In the order of the text: a declaration may use those above it."""
+    if work.header is not None and not work.library:
+        names = [one.name.text for one in work.expansion.statements if isinstance(one, s.Parameter)]
+        work.scope.given = given_to(work.header.name.text, work.given, frozenset(names))
     for statement in work.expansion.statements:
         match statement:
+            case s.Parameter():
+                declare_parameter(work.scope, statement)
             case s.Let():
                 declare_let(work.scope, statement)
             case s.Input():
@@ -161,6 +175,11 @@ def declare_names(work: Work) -> None:
                     statement.name.span,
                     help='extended resources of nodes are counted already: `pod.requests["example.com/bandwidth"]`',
                 )
+
+
+def look_at_what_was_given(work: Work) -> None:
+    """Values for parameters that are not there, and what could not be read where values are given."""
+    given_for_nothing(work.scope)
 
 
 def read_once(work: Work) -> None:
@@ -277,7 +296,8 @@ def look_for_doubts(work: Work) -> None:
 PASSES: tuple[Callable[[Work], None], ...] = (
     read_header,
     expand_includes,  # first of all: the others see one list of statements
-    declare_names,  # before anything reads a name
+    declare_names,
+    look_at_what_was_given,
     read_once,
     apply_changes,  # before checking: an amended rule is checked as if it had been written so
     check_rules,
@@ -294,9 +314,10 @@ def _at_home(work: Work) -> list[Diagnostic]:
         for statement in work.expansion.statements
         if id(statement) in work.expansion.via
     }
+    given = {id(source) for source in work.scope.given.sources()}
     kept: list[Diagnostic] = []
     for one in work.scope.diagnostics:
-        if one.span is None or one.span.source is work.source:
+        if one.span is None or one.span.source is work.source or id(one.span.source) in given:
             kept.append(one)
         elif one.severity is Severity.ERROR:
             place = via.get(id(one.span.source), work.document.span)

@@ -9,13 +9,13 @@ from policysched.lang.builtins import BUILTINS
 from policysched.lang.check.builtins import parameters
 from policysched.lang.check.clauses import Clauses, sorted_out
 from policysched.lang.check.dimensions import describe
-from policysched.lang.check.expressions import read, read_condition
+from policysched.lang.check.expressions import read, read_as, read_condition
 from policysched.lang.check.flow import Known, holes, implied, no_holes, report_hole
 from policysched.lang.check.reading import conform
 from policysched.lang.check.scope import CONDITION, CONSTANT, VALUE, WHEN, Scope, did_you_mean, one_of
 from policysched.lang.check.templates import template
 from policysched.lang.fold import fold, is_constant
-from policysched.lang.types import Kind
+from policysched.lang.types import INT, Kind
 from policysched.text import Span
 
 WEIGHT_MAX = 1_000_000
@@ -90,10 +90,12 @@ def _when(scope: Scope, clause: s.WhenClause | None, known: Known) -> e.Expr | N
     if found is None or not no_holes(scope, found, known):
         return None
     folded = fold(found)
+    set_elsewhere = scope.set_elsewhere(clause.condition.span)
     if is_constant(folded, True):
-        scope.report("PS301", "this `when` is always true", clause.condition.span, help="leave it out")
+        if not set_elsewhere:
+            scope.report("PS301", "this `when` is always true", clause.condition.span, help="leave it out")
         return None
-    if is_constant(folded, False):
+    if is_constant(folded, False) and not set_elsewhere:
         scope.report("PS302", "this `when` is never true: the rule never applies", clause.condition.span)
     return folded
 
@@ -207,6 +209,8 @@ def _pointless_missing(scope: Scope, clause: s.MissingClause) -> None:
 
 
 def _constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:
+    if scope.set_elsewhere(clause.condition.span):
+        return
     refuses = "every" if is_constant(condition, clause.rejects) else "no"
     if is_constant(condition, True):
         scope.report("PS301", f"always true: the filter refuses {refuses} node", clause.condition.span)
@@ -312,8 +316,10 @@ def _score_value(scope: Scope, clause: s.ValueClause, direction: p.Direction) ->
     return None
 
 
-def weight_of(scope: Scope, node: s.NumberLit) -> int:
+def weight_of(scope: Scope, node: s.NumberLit | s.Bare) -> int:
     """The weight; 1 after a finding."""
+    if isinstance(node, s.Bare):
+        return _weight_named(scope, node)
     if node.suffix or not node.digits.isdecimal():
         return 1  # the parser said so
     value = int(node.digits) if len(node.digits) <= 9 else WEIGHT_MAX + 1
@@ -325,6 +331,25 @@ def weight_of(scope: Scope, node: s.NumberLit) -> int:
             "PS307", "a weight of 0 changes nothing", node.span, help="leave the score out or `drop` it"
         )
     return value
+
+
+def _weight_named(scope: Scope, node: s.Bare) -> int:
+    """By the name of a constant, which may be 0 without a word: that is how an operator switches a score off."""
+    found = read_as(scope, node, CONSTANT, INT)
+    if found is None:
+        return 1
+    if not isinstance(found, e.Const) or not isinstance(found.value, int):
+        scope.report("PS221", "a weight is a constant", node.span, label="depends on something")
+        return 1
+    if 0 <= found.value <= WEIGHT_MAX:
+        return found.value
+    scope.report(
+        "PS208",
+        f"a weight is from 0 to {WEIGHT_MAX:,}, and `{node.name}` is {found.value}",
+        node.span,
+        help=f"give the parameter a range: `range 0..{WEIGHT_MAX}`",
+    )
+    return 1
 
 
 def _score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:

@@ -4,17 +4,20 @@
 declaration that has a mistake of its own is kept as *broken*: using it says nothing more, since one cause is one error.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal
 
 from policysched.lang import program as p
-from policysched.lang.expr import Const, Expr
+from policysched.lang.expr import Const
+from policysched.lang.given import NOTHING_GIVEN, GivenParameters
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label, Severity, Span
 
 _COMPARED_MAX = 300
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +50,23 @@ TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 
 @dataclass(slots=True)
 class Declared:
-    """A `let`, an input or a metric. `value` None: it has a mistake that was reported."""
+    """A parameter, a `let`, an input or a metric. `value` None: it has a mistake that was reported."""
 
-    kind: Literal["let", "input", "metric"]
+    kind: Literal["param", "let", "input", "metric"]
     name: str
     span: Span
-    value: Const | p.Input | p.Metric | None
+    value: Const | p.Parameter | p.Input | p.Metric | None
     used: bool = False
 
 
 @dataclass(slots=True)
 class Scope:
     """The declarations of one policy, and what was found wrong with it. `broken` are names whose declarations did not
-    parse."""
+    parse, `given` what was set for its parameters."""
 
     declared: dict[str, Declared] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
+    given: GivenParameters = NOTHING_GIVEN
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)
     _errors: int = 0
@@ -85,12 +89,38 @@ class Scope:
             self.diagnostics.append(found)
             self._errors += found.severity is Severity.ERROR
 
+    def take(self, found: Diagnostic) -> None:
+        """Note a finding of somebody else."""
+        self.diagnostics.append(found)
+        self._errors += found.severity is Severity.ERROR
+
     def error_count(self) -> int:
         """How many errors there are so far: equal before and after, a part is sound."""
         return self._errors
 
-    def lets(self) -> dict[str, Expr]:
-        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, Const)}
+    def constant(self, name: str) -> Const | None:
+        """What a `let` or a parameter of that name is, and mark it as used; None where there is no sound one."""
+        declared = self.declared.get(name)
+        match None if declared is None else declared.value:
+            case Const() as const:
+                found = const
+            case p.Parameter(value=const):
+                found = const
+            case _:
+                return None
+        assert declared is not None
+        declared.used = True
+        return found
+
+    def set_elsewhere(self, span: Span) -> bool:
+        """Whether the text there names a parameter: what it amounts to today says nothing about the policy."""
+        words = _WORD.findall(span.text)
+        return any(
+            isinstance(self.declared[word].value, p.Parameter) for word in words if word in self.declared
+        )
+
+    def parameters(self) -> dict[str, p.Parameter]:
+        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Parameter)}
 
     def inputs(self) -> dict[str, p.Input]:
         return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Input)}

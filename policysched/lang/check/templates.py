@@ -10,7 +10,7 @@ from policysched.lang.fold import fold
 from policysched.lang.program import Template
 from policysched.text import Span
 
-_PART = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\["([^"\]]*)"\]')
+_PART = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\["([^"\]]*)"\]|\[([A-Za-z_][A-Za-z0-9_]*)\]')
 _HEAD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -66,7 +66,9 @@ def _reference(text: str, span: Span) -> s.Bare | s.Attribute | None:
         match = _PART.match(text, at)
         if match is None:
             return None
-        name, key = match.groups()
-        parts.append(s.PathPart(name if key is None else key, key is not None, span))
+        name, key, constant = match.groups()
+        parts.append(
+            s.PathPart(name or constant or key or "", key is not None, span, named=constant is not None)
+        )
         at = match.end()
     return s.Attribute(head.group(), tuple(parts), span) if parts else s.Bare(head.group(), span)

@@ -78,6 +78,10 @@ def _number(token: Token) -> s.NumberLit:
     return s.NumberLit(match.group(1), match.group(2), _span([token]))
 
 
+def _weight(token: Token) -> s.NumberLit | s.Bare:
+    return _number(token) if token.type == "NUMBER" else s.Bare(str(token), _span([token]))
+
+
 def _string(token: Token) -> s.StringLit:
     return s.StringLit(
         _ESCAPE.sub(lambda m: _ESCAPED.get(m.group(1), m.group()), token[1:-1]), _span([token])
@@ -125,6 +129,17 @@ class Build(Transformer[Token, Any]):
 
     def include_file(self, children: Children) -> s.Include:
         return s.Include(_string(children[0]), None, self._whole())
+
+    def parameter(self, children: Children) -> s.Parameter:
+        name, kind, _equal, default, *limits = children
+        return s.Parameter(_name(name), kind, default, limits[0] if limits else None, self._whole())
+
+    def parameter_range(self, children: Children) -> s.Bounds:
+        _range, low, _dots, high = children
+        return s.Bounds(low, high, _span(children))
+
+    def parameter_choices(self, children: Children) -> s.Choices:
+        return s.Choices(children[1], _span(children))
 
     def let(self, children: Children) -> s.Let:
         name, kind, _equal, value = children
@@ -209,7 +224,7 @@ class Build(Transformer[Token, Any]):
         return s.Replace(children[0], self._whole())
 
     def reweight(self, children: Children) -> s.Reweight:
-        return s.Reweight(_name(children[0]), _number(children[1]), self._whole())
+        return s.Reweight(_name(children[0]), _weight(children[1]), self._whole())
 
     def drop(self, children: Children) -> s.Drop:
         return s.Drop(_name(children[0]), self._whole())
@@ -237,7 +252,7 @@ class Build(Transformer[Token, Any]):
         return s.TextClause(_string(children[1]), _span(children))
 
     def weight(self, children: Children) -> s.WeightClause:
-        return s.WeightClause(_number(children[1]), _span(children))
+        return s.WeightClause(_weight(children[1]), _span(children))
 
     def value(self, children: Children) -> s.ValueClause:
         return s.ValueClause(children[0].value, children[1], _span(children))
@@ -310,6 +325,9 @@ class Build(Transformer[Token, Any]):
 
     def path_key(self, children: Children) -> s.PathPart:
         return s.PathPart(_string(children[1]).value, True, _span(children))
+
+    def path_named(self, children: Children) -> s.PathPart:
+        return s.PathPart(str(children[1]), False, _span(children), named=True)
 
     def call(self, children: Children) -> s.CallExpr:
         function, _open, *args, _close = children

@@ -26,6 +26,8 @@ _HOLDERS = (
     s.MapLit,
     s.OrderKey,
     s.Absent,
+    s.Bounds,
+    s.Choices,
     *s.Clause.__args__,
 )
 
@@ -71,7 +73,7 @@ def remarks(statement: object) -> Iterator[Diagnostic]:
     match statement:
         case s.Header():
             yield from _header(statement)
-        case s.Let() | s.Input() | s.Metric() | s.Resource():
+        case s.Parameter() | s.Let() | s.Input() | s.Metric() | s.Resource():
             yield from _declared(statement.name)
         case s.Filter():
             yield from _clauses(statement.clauses, FILTER_CLAUSES, "filter")
@@ -237,8 +239,8 @@ def _keyword(clause: s.Clause, word: str) -> Span:
     return Span(clause.span.source, clause.span.start, clause.span.start + len(word))
 
 
-def _weight(weight: s.NumberLit) -> Iterator[Diagnostic]:
-    if weight.suffix or "." in weight.digits:
+def _weight(weight: s.NumberLit | s.Bare) -> Iterator[Diagnostic]:
+    if isinstance(weight, s.NumberLit) and (weight.suffix or "." in weight.digits):
         whole = weight.digits.partition(".")[0]
         yield diagnostic(
             "PS114",

@@ -1,0 +1,214 @@
+"""`param`: a constant of the policy that the operator may set elsewhere, within limits that the policy states.
+
+From here on it is a constant like a `let`. The value has to be of the type and within the limits wherever it comes
+from; a bad one is an error at its own place, so that the policy is refused and what ran before runs on.
+"""
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+
+from policysched.lang import program as p
+from policysched.lang import syntax as s
+from policysched.lang.check.declarations import constant, declare, type_named
+from policysched.lang.check.dimensions import describe
+from policysched.lang.check.scope import Scope, declared_at, did_you_mean
+from policysched.lang.expr import Const
+from policysched.lang.given import GivenValue
+from policysched.lang.types import QOS_CLASSES, Kind, Type
+from policysched.lang.units import format_value, parse_value
+from policysched.text import Label, Span
+
+PARAMETER_TYPES = (
+    "bool", "int", "float", "string", "cpu", "bytes", "bandwidth", "ratio", "duration", "qos", "list",
+)  # fmt: skip
+_DIGITS_MAX = 60
+_TEMPLATES = re.compile(r"\{\{|\$\{|\$\(|\t")
+_LIST_MAX = 1000
+
+
+def declare_parameter(scope: Scope, node: s.Parameter) -> None:
+    errors = scope.error_count()
+    type_ = type_named(scope, node.type, PARAMETER_TYPES)
+    default = None if type_ is None else constant(scope, node.default, type_)
+    low = high = None
+    choices: tuple[Const, ...] = ()
+    if type_ is not None:
+        match node.limits:
+            case s.Bounds():
+                low, high = _bounds(scope, node.limits, type_)
+            case s.Choices():
+                choices = _choices(scope, node.limits, type_)
+    declared = declare(scope, "param", node.name)
+    if declared is None or default is None or scope.error_count() > errors:
+        return
+    found = p.Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
+    _within(scope, found, default, node.default.span, ())
+    given = scope.given.values.get(node.name.text)
+    if given is not None and scope.error_count() == errors:
+        value = _given(scope, given, found)
+        if value is None:
+            return
+        found = replace(found, value=value, given_in=given.place)
+    if scope.error_count() == errors:
+        declared.value = found
+
+
+def given_for_nothing(scope: Scope) -> None:
+    """Report what could not be read, and values for parameters that the policy has not got."""
+    for problem in scope.given.problems:
+        scope.take(problem)
+    known = [name for name, one in scope.declared.items() if one.kind == "param"]
+    for name, value in scope.given.values.items():
+        if name in known or name in scope.broken:
+            continue
+        listed = f"it has {', '.join(f'`{one}`' for one in known)}" if known else "it has none"
+        scope.report(
+            "PS261",
+            f"the policy has no parameter `{name}`",
+            value.span,
+            label="set for nothing",
+            help=did_you_mean(name, known) or listed,
+        )
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _bounds(scope: Scope, node: s.Bounds, type_: Type) -> tuple[Const | None, Const | None]:
+    if not type_.numeric:
+        scope.report(
+            "PS202",
+            f"{describe(type_)} has no range",
+            node.span,
+            help="list the values that it may have: `in [FIRST, SECOND]`",
+        )
+        return None, None
+    low, high = constant(scope, node.low, type_), constant(scope, node.high, type_)
+    if low is not None and high is not None and not _number(low) <= _number(high):
+        scope.report("PS208", "the range begins above its end", node.span, label="an empty range")
+    return low, high
+
+
+def _choices(scope: Scope, node: s.Choices, type_: Type) -> tuple[Const, ...]:
+    if type_.kind in (Kind.LIST, Kind.BOOL):
+        scope.report("PS202", f"{describe(type_)} has no list of choices", node.span, help="leave it out")
+        return ()
+    found = [constant(scope, item, type_) for item in node.values.items]
+    return tuple(one for one in found if one is not None)
+
+
+def _within(scope: Scope, one: p.Parameter, value: Const, span: Span, related: tuple[Label, ...]) -> bool:
+    """Whether the value is within the limits, a finding where it is not."""
+    shown = format_value(value.value, one.type)
+    if one.low is not None and one.high is not None:
+        if _number(one.low) <= _number(value) <= _number(one.high):
+            return True
+        low, high = format_value(one.low.value, one.type), format_value(one.high.value, one.type)
+        said = f"`{one.name}` is from {low} to {high}, and this is {shown}"
+    elif one.choices:
+        if any(choice.value == value.value for choice in one.choices):
+            return True
+        said = f"`{one.name}` is one of {', '.join(span_text(choice) for choice in one.choices)}, and not `{shown}`"
+    else:
+        return True
+    scope.report("PS260", said, span, label="outside its limits", related=related)
+    return False
+
+
+def span_text(choice: Const) -> str:
+    return f"`{format_value(choice.value, choice.type)}`"
+
+
+def _number(value: Const) -> int | float:
+    assert isinstance(value.value, int | float), f"{value.value!r} has no order"
+    return value.value
+
+
+# ── what was given ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _given(scope: Scope, given: GivenValue, one: p.Parameter) -> Const | None:
+    """The value as the parameter's type holds it, or None after a finding at its own place."""
+    related = (declared_at(one.span),)
+    value = _read(given.text, one.type)
+    if value is None or not _can_be_written(value, one.type):
+        shown = given.text if isinstance(given.text, str) else f"[{', '.join(given.text)}]"
+        scope.report(
+            "PS260",
+            f"`{one.name}` is {describe(one.type)}, and this is `{shown[:80]}`",
+            given.span,
+            label=f"not {describe(one.type)}",
+            help=f"its default is {format_value(one.default.value, one.type)}",
+            related=related,
+        )
+        return None
+    const = Const(value, one.type, one.span)
+    return const if _within(scope, one, const, given.span, related) else None
+
+
+_Value = bool | int | float | str | tuple[int | float | str, ...]
+
+
+def _read(text: str | tuple[str, ...], type_: Type) -> _Value | None:
+    """A single text may stand for a list: its elements with commas between."""
+    if type_.kind is not Kind.LIST:
+        return parse_value(text, type_, None) if isinstance(text, str) else None
+    assert type_.element is not None, "a list has elements of a type"
+    if isinstance(text, str):
+        text = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    items = [parse_value(one, type_.element, None) for one in text]
+    if len(items) > _LIST_MAX or any(item is None for item in items):
+        return None
+    return tuple(item for item in items if item is not None)
+
+
+def _can_be_written(value: _Value, type_: Type) -> bool:
+    """Whether a policy can say it: texts have no sign for a tab, numbers no exponent."""
+    if isinstance(value, tuple):
+        return all(_can_be_written(item, type_.element or type_) for item in value)
+    if isinstance(value, str):
+        return all(sign.isprintable() or sign == "\n" for sign in value) and not _TEMPLATES.search(value)
+    return (
+        isinstance(value, bool) or type_.kind is Kind.QOS or len(_digits(abs(value), type_)[0]) <= _DIGITS_MAX
+    )
+
+
+# ── the value as a policy says it ──────────────────────────────────────────────────────────────────────────────────
+
+
+def with_its_value(node: s.Parameter, one: p.Parameter) -> s.Parameter:
+    """The declaration with the value in the place of the default. Untouched where nobody set it."""
+    return replace(node, default=_expression(one.value.value, one.type, node.span)) if one.given_in else node
+
+
+def _expression(value: _Value, type_: Type, span: Span) -> s.Expression:
+    match value:
+        case tuple():
+            element = type_.element
+            assert element is not None, "a list has elements of a type"
+            return s.ListLit(tuple(_expression(item, element, span) for item in value), span)
+        case str():
+            return s.StringLit(value, span)
+        case bool():
+            return s.BoolLit(value, span)
+        case _ if type_.kind is Kind.QOS:
+            return s.Bare(QOS_CLASSES[int(value)], span)
+        case _:
+            number = s.NumberLit(*_digits(abs(value), type_), span)
+            return s.Unary("-", number, span) if value < 0 else number
+
+
+def _digits(value: float, type_: Type) -> tuple[str, str]:
+    """Digits and suffix of a literal that is exactly this value."""
+    match type_.kind:
+        case Kind.CPU:
+            return str(value), "m"
+        case Kind.DURATION:
+            return format((Decimal(value) / 10**6).normalize(), "f"), "ms"
+        case Kind.BANDWIDTH:
+            return format(Decimal(repr(float(value))), "f"), "bps"
+        case Kind.FLOAT | Kind.RATIO:
+            return format(Decimal(repr(float(value))), "f"), ""
+        case _:
+            return str(value), ""
