@@ -73,6 +73,8 @@ class Names:
     node_optional: tuple[tuple[str, str], ...] = ()
     metrics: tuple[str, ...] = ()
     lets: tuple[tuple[str, str], ...] = ()
+    keys: tuple[str, ...] = ()  # parameters that hold the key of a label
+    weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,9 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
 def string(draw: Draw, at: At) -> str:
     found = [*POD_STRINGS, *(name for name, its in at.names.pod if its == "string")]
     absent = [name for name, its in at.names.pod_optional if its == "string"]
-    absent += [f'pod.labels["{key}"]' for key in LABEL_KEYS]
+    absent += [f'pod.labels["{key}"]' for key in LABEL_KEYS] + [f"pod.labels[{key}]" for key in at.names.keys]
     if at.node:
+        absent += [f"node.labels[{key}]" for key in at.names.keys]
         found += ["node.name", *(name for name, its in at.names.node if its == "string")]
         absent += [f'node.labels["{key}"]' for key in LABEL_KEYS] + ['node.conditions["Ready"]']
         absent += [name for name, its in at.names.node_optional if its == "string"]
@@ -295,8 +298,12 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
     names = Names()
     for index in range(draw(st.integers(0, 2))):
         kind = draw(st.sampled_from(SCALARS))
-        lines.append(f"let l{index}: {kind} = {literal(draw, kind)}")
+        lines.append(f"{draw(st.sampled_from(('let', 'param')))} l{index}: {kind} = {literal(draw, kind)}")
         names = replace(names, lets=(*names.lets, (f"l{index}", kind)))
+    if draw(st.integers(0, 2)) == 0:
+        lines.append(f'param key: string = "{draw(st.sampled_from(LABEL_KEYS))}"')
+        lines.append(f"param heavy: int = {draw(st.sampled_from((0, 1, 4)))} range 0..1000000")
+        names = replace(names, keys=("key",), weights=("heavy",))
     for index in range(draw(st.integers(0, 4))):
         line, names = an_input(draw, f"i{index}", names)
         lines.append(line)
@@ -370,7 +377,7 @@ def a_filter(draw: Draw, name: str, names: Names) -> str:
 @st.composite
 def a_score(draw: Draw, name: str, names: Names) -> str:
     at = At(names, node=True, metrics=True, bare_metrics=True)
-    head = f"score {name} weight {draw(st.sampled_from((0, 1, 2, 5, 1000000)))}{when(draw, names)}"
+    head = f"score {name} weight {draw(st.sampled_from((0, 1, 2, 5, 1000000, *names.weights)))}{when(draw, names)}"
     if draw(st.integers(0, 2)) == 0:
         value = condition(draw, at, 2)
         line = f"{head} prefer {value}"

@@ -5,6 +5,22 @@ from policysched.text import Severity
 
 _HEAD = "policy example version 1\ninclude kube_default\n"
 
+
+def _config_map(values: str) -> str:
+    return f"""apiVersion: v1
+kind: ConfigMap
+metadata: {{name: policies}}
+data:
+  example.policy: |
+    policy example version 1
+    include kube_default
+    param crowd: int = 100 range 1..110
+    filter crowded require node.pods < crowd
+  example.params.yaml: |
+    {values}
+"""
+
+
 GIVEN_RULES: tuple[RuleDoc, ...] = (
     RuleDoc(
         "PS260",
@@ -24,8 +40,8 @@ GIVEN_RULES: tuple[RuleDoc, ...] = (
         "a value is set for a parameter that the policy has not got",
         "A misspelt name must not be ignored: the operator would believe in a value that nothing reads. A parameter that a "
         "new text of the policy no longer has is taken out of the ConfigMap's key or the settings in the same edit, or before.",
-        "",
-        "",
+        _config_map("crowds: 90"),
+        _config_map("crowd: 90"),
     ),
     RuleDoc(
         "PS262",
@@ -35,7 +51,7 @@ GIVEN_RULES: tuple[RuleDoc, ...] = (
         "The key `NAME.params.yaml` beside the policies is a YAML map from names of parameters to their values: texts, "
         "numbers, `true` or `false`, or lists of these. While it cannot be read the policy NAME is refused, and what ran "
         "before runs on.",
-        "",
-        "",
+        _config_map("crowd: {least: 1, most: 90}"),
+        _config_map("crowd: 90"),
     ),
 )

@@ -10,7 +10,8 @@ from policysched.app.compiling import compile_in_line
 from policysched.app.leading import Alone, ElectedHere, Leadership
 from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
 from policysched.app.self_check import compare_with_the_server
-from policysched.app.settings import read_settings
+from policysched.app.settings import Settings, read_settings
+from policysched.app.status import policy_page
 from policysched.cluster.audit import audit
 from policysched.cluster.objects import PodUid
 from policysched.kube import wire
@@ -40,10 +41,14 @@ def put_policies(world: World, **texts: str) -> None:
 
 
 def app_on(
-    world: World, road: MemoryTransport, leadership: Leadership | None = None, name: str = "one"
+    world: World,
+    road: MemoryTransport,
+    leadership: Leadership | None = None,
+    name: str = "one",
+    settings: Settings | None = None,
 ) -> SchedulerApp:
     return SchedulerApp(
-        read_settings(None, {}, {"policies": "kube-system/policies"}),
+        settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=road,
             leadership=leadership or Alone(),
@@ -254,5 +259,29 @@ def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_s
             )
             await until(lambda: bound(world), "the first pod to be bound")
             assert app.scheduler.check() == []
+
+    on_virtual_time(scenario)
+
+
+def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -> None:
+    text = (
+        "policy test version 1\ninclude kube_default\nparam most: int = 5 range 0..9\nparam least: int = 1\n"
+    )
+    text += "filter crowded require node.pods < most and node.pods >= least\n"
+
+    async def scenario() -> None:
+        world = World()
+        data = {"main.policy": text, "test.params.yaml": "most: 3\nleast: 0\n"}
+        world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
+        given = {"policies": "kube-system/policies", "params": {"test": {"most": 2}}}
+        app = app_on(world, world.road(), settings=read_settings(None, {}, given))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: bool(app.scheduler.programs()), "the policy")
+
+        (page,) = policy_page(app.scheduler, app.settings)["policies"]
+
+        assert page["params"] == {"most": "2", "least": "0"}
+        app.request_stop()
+        await run
 
     on_virtual_time(scenario)

@@ -247,3 +247,21 @@ def test_a_burst_that_the_samples_do_not_show_yet_spreads_where_the_metric_assum
 
     assert without == ["idle"] * 6
     assert spread == ["busy"] * 2 + ["idle"] * 4
+
+
+def test_a_parameter_is_set_for_a_question_on_the_command_line(files: Path) -> None:
+    policy = files / "limit.policy"
+    policy.write_text(
+        "policy test version 1\nparam most: int = 10 range 0..10\ninclude kube_default\n"
+        "filter crowded require node.pods < most\npreemption never\n"
+    )
+    asked = ["explain", "web", "--policy", str(policy), "--cluster", str(files / "cluster.yaml")]
+
+    found = json.loads(
+        CliRunner().invoke(main, [*asked, "--param", "most=0", "--output-format", "json"]).stdout
+    )
+    refused = CliRunner().invoke(main, [*asked, "--param", "most=11"])
+
+    jsonschema.validate(found, schema("explain"))
+    assert found["policy"]["params"] == {"most": "0"} and found["selected"] is None
+    assert refused.exit_code == 2 and "PS260" in refused.stderr

@@ -74,3 +74,37 @@ def test_every_shipped_policy_can_be_shown_to_people(path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert path.stem in result.stdout
     assert "Pods that agree on these share one evaluation:" in result.stdout
+
+
+def test_a_parameter_is_shown_with_its_value_its_limits_and_who_set_it(tmp_path: Path) -> None:
+    path = tmp_path / "crowd.policy"
+    path.write_text(
+        "policy crowd version 1\ninclude kube_default\n"
+        "param most: int = 100 range 1..110\nfilter crowded require node.pods < most\n"
+    )
+    (tmp_path / "crowd.params.yaml").write_text("most: 90\n")
+
+    by_file = CliRunner().invoke(main, ["show", str(path)])
+    by_flag = CliRunner().invoke(main, ["show", str(path), "--param", "most=80", "--output-format", "json"])
+
+    assert "param  most: int = 90 range 1..110  (set by" in by_file.stdout
+    (row,) = json.loads(by_flag.stdout)["params"]
+    assert row == {
+        "name": "most",
+        "type": "int",
+        "value": "80",
+        "default": "100",
+        "limits": "range 1..110",
+        "given_in": "--param",
+    }
+
+
+def test_a_flag_for_no_parameter_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    path = tmp_path / "crowd.policy"
+    path.write_text("policy crowd version 1\ninclude kube_default\n")
+
+    for command in ("show", "lint"):
+        found = CliRunner().invoke(main, [command, str(path), "--param", "most=80"])
+
+        assert found.exit_code == 2
+        assert "no policy here has a parameter `most`; there is none" in found.stderr

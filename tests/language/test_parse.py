@@ -170,7 +170,7 @@ def test_strings_have_their_escapes_replaced() -> None:
 def test_each_mistake_of_several_statements_is_reported_once_and_the_rest_is_read() -> None:
     text = """policy example version 1
 let a: cpu = 100m &&
-filter one require pod.labels[x] == "y"
+filter one require pod.labels[example.com/x] == "y"
 filter two require node.ready
 score three weight 3 lower net_rx normalise max
 gang by pod.owner.name {

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from policysched.app.compiling import compile_here
 from policysched.cluster.objects import Namespace, Node, ObservedPod, Pod
-from policysched.lang.bundle import Bundle, check_bundle
+from policysched.lang.bundle import Bundle
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule.limits import Limits
 from policysched.schedule.scheduler import Scheduler
-from policysched.text import Source
 from tests.words import pending
 
 FIT = """\
@@ -33,9 +33,7 @@ Kind = TypeVar("Kind")
 
 def bundle(texts: Mapping[str, str]) -> Bundle:
     """What the shell makes of a ConfigMap with these keys."""
-    return check_bundle(
-        {key: Source(f"ConfigMap ns/policies key {key}", text) for key, text in texts.items()}
-    )
+    return compile_here(texts, "ConfigMap ns/policies")
 
 
 class Rig:

@@ -340,6 +340,62 @@ def test_a_restart_with_a_broken_key_runs_what_was_kept() -> None:
     assert rig.of(c.KeepPolicies) == [], "what is kept is still right"
 
 
+WITH_PARAMETER = """\
+policy test version 1
+param most: int = 100 range 1..110
+filter node_resources_fit
+filter crowded require node.pods < most
+preemption never
+"""
+
+
+def with_values(values: str) -> dict[str, str]:
+    return {"main.policy": WITH_PARAMETER, "test.params.yaml": values}
+
+
+def test_a_change_of_a_parameter_is_a_reload() -> None:
+    rig = Rig(WITH_PARAMETER, node("a"))
+    before = status(rig).sha256
+    rig.offer(with_values("most: 1\n"))
+    rig.see(pod("one"), pod("two"))
+    rig.settle()
+
+    assert status(rig).sha256 != before and status(rig).state == "active"
+    assert list(rig.where().values()) == ["a"], "the second is one too many"
+
+
+def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs_on() -> None:
+    rig = Rig(WITH_PARAMETER, node("a"))
+    before = status(rig)
+
+    rig.offer(with_values("# fewer\nmost: 1000\n"))
+
+    (event,) = rig.of(c.ReportPolicies)
+    assert (status(rig).state, status(rig).sha256) == ("last_known_good", before.sha256)
+    assert event.message.startswith(
+        "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` is from 1 to 110"
+    )
+    rig.offer(with_values("most: 20\n"))
+    assert status(rig).state == "active"
+
+
+def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_then() -> None:
+    before = Rig(None)
+    before.offer(with_values("most: 1\n"))
+    (kept,) = before.of(c.KeepPolicies)
+    rig = Rig(None, node("a"))
+
+    rig.offer(
+        with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in kept.texts.items()}
+    )
+    rig.see(pod("one"), pod("two"))
+    rig.settle()
+
+    assert rig.scheduler.fatal_at_start is None
+    assert (status(rig).state, status(rig).sha256) == ("last_known_good", status(before).sha256)
+    assert len(rig.where()) == 1
+
+
 def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> None:
     rig = Rig(None)
 

@@ -22,7 +22,7 @@ from policysched.lang.check.queue import default_queue, gang, preemption, queue
 from policysched.lang.check.rules import rule
 from policysched.lang.check.scope import Scope, declared_at
 from policysched.lang.check.table import Kind, Table, Written, kind_of
-from policysched.lang.given import Given, given_to
+from policysched.lang.given import NOBODY_GIVEN, Given, given_to
 from policysched.lang.printer import print_document
 from policysched.text import Diagnostic, Severity, Source, Span
 
@@ -66,7 +66,7 @@ class Work:
 
 
 def check_document(
-    key: str, document: s.Document, find: Find, keys: tuple[str, ...], given: Given
+    key: str, document: s.Document, find: Find, keys: tuple[str, ...], given: Given = NOBODY_GIVEN
 ) -> tuple[Work, tuple[Diagnostic, ...]]:
     """All passes over one text. The findings are in the order of the text."""
     work = Work(key, document, find, keys, given, Scope(broken=frozenset(document.broken)))

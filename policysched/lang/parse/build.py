@@ -327,7 +327,7 @@ class Build(Transformer[Token, Any]):
         return s.PathPart(_string(children[1]).value, True, _span(children))
 
     def path_named(self, children: Children) -> s.PathPart:
-        return s.PathPart(str(children[1]), False, _span(children), named=True)
+        return s.PathPart(str(children[1]), False, _span([children[1]]), named=True)
 
     def call(self, children: Children) -> s.CallExpr:
         function, _open, *args, _close = children

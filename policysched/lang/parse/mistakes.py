@@ -188,13 +188,13 @@ def _equals_sign(trouble: Trouble) -> Diagnostic | None:
 
 def _unquoted_key(trouble: Trouble) -> Diagnostic | None:
     found, bracket = trouble.found, trouble.before()
-    if (
-        found is None
-        or bracket is None
-        or bracket.text != "["
-        or "STRING" not in trouble.accepts
-        or trouble.wants_value
-    ):
+    if found is None or bracket is None or trouble.wants_value:
+        return None
+    if trouble.accepts == {"RSQB"} and bracket.kind == "word" and bracket.end == found.start:
+        found, bracket = bracket, trouble.before(2)  # `[app.kubernetes.io/name]` reads as a name at first
+        if bracket is None or bracket.text != "[":
+            return None
+    elif bracket.text != "[" or "STRING" not in trouble.accepts:
         return None
     source = trouble.reading.source
     key = _KEY.match(source.text, found.start, trouble.reading.end)
@@ -302,6 +302,34 @@ def _no_value_behind(trouble: Trouble, before: Token) -> Diagnostic:
         trouble.span(before),
         label="nothing follows that could be its value",
         help=f"write a value or a condition behind `{before.text}`",
+    )
+
+
+def _parameter_without_default(trouble: Trouble) -> Diagnostic | None:
+    found, before = trouble.found, trouble.before()
+    if trouble.keyword != "param" or "EQUAL" not in trouble.accepts or before is None:
+        return None
+    if found is not None and found.text not in ("range", "in"):
+        return None
+    return diagnostic(
+        "PS109",
+        "the parameter has no default",
+        trouble.span(before),
+        label="nothing follows that could be its value",
+        help="every parameter has one: `param NAME: TYPE = DEFAULT range LOW..HIGH`",
+    )
+
+
+def _range_without_dots(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if trouble.keyword != "param" or "DOTS" not in trouble.accepts or found is None:
+        return None
+    return diagnostic(
+        "PS101",
+        f"`{found.text}` cannot stand between the ends of a range",
+        trouble.span(found),
+        label="`..` is expected",
+        help="a range is written `range LOW..HIGH`, and holds both ends",
     )
 
 
@@ -514,6 +542,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     _equals_sign,
     _closes_nothing,  # before the missing value: `(a + ]`
     _never_closed,
+    _parameter_without_default,
+    _range_without_dots,
     _missing_value,
     _no_block,
     _no_type,

@@ -1,0 +1,219 @@
+"""`param`: a constant of the policy that is set elsewhere, and refused there."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policysched.lang.check import check_text
+from policysched.lang.check import program as checking
+from policysched.lang.given import EVERY_POLICY, Given, GivenParameters, GivenValue
+from policysched.lang.program import FilterRule, Program
+from policysched.text import Source, Span
+from tests.strategies import LITERALS, policies
+
+DECLARED = re.compile(r"^param (\w+): (\w+) =", re.MULTILINE)
+
+
+def values(policy: str = "test", **texts: str | tuple[str, ...]) -> Given:
+    """As if a key of the ConfigMap held them."""
+    source = Source("ConfigMap kube-system/policies key test.params.yaml", "\n")
+    found = {name: GivenValue(text, "there", Span(source, 0, 1)) for name, text in texts.items()}
+    return {policy: GivenParameters(found)}
+
+
+def made_with(text: str, set_to: Given) -> Program:
+    checked = check_text(text, given=set_to)
+    assert checked.program is not None, [found.message for found in checked.diagnostics]
+    return checked.program
+
+
+CROWD = (
+    "policy test version 1\nparam crowd: int = 100 range 1..110\nfilter crowded require node.pods < crowd\n"
+)
+
+
+# ── what a value does ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_value_from_outside_stands_wherever_the_parameter_is_read() -> None:
+    text = """policy test version 1
+param crowd: int = 100 range 1..110
+param heavy: int = 1 range 0..9
+param label: string = "pool"
+let half: int = crowd - 50
+filter crowded require node.pods < half else "{crowd} at most"
+score pool weight heavy prefer node.labels[label] else "" == "a"
+"""
+
+    plain = made_with(text, {})
+    found = made_with(text, values(crowd="90", heavy="7", label="team"))
+
+    by_hand = made_with(
+        """policy test version 1
+filter crowded require node.pods < 40 else "90 at most"
+score pool weight 7 prefer node.labels["team"] else "" == "a"
+""",
+        {},
+    )
+    crowded, expected = found.rules.filters[0], by_hand.rules.filters[0]
+    assert isinstance(crowded, FilterRule) and isinstance(expected, FilterRule)
+    assert replace(crowded, template=None) == replace(expected, template=None)
+    assert found.rules.scores == by_hand.rules.scores
+    assert plain.sha256 != found.sha256
+    assert found.parameters["crowd"].given_in == "there" and plain.parameters["crowd"].given_in == ""
+
+
+def test_the_canonical_text_alone_makes_the_same_program_again() -> None:
+    """The last known good text is all that is kept over a restart."""
+    found = made_with(CROWD, values(crowd="7"))
+
+    again = check_text(found.text).program
+
+    assert again is not None and again.sha256 == found.sha256 and again.rules == found.rules
+    assert again.parameters["crowd"].value.value == 7
+
+
+@st.composite
+def set_policies(draw: st.DrawFn) -> tuple[str, Given]:
+    text = draw(policies())
+    found: dict[str, str | tuple[str, ...]] = {}
+    for name, kind in DECLARED.findall(text):
+        if draw(st.booleans()):
+            choices = {"key": ("pool", "gen", "a b"), "heavy": ("0", "9")}.get(name) or LITERALS[kind]
+            found[name] = draw(st.sampled_from(choices))
+    return text, values(**found)
+
+
+def makes_itself_again(text: str, set_to: Given) -> None:
+    found = made_with(text, set_to)
+    again = made_with(found.text, {})
+    assert again.sha256 == found.sha256
+    assert replace(again, parameters={}) == replace(found, parameters={})
+
+
+@settings(max_examples=60, deadline=None)
+@given(set_policies())
+def test_every_policy_with_values_from_outside_can_be_made_again_from_its_text(
+    drawn: tuple[str, Given],
+) -> None:
+    makes_itself_again(*drawn)
+
+
+def test_a_text_that_forgot_its_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "with_its_value", lambda node, _one: node)
+
+    with pytest.raises(AssertionError):
+        makes_itself_again(CROWD, values(crowd="7"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "held"),
+    [
+        ("int", "-3", -3),
+        ("float", "1e-3", 0.001),
+        ("ratio", "12.5%", 0.125),
+        ("cpu", "1500m", 1500),
+        ("bytes", "1.5Gi", 1610612736),
+        ("bandwidth", "1.5Gbps", 1.5e9),
+        ("duration", "1.5s", 1_500_000_000),
+        ("bool", "true", True),
+        ("qos", "Guaranteed", 2),
+        ("string", 'a "b" \\c', 'a "b" \\c'),
+        ("list<string>", ("a", "b"), ("a", "b")),
+        ("list<string>", "a, b", ("a", "b")),
+        ("list<duration>", ("1s", "90ms"), (10**9, 90_000_000)),
+    ],
+)
+def test_values_are_read_by_their_type_and_written_so_that_they_stay(
+    kind: str, text: str | tuple[str, ...], held: object
+) -> None:
+    default = {"bool": "false", "qos": "BestEffort", "string": '""', "duration": "5s", "bandwidth": "0bps"}
+    written = default.get(kind, '["x"]' if kind == "list<string>" else "[5s]" if "list" in kind else "0")
+    policy = f"policy test version 1\nparam p: {kind} = {written}\ninclude kube_default\n"
+
+    found = made_with(policy, values(p=text))
+
+    assert found.parameters["p"].value.value == held
+    assert made_with(found.text, {}).parameters["p"].value.value == held
+
+
+# ── what is refused ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def said(text: str, set_to: Given) -> list[tuple[str, str]]:
+    """Codes, and what their places are called."""
+    checked = check_text(text, given=set_to)
+    assert checked.program is None
+    return [(one.code, one.span.source.name) for one in checked.diagnostics if one.span and one.code < "PS3"]
+
+
+@pytest.mark.parametrize("text", ["0", "111", "many", "1.5", "", "99999999999999999999", ("1", "2")])
+def test_a_value_outside_its_type_or_limits_refuses_the_policy_at_the_place_of_the_value(
+    text: str | tuple[str, ...],
+) -> None:
+    found = said(CROWD, values(crowd=text))
+
+    assert found == [("PS260", "ConfigMap kube-system/policies key test.params.yaml")]
+
+
+def test_a_value_that_no_text_of_a_policy_can_say_is_refused() -> None:
+    text = 'policy test version 1\nparam p: string = "x"\nparam r: ratio = 1\ninclude kube_default\n'
+
+    assert [code for code, _ in said(text, values(p="a\tb", r="1e-300"))] == ["PS260", "PS260"]
+    assert [code for code, _ in said(text, values(p="{{ .Values.p }}"))] == ["PS260"]
+
+
+def test_a_value_for_a_parameter_that_is_not_there_refuses_the_policy() -> None:
+    assert [code for code, _ in said(CROWD, values(crowds="90"))] == ["PS261"]
+
+
+def test_a_value_for_every_policy_is_for_those_that_have_the_parameter() -> None:
+    for_all = values(EVERY_POLICY, crowd="90", other="x")
+
+    assert made_with(CROWD, for_all).parameters["crowd"].value.value == 90
+    assert made_with("policy test version 1\ninclude kube_default\n", for_all).parameters == {}
+
+
+def test_the_parameters_of_a_library_are_set_by_each_policy_that_includes_it() -> None:
+    library = CROWD.replace("policy test", "library base")
+    others = {"base.policy": library}
+    policy = 'policy test version 1\ninclude "base.policy"\n'
+
+    found = check_text(policy, others=others, given=values(crowd="90"))
+
+    assert found.program is not None and found.program.parameters["crowd"].value.value == 90
+    refused = check_text(policy, others=others, given=values(crowd="900"))
+    assert [one.code for one in refused.diagnostics if one.code < "PS3"] == ["PS260"]
+
+
+# ── doubts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rule_that_a_parameter_switches_off_today_draws_no_doubt() -> None:
+    text = """policy test version 1
+include kube_default
+param strict: bool = false
+param limit: int = 110
+filter ready when strict require node.ready
+filter few require limit > 100
+layer careful when strict { reweight image_locality 2 }
+"""
+
+    codes = {found.code for found in check_text(text).diagnostics}
+
+    assert not codes & {"PS301", "PS302"}
+
+
+def test_a_parameter_that_nothing_reads_is_reported() -> None:
+    checked = check_text("policy test version 1\ninclude kube_default\nparam crowd: int = 3\n")
+
+    assert [found.code for found in checked.diagnostics] == ["PS306"]
+
+
+def test_bounds_of_a_policy_are_numbers_of_the_parameters_type() -> None:
+    text = "policy test version 1\nparam wait: duration = 5m range 1..60\ninclude kube_default\n"
+
+    assert [found.code for found in check_text(text).diagnostics if found.code < "PS3"] == ["PS207", "PS207"]
