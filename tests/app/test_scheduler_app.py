@@ -278,7 +278,7 @@ def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -
         run = asyncio.ensure_future(app.run())
         await until(lambda: bool(app.scheduler.programs()), "the policy")
 
-        (page,) = policy_page(app.scheduler, app.settings)["policies"]
+        (page,) = policy_page(app.scheduler, str(app.settings.policies))["policies"]
 
         assert page["params"] == {"most": "2", "least": "0"}
         app.request_stop()
