@@ -416,6 +416,9 @@ def builtins(draw: Draw, names: Names) -> list[str]:
                         "reweight image_locality 7",
                         "drop node_resources_balanced_allocation",
                         "drop node_ports",
+                        'replace filter pod_topology_spread { default_constraints = {"rack" = 1} }',
+                        "replace score pod_topology_spread weight 3 { default_constraints = none }",
+                        "replace score inter_pod_affinity weight 1 { ignore_preferred_terms_of_existing_pods = yes }",
                         "replace filter node_affinity when pod.priority < 1",
                         'replace score node_resources_fit weight 2 { resources = {"cpu" = 3, "nvidia.com/gpu" = 1} }',
                     )
@@ -432,6 +435,8 @@ def builtins(draw: Draw, names: Names) -> list[str]:
         f"filter node_resources_fit{when(draw, names)}",
         "score node_resources_fit weight 2 { strategy = most_allocated }",
         f"score node_affinity weight 1{when(draw, names)}",
+        f"filter pod_topology_spread{when(draw, names)}",
+        'score pod_topology_spread weight 2 { default_constraints = {"rack" = 2, "kubernetes.io/hostname" = 1} }',
         "score image_locality weight 3",
         'score node_resources_balanced_allocation weight 1 { resources = {"cpu" = 1, "ephemeral-storage" = 1} }',
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Pod
+from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Pod, PodSet, PodSetKind
 from policysched.kube import wire
 
 
@@ -33,10 +33,11 @@ def pod_manifest(
     created: str = "2026-01-01T00:00:00Z",
     node: str | None = None,
     phase: str = "Pending",
+    owner: tuple[str, str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A v1 Pod. `tolerations` are written `key=value:Effect`, `key:Effect` (Exists) or `` (everything); `spec` is laid
-    over the rest."""
+    """A v1 Pod. `tolerations` are written `key=value:Effect`, `key:Effect` (Exists) or `` (everything); `owner` is its
+    controller's apiVersion, kind and name; `spec` is laid over the rest."""
     requests = {
         **({"cpu": cpu} if cpu else {}),
         **({"memory": memory} if memory else {}),
@@ -58,6 +59,7 @@ def pod_manifest(
             "labels": dict(labels or {}),
             "annotations": dict(annotations or {}),
             "creationTimestamp": created,
+            **({"ownerReferences": [_owner(*owner)]} if owner else {}),
         },
         "spec": {
             "schedulerName": scheduler,
@@ -126,6 +128,18 @@ def namespace(name: str = "default", **labels: str) -> Namespace:
     return Namespace(name, labels, {})
 
 
+def service(name: str = "web", *, namespace: str = "default", **selector: str) -> PodSet:
+    return pod_set("Service", name, selector, namespace=namespace)
+
+
+def pod_set(
+    kind: PodSetKind, name: str, selector: Mapping[str, Any] | None, *, namespace: str = "default"
+) -> PodSet:
+    """A Service or controller; `selector` as its kind writes it."""
+    metadata = {"name": name, "namespace": namespace}
+    return wire.pod_set({"metadata": metadata, "spec": {"selector": selector}}, kind)
+
+
 def pending(one: Pod) -> ObservedPod:
     return ObservedPod(one, node=None, phase="Pending", deleting=False, nominated_node=None)
 
@@ -142,6 +156,7 @@ def world(
     nodes: Iterable[Node] = (),
     pods: Iterable[ObservedPod] = (),
     namespaces: Iterable[Namespace] = (Namespace("default", {}, {}),),
+    pod_sets: Iterable[PodSet] = (),
 ) -> Cache:
     """A cache in which all of these have been seen."""
     cache = Cache()
@@ -149,9 +164,15 @@ def world(
         cache.put_namespace(space)
     for one in nodes:
         cache.put_node(one)
+    for group in pod_sets:
+        cache.put_pod_set(group)
     for seen in pods:
         cache.put_pod(seen)
     return cache
+
+
+def _owner(api: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": f"uid-{kind}-{name}", "controller": True}
 
 
 def _toleration(text: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ import yaml
 from policysched.app.policy_files import UnusableFile
 from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import DisruptionBudget, Namespace, Node, ObservedPod
+from policysched.cluster.objects import DisruptionBudget, Namespace, Node, ObservedPod, PodSet
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
 
@@ -31,6 +31,7 @@ class ClusterFiles:
     pods: list[ObservedPod] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
+    pod_sets: list[PodSet] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -46,6 +47,8 @@ class ClusterFiles:
                     self.namespaces.append(wire.namespace(obj))
                 case "PodDisruptionBudget":
                     self.budgets.append(wire.disruption_budget(obj))
+                case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
+                    self.pod_sets.append(wire.pod_set(obj, kind))
                 case kind:
                     self.ignored[str(kind)] += 1
         except Malformed as error:
@@ -62,6 +65,8 @@ class ClusterFiles:
             cache.put_node(node)
         for budget in self.budgets:
             cache.put_budget(budget)
+        for one in self.pod_sets:
+            cache.put_pod_set(one)
         for seen in self.pods:
             cache.put_pod(seen)
         return cache

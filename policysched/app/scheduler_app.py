@@ -32,7 +32,7 @@ from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.report import Reporter, Shown
-from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, config_map
+from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, POD_SETS, PODS, config_map
 from policysched.kube.transport import Transport
 from policysched.lang.program import Metric
 from policysched.samples.file import without_source
@@ -207,7 +207,7 @@ class SchedulerApp:
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        parts |= self._mirror.cluster((NAMESPACES, NODES, PODS, BUDGETS))
+        parts |= self._mirror.cluster((NAMESPACES, NODES, PODS, BUDGETS, *POD_SETS))
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
         parts["ConfigMap"] = self._mirror.watch(watched, self.feed.take, self.feed.listed)
         parts["policies"] = self.feed.run()

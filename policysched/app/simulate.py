@@ -122,6 +122,7 @@ def _events(
         *(e.NamespaceSeen(Namespace(name, {}, {})) for name in implied),
         *(e.NodeSeen(node) for node in files.nodes),
         *(e.BudgetSeen(budget) for budget in files.budgets),
+        *(e.PodSetSeen(one) for one in files.pod_sets),
         *(e.PodSeen(seen) for seen in pods),
         e.PoliciesOffered(bundle, resource_version=""),
         *(e.SamplesArrived(program.name, metric, found) for metric, found in samples.items()),

@@ -17,8 +17,11 @@ from policysched.cluster.objects import (
     ObservedPod,
     Placement,
     Pod,
+    PodSet,
+    PodSetKind,
     PodUid,
 )
+from policysched.cluster.pod_sets import PodSets
 from policysched.lang.events import ClusterEvent
 
 Events = frozenset[ClusterEvent]
@@ -39,6 +42,7 @@ class Cache:
         self.namespaces_version = 0  # moves with every change of one
         self.pods: dict[PodUid, ObservedPod] = {}
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
+        self.pod_sets = PodSets()
         self._nominations = Nominations()
         self.ledger = Ledger()
         self._changed_nodes: set[NodeName] = set()
@@ -157,6 +161,15 @@ class Cache:
             return _NOTHING
         self.namespaces_version += 1
         return frozenset({ClusterEvent.NAMESPACE})
+
+    # ── Services and controllers ───────────────────────────────────────────────────────────────────────────────────
+
+    def put_pod_set(self, one: PodSet) -> Events:
+        """Which pods belong together, and so are spread where they do not say how, may be others now."""
+        return frozenset({ClusterEvent.POD_SET}) if self.pod_sets.put(one) else _NOTHING
+
+    def drop_pod_set(self, kind: PodSetKind, namespace: str, name: str) -> Events:
+        return frozenset({ClusterEvent.POD_SET}) if self.pod_sets.drop(kind, namespace, name) else _NOTHING
 
     # ── budgets ────────────────────────────────────────────────────────────────────────────────────────────────────
 

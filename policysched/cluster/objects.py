@@ -164,7 +164,8 @@ class Pod:
     that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_held` is the same
     as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
     containers included, as ImageLocality counts them). `terminating`: it has a
-    deletionTimestamp, and spreading does not count it. `uncovered` names what the pod uses that no built-in covers.
+    deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
+    is its controller ("" without one). `uncovered` names what the pod uses that no built-in covers.
     """
 
     uid: PodUid
@@ -177,6 +178,7 @@ class Pod:
     preemption_policy: Literal["PreemptLowerPriority", "Never"]
     created_ns: int
     deadline_ns: int | None
+    owner_api: str
     owner_kind: str
     owner_name: str
     service_account: str
@@ -272,6 +274,20 @@ class DisruptionBudget:
     selector: LabelSelector | None
     disruptions_allowed: int
     disrupted_pods: frozenset[str]
+
+
+PodSetKind = Literal["Service", "ReplicationController", "ReplicaSet", "StatefulSet"]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """A Service or a controller as the pods of its namespace that it selects; `selector` None selects none. Those of
+    Services and ReplicationControllers are In requirements of one value, in the order of their keys."""
+
+    kind: PodSetKind
+    namespace: str
+    name: str
+    selector: LabelSelector | None
 
 
 @dataclass(frozen=True, slots=True)

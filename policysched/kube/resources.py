@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from policysched.cluster.objects import NodeName, PodUid
+from policysched.cluster.objects import NodeName, PodSetKind, PodUid
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
 from policysched.schedule.events import (
@@ -16,6 +16,8 @@ from policysched.schedule.events import (
     NodeSeen,
     PodGone,
     PodSeen,
+    PodSetGone,
+    PodSetSeen,
 )
 
 Json = Mapping[str, Any]
@@ -76,7 +78,7 @@ NAMESPACES: Resource[NamespaceSeen | NamespaceGone] = Resource(
 )
 
 
-def _budget_key(meta: Json) -> str:
+def _full_name(meta: Json) -> str:
     return f"{meta['namespace']}/{meta['name']}"
 
 
@@ -88,11 +90,35 @@ def _budget_gone(key: str) -> BudgetGone:
 BUDGETS: Resource[BudgetSeen | BudgetGone] = Resource(
     kind="PodDisruptionBudget",
     path="/apis/policy/v1/poddisruptionbudgets",
-    key=_budget_key,
+    key=_full_name,
     seen=lambda obj: BudgetSeen(wire.disruption_budget(obj)),
     gone=_budget_gone,
     holds=_holds_nothing,
 )
+
+
+def _pod_sets(kind: PodSetKind, path: str) -> Resource[PodSetSeen | PodSetGone]:
+    def gone(key: str) -> PodSetGone:
+        namespace, _, name = key.partition("/")
+        return PodSetGone(kind, namespace, name)
+
+    return Resource(
+        kind=kind,
+        path=path,
+        key=_full_name,
+        seen=lambda obj: PodSetSeen(wire.pod_set(obj, kind)),
+        gone=gone,
+        holds=_holds_nothing,
+    )
+
+
+POD_SETS: tuple[Resource[PodSetSeen | PodSetGone], ...] = (
+    _pod_sets("Service", "/api/v1/services"),
+    _pod_sets("ReplicationController", "/api/v1/replicationcontrollers"),
+    _pod_sets("ReplicaSet", "/apis/apps/v1/replicasets"),
+    _pod_sets("StatefulSet", "/apis/apps/v1/statefulsets"),
+)
+"""What pods that say nothing of spreading are spread by."""
 
 
 @dataclass(frozen=True, slots=True)

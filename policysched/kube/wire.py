@@ -51,6 +51,11 @@ def disruption_budget(obj: Json) -> o.DisruptionBudget:
     return _reading("PodDisruptionBudget", obj, _disruption_budget)
 
 
+def pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+    """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
+    return _reading(kind, obj, lambda read: _pod_set(read, kind))
+
+
 def object_name(obj: Any) -> str:
     """`namespace/name`, or what of it there is: for words about an object that may be malformed."""
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
@@ -92,6 +97,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         preemption_policy="Never" if spec.get("preemptionPolicy") == "Never" else "PreemptLowerPriority",
         created_ns=_time_ns(meta.get("creationTimestamp")),
         deadline_ns=None if deadline_s is None else int(deadline_s) * 10**9,
+        owner_api=_text(owner.get("apiVersion") or ""),
         owner_kind=_text(owner.get("kind") or ""),
         owner_name=_text(owner.get("name") or ""),
         service_account=_text(spec.get("serviceAccountName") or ""),
@@ -176,6 +182,17 @@ def _disruption_budget(obj: Json) -> o.DisruptionBudget:
         disruptions_allowed=int(status.get("disruptionsAllowed") or 0),
         disrupted_pods=frozenset(_text(name) for name in status.get("disruptedPods") or ()),
     )
+
+
+def _pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+    meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
+    if kind in ("Service", "ReplicationController"):
+        labels = _strings(selector, "spec.selector")
+        found = tuple(o.Requirement(key, "In", (labels[key],)) for key in sorted(labels))
+        read = o.LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
+    else:
+        read = label_selector(selector)
+    return o.PodSet(kind, _text(meta.get("namespace") or "default"), _text(meta["name"]), read)
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:

@@ -13,16 +13,18 @@ from policysched.lang.program import ParamValue
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`{ strategy = most_allocated }`: a choice of words, an int in a range, a map from string to int, or points
-    (`shape = {"0" = 0, "100" = 10}`, utilisation percent to score)."""
+    """`{ strategy = most_allocated }`: a choice of words, an int in a range, a map from string to int, points
+    (`shape = {"0" = 0, "100" = 10}`, utilisation percent to score), or constraints: one of the words, or a map from
+    topology key to maxSkew. `wakes`: events that can turn a no into a yes where the parameter is not its default."""
 
     name: str
-    kind: Literal["choice", "int", "weights", "shape"]
+    kind: Literal["choice", "int", "weights", "shape", "constraints"]
     default: ParamValue
     choices: tuple[str, ...] = ()
     low: int = 0
     high: int = 100
     doc: str = ""
+    wakes: frozenset[ClusterEvent] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Declaration:
     `pod_reads` and `node_reads` name fields of `cluster.Pod` and `cluster.Node` (or `node.usage`, the running totals,
     or `cluster`, facts over all nodes such as how many have an image): pods that agree on the former share an
     evaluation, and only changes of the latter can change it. `selected_labels` among the former are those of the pod's
-    labels that placed pods' terms ask about. `filter_wakes` are the events that can turn its no into a yes. `reasons`
+    labels that placed pods' terms ask about, `siblings` the pods that its Services and its controller select.
+    `parameters` are those of the score, `filter_parameters` those of the filter. `filter_wakes` are the events that can turn its no into a yes. `reasons`
     are its words; `{resource}` stands for a resource name. `scaleup` False: a new, empty node of the same kind would
     not help. `cost` is roughly how many things its plain meaning looks at on a node, as `show` counts.
     `default_weight` None: it does not score.
@@ -52,3 +55,4 @@ class Declaration:
     scaleup: bool
     cost: int
     source: str  # where the semantics come from, for the docs
+    filter_parameters: tuple[Parameter, ...] = ()

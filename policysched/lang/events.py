@@ -23,6 +23,7 @@ class ClusterEvent(Enum):
     UNSCHEDULED_POD_ADD = "UnschedulablePodAdd"  # another member of a gang appears
     UNSCHEDULED_POD_UPDATE = "UnschedulablePodUpdate"  # the pod itself was edited
     NAMESPACE = "NamespaceUpdate"
+    POD_SET = "PodSetUpdate"  # a Service or controller that selects pods; kube-scheduler has no such event
     SAMPLES = "SamplesArrived"
     TIME = "TimePassed"
     POLICY = "PolicyChange"

@@ -134,12 +134,14 @@ def rule_reads(rule: Rule, inputs: Mapping[str, Input]) -> Reads:
     """What decides the rule for a node, its `when` included."""
     found = reads_of(rule.when, inputs)
     match rule:
-        case BuiltinFilter(builtin=name):
+        case BuiltinFilter(builtin=name, params=params):
             declaration = BUILTINS[name]
+            given = dict(params)
+            more = [one.wakes for one in declaration.filter_parameters if given[one.name] != one.default]
             return found | Reads(
                 pod_fields=frozenset(declaration.pod_reads),
                 node_fields=frozenset(declaration.node_reads),
-                wakes=declaration.filter_wakes,
+                wakes=declaration.filter_wakes.union(*more),
             )
         case BuiltinScore(builtin=name):
             declaration = BUILTINS[name]

@@ -21,9 +21,6 @@ UNCOVERED: tuple[Uncovered, ...] = (
     Uncovered("NodeVolumeLimits", "spec.volumes with a claim"),
     Uncovered("VolumeBinding", "spec.volumes with a claim"),
     Uncovered("VolumeZone", "spec.volumes with a claim"),
-    Uncovered(
-        "PodTopologySpread", "(system default constraints)", "pods of one service are not spread by them"
-    ),
     Uncovered("DynamicResources", "spec.resourceClaims"),
     Uncovered("NodeDeclaredFeatures", "(features that the kubelet declares)", "they are not looked at"),
     Uncovered("GangScheduling", "spec.schedulingGroup"),

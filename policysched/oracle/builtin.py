@@ -1,9 +1,9 @@
 """What a plain built-in gets and gives: the values between `oracle` and `oracle.builtins`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from policysched.cluster.objects import Namespace, Node, NodeName, Pod
+from policysched.cluster.objects import Namespace, Node, NodeName, Pod, PodSet
 from policysched.cluster.usage import Usage
 from policysched.lang.program import ParamValue
 
@@ -37,13 +37,15 @@ class Reasons:
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """What is relative to all nodes, candidates or not. `nodes` are all of them with what is placed on them;
-    `with_affinity` are the placed pods that have terms about other pods, with their nodes."""
+    `with_affinity` are the placed pods that have terms about other pods, with their nodes; `pod_sets` all Services and
+    controllers."""
 
     node_count: int
     nodes_with_image: Mapping[str, int]
     nodes: Mapping[NodeName, Seen]
     namespaces: Mapping[str, Namespace]
     with_affinity: Sequence[tuple[Pod, Node]]
+    pod_sets: Collection[PodSet] = ()
 
 
 Params = Mapping[str, ParamValue]

@@ -93,7 +93,8 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
     with_affinity = [
         (pod, seen.node) for seen in nodes.values() for pod in seen.usage.pods.values() if pod.pod_affinity
     ]
-    return ClusterFacts(len(nodes), nodes_with_image, nodes, cache.namespaces, with_affinity)
+    sets = cache.pod_sets.by_key.values()
+    return ClusterFacts(len(nodes), nodes_with_image, nodes, cache.namespaces, with_affinity, sets)
 
 
 def _without_outages(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> Rules:

@@ -12,6 +12,7 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.message import VARYING_TEXT, no_sample_reason, unsatisfied_reason
 from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Input, Template
 from policysched.lang.reads import reads_of
+from policysched.plan.kernel import Around
 from policysched.plan.kernels import FILTERS, SCORES
 from policysched.plan.lower import FilterStep, ScoreStep, Variant
 from policysched.plan.normalize import normalizer_of
@@ -44,17 +45,17 @@ class Bound:
         return [rule.metrics for rule in self.filters] + [rule.metrics for rule in self.scores]
 
 
-def bind(variant: Variant, seen: Seen, leaves: list[Value]) -> Bound:
+def bind(variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> Bound:
     moment = Moment(variant.machine, seen, leaves)
     filters = [
         BoundFilter(declared.name, NodeInputs(declared), True, _input_wakes(declared))
         for declared in variant.node_inputs
     ]
     for step in variant.filters:
-        bound = _bound_filter(step, moment)
+        bound = _bound_filter(step, moment, around)
         if bound is not None:
             filters.append(bound)
-    scores = [found for one in variant.scores if (found := _bound_score(one, moment)) is not None]
+    scores = [found for one in variant.scores if (found := _bound_score(one, moment, around)) is not None]
     return Bound(variant, moment, tuple(filters), tuple(scores))
 
 
@@ -63,12 +64,12 @@ def _input_wakes(declared: Input) -> frozenset[ClusterEvent]:
     return reads_of(read, {declared.name: declared}).wakes | {ClusterEvent.NODE_ADD}
 
 
-def _bound_filter(step: FilterStep, moment: Moment) -> BoundFilter | None:
+def _bound_filter(step: FilterStep, moment: Moment, around: Around) -> BoundFilter | None:
     if step.pod_when is not None and step.pod_when(moment.seen) is not True:
         return None
     rule = step.rule
     if isinstance(rule, BuiltinFilter):
-        kernel = FILTERS[rule.builtin](moment.seen.pod, dict(rule.params))
+        kernel = FILTERS[rule.builtin](moment.seen.pod, dict(rule.params), around)
         if kernel is None:
             return None
         if step.node_when is not None:
@@ -115,12 +116,12 @@ def _group(template: Template, step: FilterStep, seen: Seen) -> str:
     )
 
 
-def _bound_score(step: ScoreStep, moment: Moment) -> BoundScore | None:
+def _bound_score(step: ScoreStep, moment: Moment, around: Around) -> BoundScore | None:
     if step.pod_when is not None and step.pod_when(moment.seen) is not True:
         return None
     rule = step.rule
     if isinstance(rule, BuiltinScore):
-        kernel = SCORES[rule.builtin](moment.seen.pod, dict(rule.params))
+        kernel = SCORES[rule.builtin](moment.seen.pod, dict(rule.params), around)
         if kernel is None:
             return None
         return builtin_score(rule.name, rule.weight, kernel, step.node_when, step.metrics, moment)

@@ -21,7 +21,9 @@ from policysched.plan.bind import bind
 from policysched.plan.columns import Array, Columns, text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
+from policysched.plan.expressions import columns_of
 from policysched.plan.judge import judgement, rows_of
+from policysched.plan.kernel import NOTHING_AROUND, Around
 from policysched.plan.kernels import COLUMNS
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.metrics import MetricColumn
@@ -174,10 +176,13 @@ class Evaluator:
         state, world = self._fresh_state(plan, seen, overlay, among=rows)
         return judgement(state, world, seen, rows)
 
-    def asked_labels(self, pod: Pod) -> Hashable:
-        """Those of the pod's labels that terms of placed pods ask about. Beside `Plan.read_key`, what pods have to agree
-        on to be kin."""
-        return self._columns.asked_labels(pod)
+    def seen_by_others(self, plan: Plan, pod: Pod) -> Hashable:
+        """Those of the pod's labels that terms of placed pods ask about and, where a filter spreads by default, its
+        siblings. Beside `Plan.read_key`, what pods have to agree on to be kin."""
+        labels = self._columns.asked_labels(pod)
+        if pod.spread or not plan.refuses_by_siblings:
+            return labels
+        return labels, self._cache.pod_sets.siblings(pod)
 
     # ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,11 +210,13 @@ class Evaluator:
         leaves = variant.machine.leaf_values(seen)
         if overlay is not None and plan.read_set(variant.active).selected_labels:
             overlay.pods.take_moves()  # their terms may ask about yet other labels
-        key = self._key(plan, variant, seen, leaves)
+        around = self._around(plan, variant, seen.pod)
+        key = self._key(plan, variant, seen, leaves, around)
         base_world = self._world(plan, variant, seen, None)
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = State(bind(variant, seen, leaves), _outage_above(plan), base_world)
+            bound = bind(variant, seen, leaves, around)
+            state = self._states[key] = State(bound, _outage_above(plan), base_world)
             self._forget_old_states()
         else:
             self._states.move_to_end(key)
@@ -234,10 +241,16 @@ class Evaluator:
         world = self._world(plan, variant, seen, overlay)
         if overlay is not None and plan.assume.metrics:
             seen.samples = self._laid_on(overlay, plan, seen.samples).samples
-        bound = bind(variant, seen, variant.machine.leaf_values(seen))
+        bound = bind(variant, seen, variant.machine.leaf_values(seen), self._around(plan, variant, seen.pod))
         return State(bound, _outage_above(plan), world, among=among), world
 
-    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value]) -> Hashable:
+    def _around(self, plan: Plan, variant: Variant, pod: Pod) -> Around:
+        if pod.spread or not plan.read_set(variant.active).siblings:
+            return NOTHING_AROUND
+        siblings = self._cache.pod_sets.siblings(pod)
+        return NOTHING_AROUND if siblings is None else Around(siblings)
+
+    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> Hashable:
         reads = plan.read_set(variant.active)
         clock = tuple(
             [value for leaf, value in zip(variant.machine.leaves, leaves, strict=True) if leaf.in_key]
@@ -246,7 +259,7 @@ class Evaluator:
         facts = seen.facts if reads.facts or timed else None
         now_ns = seen.now_ns if variant.clock.in_words else None
         labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
-        return plan, variant.active, reads.key(seen), labels, clock, facts, now_ns
+        return plan, variant.active, reads.key(seen), labels, around, clock, facts, now_ns
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}

@@ -1,22 +1,35 @@
 """What a built-in is to the plan: bound to one pod, it answers for all rows of a view at once.
 
-A module of `plan.kernels` has `bind_filter(pod, params)`, `bind_score(pod, params)` or both; None says that the built-in
+A module of `plan.kernels` has `bind_filter(pod, params, around)`, `bind_score(pod, params, around)` or both; None says that the built-in
 has nothing to do for this pod, as kube-scheduler's PreFilter and PreScore do with Skip. What is bound keeps nothing of
 a node: it is asked again for the rows that changed.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Protocol
 
 import numpy as np
 
+from policysched.cluster.pod_sets import Siblings
 from policysched.lang.program import ParamValue
 from policysched.plan.columns import Array
 from policysched.plan.view import View
 
 MAX_SCORE = 100
 Params = Mapping[str, ParamValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What other objects of the cluster say of the pod, as far as its plan reads it. Pods that share an evaluation agree
+    on it. `siblings`: None as well where the pod has constraints of its own."""
+
+    siblings: Siblings | None = None
+
+
+NOTHING_AROUND = Around()
 
 
 class Touch(Flag):

@@ -1,10 +1,13 @@
 """A compiled policy: immutable, asked by the scheduler about order, gangs and admission, and by the Evaluator for rules."""
 
 from collections.abc import Hashable
+from functools import cached_property
 
 from policysched.cluster.objects import Namespace, Pod, PodFacts
 from policysched.lang.arithmetic import Number
+from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program, rules_for
+from policysched.lang.reads import program_reads
 from policysched.plan.admission import Admission
 from policysched.plan.assume import Assume
 from policysched.plan.gang import Gangs, GangTerms
@@ -57,10 +60,16 @@ class Plan:
 
     def read_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods that agree on it get the same verdict on the same cluster at the same moment, unless the policy reads what the
-        queue knows of a pod (attempts, waiting time) or what placed pods' terms select (`Evaluator.asked_labels`)."""
+        queue knows of a pod (attempts, waiting time), what placed pods' terms select or which pods are its siblings
+        (`Evaluator.seen_by_others`)."""
         seen = Seen(pod, namespace or nameless(pod))
         active = self.active_layers(seen)
         return active, self.read_set(active).key(seen)
+
+    @cached_property
+    def refuses_by_siblings(self) -> bool:
+        """Whether some layer or none has a filter that reads which pods are siblings."""
+        return ClusterEvent.POD_SET in program_reads(self.program).wakes
 
     @property
     def preempts(self) -> bool:

@@ -21,12 +21,14 @@ Read = Callable[[Seen], Hashable]
 class ReadSet:
     """`names` say in a policy's words (and built-ins' fields) what is read. `facts`: when the pod was queued or how
     often it was tried is read too, which is no part of the pod. `selected_labels`: so are those of its labels that
-    placed pods' terms ask about; which these are depends on the cluster, so they are no part of `key`."""
+    placed pods' terms ask about, `siblings`: so is which pods belong together with it. Both depend on the cluster, and
+    are no part of `key`."""
 
     names: tuple[str, ...]
     reads: tuple[Read, ...]
     facts: bool
     selected_labels: bool
+    siblings: bool
 
     def key(self, seen: Seen) -> Hashable:
         return tuple([read(seen) for read in self.reads])
@@ -41,9 +43,7 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         found |= rule_reads(rule, program.inputs)
         if isinstance(rule, FilterRule):
             found |= text_reads(rule, program.inputs)
-    reads: dict[str, Read] = {
-        f"pod.{field}": _field(field) for field in found.pod_fields - {_SELECTED_LABELS}
-    }
+    reads: dict[str, Read] = {f"pod.{field}": _field(field) for field in found.pod_fields - _OF_THE_CLUSTER}
     for path in found.pod - _OF_THE_QUEUE:
         if path[0] not in found.pod_fields:
             reads[f"pod.{'.'.join(path)}"] = attribute("pod", path)
@@ -52,12 +52,17 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
     # The time waited is no part of it: what the clock amounts to has a place of its own in the key.
     facts = not found.pod.isdisjoint(_OF_THE_QUEUE - {("waited",)})
     names = tuple(sorted(reads))
-    selected = _SELECTED_LABELS in found.pod_fields
-    shown = tuple(sorted([*reads, *([f"pod.{_SELECTED_LABELS}"] if selected else [])]))
-    return ReadSet(shown, tuple(reads[name] for name in names), facts, selected)
+    of_cluster = found.pod_fields & _OF_THE_CLUSTER
+    return ReadSet(
+        names=tuple(sorted([*reads, *(f"pod.{name}" for name in of_cluster)])),
+        reads=tuple(reads[name] for name in names),
+        facts=facts,
+        selected_labels="selected_labels" in of_cluster,
+        siblings="siblings" in of_cluster,
+    )
 
 
-_SELECTED_LABELS = "selected_labels"
+_OF_THE_CLUSTER = frozenset({"selected_labels", "siblings"})
 _OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 
 

@@ -10,6 +10,8 @@ from policysched.cluster.objects import (
     Node,
     NodeName,
     ObservedPod,
+    PodSet,
+    PodSetKind,
     PodUid,
 )
 from policysched.lang.bundle import Bundle
@@ -61,8 +63,22 @@ class BudgetGone:
 
 
 @dataclass(frozen=True, slots=True)
+class PodSetSeen:
+    """A Service, ReplicationController, ReplicaSet or StatefulSet was added or changed."""
+
+    pod_set: PodSet
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetGone:
+    kind: PodSetKind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
-    """The first whole lists of pods, nodes, namespaces and disruption budgets are in: deciding may begin."""
+    """The first whole lists of everything that is mirrored are in: deciding may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,8 @@ Event = (
     | NamespaceGone
     | BudgetSeen
     | BudgetGone
+    | PodSetSeen
+    | PodSetGone
     | Synced
     | PoliciesOffered
     | SamplesArrived

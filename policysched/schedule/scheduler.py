@@ -81,6 +81,11 @@ class Scheduler:
                 self._core.cache.put_budget(budget)
             case e.BudgetGone(namespace_name, name):
                 self._core.cache.drop_budget(namespace_name, name)
+            case e.PodSetSeen(pod_set):
+                self._core.queue.wake(self._core.cache.put_pod_set(pod_set), now_ns)
+            case e.PodSetGone(kind, namespace_name, name):
+                events = self._core.cache.drop_pod_set(kind, namespace_name, name)
+                self._core.queue.wake(events, now_ns)
             case e.Synced():
                 self._sync(now_ns)
             case e.PoliciesOffered():

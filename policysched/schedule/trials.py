@@ -136,15 +136,17 @@ class Trials:
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
-        kin = pod.kin, self._core.evaluator.asked_labels(pod.pod)
+        kin = pod.kin, self._seen_by_others(pod)
         return (*kin, pod.priority) if nominated else kin
 
     def _kin_in_trial(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:
         """Terms of members that are placed in the trial may ask about any label."""
         if any(pod.pod.pod_affinity for pod in members):
             return {pod.uid: (pod.kin, tuple(sorted(pod.pod.labels.items()))) for pod in members}
-        evaluator = self._core.evaluator
-        return {pod.uid: (pod.kin, evaluator.asked_labels(pod.pod)) for pod in members}
+        return {pod.uid: (pod.kin, self._seen_by_others(pod)) for pod in members}
+
+    def _seen_by_others(self, pod: PendingPod) -> Hashable:
+        return self._core.evaluator.seen_by_others(self._core.plan(pod.policy), pod.pod)
 
     def _ask(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> Success | Failure:
         core = self._core

@@ -8,7 +8,7 @@ from typing import Any
 
 from policysched.cluster.audit import audit
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, ObservedPod, PodFacts, PodUid
+from policysched.cluster.objects import NodeName, ObservedPod, PodFacts, PodSetKind, PodUid
 from policysched.kube import wire
 from policysched.lang.program import GangMode, Program
 from policysched.lang.verdict import Explanation
@@ -20,6 +20,13 @@ from policysched.sim.local import Local
 from policysched.sim.watchman import GangName, scheduled_condition
 
 Json = dict[str, Any]
+
+_POD_SETS: tuple[tuple[str, PodSetKind], ...] = (
+    ("services", "Service"),
+    ("replicationcontrollers", "ReplicationController"),
+    ("replicasets", "ReplicaSet"),
+    ("statefulsets", "StatefulSet"),
+)
 
 
 class AtRest:
@@ -153,6 +160,9 @@ class AtRest:
             cache.put_namespace(wire.namespace(obj))
         for obj in self._local.list("nodes"):
             cache.put_node(wire.node(obj))
+        for plural, kind in _POD_SETS:
+            for obj in self._local.list(plural):
+                cache.put_pod_set(wire.pod_set(obj, kind))
         for seen in self._pods:
             cache.put_pod(seen)
         return cache

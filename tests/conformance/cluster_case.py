@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, Pod
+from policysched.cluster.objects import NodeName, Pod, PodSetKind
 from policysched.kube import wire
 from tests.words import placed
 
@@ -69,6 +69,8 @@ def replay(case: Json) -> Iterator[Decision]:
     for one in objects:
         if one["kind"] == "Namespace":
             cache.put_namespace(wire.namespace(one))
+        elif one["kind"] in get_args(PodSetKind):
+            cache.put_pod_set(wire.pod_set(one, one["kind"]))
     for one in case["nodes"]:
         cache.put_node(wire.node(one))
     for one in case.get("pdbs", ()):

@@ -87,23 +87,7 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Comparison:
 
 def not_covered(decision: Decision) -> list[str]:
     """By name, what other plugins than the covered ones look at in this decision."""
-    found = [f"the pod's {feature}" for feature in decision.pod.uncovered]
-    if spread_by_default(decision):
-        found += ["system default spreading over a Service's pods"]
-    return found
-
-
-def spread_by_default(decision: Decision) -> bool:
-    """Where the pod has no constraints of its own and a Service selects it, the default profile has some for it."""
-    services = [one for one in decision.objects if one["kind"] == "Service"]
-    return not decision.pod.spread and any(_selects(one, decision) for one in services)
-
-
-def _selects(service: Mapping[str, Any], decision: Decision) -> bool:
-    selector = service["spec"].get("selector") or {}
-    if service["metadata"].get("namespace", "default") != decision.pod.namespace or not selector:
-        return False
-    return all(decision.pod.labels.get(key) == value for key, value in selector.items())
+    return [f"the pod's {feature}" for feature in decision.pod.uncovered]
 
 
 # ── each plugin by itself ──────────────────────────────────────────────────────────────────────────────────────────
@@ -134,8 +118,6 @@ def score_differences(decision: Decision, program: Program) -> list[str]:
     found = []
     for rule in program.rules.scores:
         assert isinstance(rule, BuiltinScore)
-        if rule.builtin == "pod_topology_spread" and spread_by_default(decision):
-            continue
         column = cells(rule, candidates, cluster_facts(decision.cache))
         ours = None if column is None else {name: cell.weighted for name, cell in column.items()}
         theirs = recorded.get(BUILTINS[rule.builtin].plugin)

@@ -134,3 +134,39 @@ def test_a_namespace_carries_its_name_as_a_label(api: Api) -> None:
 
     assert found["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
     assert (found["status"]["phase"], found["spec"]["finalizers"]) == ("Active", ["kubernetes"])
+
+
+def test_a_stateful_set_gets_its_defaults_and_keeps_its_selector(api: Api) -> None:
+    sets = f"/apis/apps/v1/namespaces/{api.namespace()}/statefulsets"
+    written = {**deployment("db"), "kind": "StatefulSet"}
+
+    created = api.post(sets, written).ok().json
+    changed = api.patch(f"{sets}/db", {"spec": {"selector": {"matchLabels": {"more": "yes"}}}})
+    scaled = api.patch(f"{sets}/db", {"spec": {"replicas": 3}}).ok().json
+
+    spec = created["spec"]
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["revisionHistoryLimit"]) == (
+        1,
+        "OrderedReady",
+        10,
+    )
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+    assert (changed.status, changed.json["reason"]) == (422, "Invalid")
+    assert "updates to statefulset spec for fields other than" in changed.json["message"]
+    assert scaled["spec"]["replicas"] == 3
+
+
+def test_a_replication_controller_selects_the_labels_of_its_template(api: Api) -> None:
+    controllers = f"/api/v1/namespaces/{api.namespace()}/replicationcontrollers"
+    written = {**deployment("old"), "apiVersion": "v1", "kind": "ReplicationController"}
+    del written["spec"]["selector"]
+    wrong = {**deployment("wrong"), "apiVersion": "v1", "kind": "ReplicationController"}
+    wrong["spec"]["selector"] = {"app": "other"}
+
+    created = api.post(controllers, written).ok().json
+    refused = api.post(controllers, wrong)
+
+    assert (created["spec"]["selector"], created["spec"]["replicas"]) == ({"app": "web"}, 1)
+    assert created["metadata"]["labels"] == {"app": "web"}
+    assert refused.status == 422
+    assert "`selector` does not match template `labels`" in refused.json["message"]

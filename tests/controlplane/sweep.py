@@ -30,6 +30,7 @@ NAMESPACED = (
     "/apis/policy/v1/poddisruptionbudgets",
     "/api/v1/pods",
     "/api/v1/services",
+    "/api/v1/replicationcontrollers",
     "/api/v1/persistentvolumeclaims",
     "/api/v1/configmaps",
     "/api/v1/resourcequotas",

@@ -36,12 +36,14 @@ def page() -> str:
 def _section(one: Declaration) -> str:
     parts = [f"## {one.name}\n", f"kube-scheduler's `{one.plugin}`: {one.summary}.\n", "```"]
     if one.filters:
-        parts.append(f"filter {one.name}")
+        parts.append(f"filter {one.name}{_parameters(one.filter_parameters)}")
     if one.scores:
         parts.append(f"score {one.name} weight {one.default_weight}{_parameters(one.parameters)}")
     parts += ["```\n", _meaning(one.name), ""]
-    parts += [_parameter(parameter) for parameter in one.parameters]
-    if one.parameters:
+    both = one.filters and one.scores
+    parts += [_parameter(each, "filter" if both else "") for each in one.filter_parameters]
+    parts += [_parameter(each, "score" if both else "") for each in one.parameters]
+    if one.filter_parameters or one.parameters:
         parts.append("")
     parts += [f"- reads of the pod: {_listed(one.pod_reads)}; of the node: {_listed(one.node_reads)}"]
     if one.filters:
@@ -65,7 +67,7 @@ def _parameters(parameters: Sequence[Parameter]) -> str:
     return f" {{ {', '.join(f'{one.name} = {_value(one.default)}' for one in parameters)} }}"
 
 
-def _parameter(one: Parameter) -> str:
+def _parameter(one: Parameter, of: str) -> str:
     match one.kind:
         case "choice":
             allowed = f"one of {_listed(one.choices)}"
@@ -75,7 +77,9 @@ def _parameter(one: Parameter) -> str:
             allowed = f"resources and their weights, {one.low} to {one.high}"
         case "shape":
             allowed = f"percent to score, {one.low} to {one.high}"
-    return f"- `{one.name}` ({allowed}): {one.doc}; `{_value(one.default)}` unless said otherwise"
+        case "constraints":
+            allowed = f"{_listed(one.choices)}, or topology keys and their maxSkew, {one.low} to {one.high}"
+    return f"- `{one.name}`{f' of the {of}' if of else ''} ({allowed}): {one.doc}; `{_value(one.default)}` unless said otherwise"
 
 
 def _value(value: ParamValue) -> str:

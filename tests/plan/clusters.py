@@ -21,11 +21,13 @@ from policysched.cluster.objects import (
     NodeName,
     Pod,
     PodFacts,
+    PodSet,
+    PodSetKind,
     Sample,
     Samples,
 )
 from policysched.kube import wire
-from tests.words import placed, world
+from tests.words import placed, pod_set, world
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -43,6 +45,10 @@ QUANTITIES = {
 }
 LABEL_KEYS = ("pool", "gen", "rack")
 LABEL_VALUES = ("a", "b", "1", "2", "10", "-3", "gold", "")
+ZONES: tuple[dict[str, str], ...] = (
+    *({"topology.kubernetes.io/zone": zone} for zone in ("z1", "z1", "z2", "")),
+    {},
+)
 TAINT_KEYS = ("dedicated", "spot", "node.kubernetes.io/unschedulable")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 IMAGES = ("app:1", "db:1", "ml", "registry:5000/big")
@@ -98,8 +104,9 @@ def _scene(
     dice: "Dice", *, nodes: list[Node], on_nodes: list[tuple[Pod, str]], pods: list[Pod], now_ns: int
 ) -> Scene:
     spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
+    on_them = [placed(pod, name) for pod, name in on_nodes]
     return Scene(
-        cache=world(nodes, [placed(pod, name) for pod, name in on_nodes], spaces),
+        cache=world(nodes, on_them, spaces, random_pod_sets(dice)),
         pods=tuple(pods),
         facts=PodFacts(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
         samples=random_samples(dice, now_ns),
@@ -143,7 +150,7 @@ def random_node(dice: Dice, name: str) -> Node:
         {
             "metadata": {
                 "name": name,
-                "labels": {"kubernetes.io/hostname": name, **dice.labels()},
+                "labels": {"kubernetes.io/hostname": name, **dice.choice(ZONES), **dice.labels()},
                 "annotations": dice.labels(),
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
@@ -196,8 +203,12 @@ def random_pod(dice: Dice, name: str) -> Pod:
         spec["topologySpreadConstraints"] = random_constraints(dice)
     if dice.one_in(10):
         spec["activeDeadlineSeconds"] = 600
-    owner = dice.choice(("", "ReplicaSet", "Job"))
-    owners = [{"kind": owner, "name": f"{owner.lower()}-1", "controller": True}] if owner else []
+    api, owner = dice.choice(
+        (("", ""), *OWNERS, ("batch/v1", "Job"), ("apps.kruise.io/v1beta1", "StatefulSet"))
+    )
+    owners = []
+    if owner:
+        owners = [{"apiVersion": api, "kind": owner, "name": f"{owner.lower()}-1", "controller": True}]
     return wire.pod(
         {
             "metadata": {
@@ -285,6 +296,35 @@ def _requirement(dice: Dice) -> Json:
 
 
 # ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
+
+OWNERS: tuple[tuple[str, PodSetKind], ...] = (
+    ("v1", "ReplicationController"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+)
+
+
+def random_pod_sets(dice: Dice) -> list[PodSet]:
+    """Services and the controllers that pods may name as their owner, some without a selector, some that do not select
+    their pods."""
+    return [random_service(dice, index) for index in range(dice.randrange(4))] + [
+        pod_set(kind, f"{kind.lower()}-1", random_selector(dice, kind), namespace=space)
+        for space in NAMESPACES
+        for _, kind in OWNERS
+        if dice.one_in(2)
+    ]
+
+
+def random_service(dice: Dice, index: int) -> PodSet:
+    selector = dict(dice.some(tuple(dice.labels().items()), 2))
+    return pod_set("Service", f"service-{index}", selector, namespace=dice.choice(NAMESPACES))
+
+
+def random_selector(dice: Dice, kind: PodSetKind) -> Json | None:
+    if kind == "ReplicationController":
+        return dice.choice((None, dice.labels()))
+    return _label_selector(dice)
+
 
 DOMAIN_KEYS = ("kubernetes.io/hostname", "rack", "pool")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

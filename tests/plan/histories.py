@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName, Pod, PodUid
-from tests.plan.clusters import NODE_NAMES, Dice, random_node, random_pod
+from tests.plan.clusters import NODE_NAMES, Dice, random_node, random_pod, random_service
 from tests.words import placed
 
 seeds = st.integers(0, 2**32 - 1)
@@ -25,6 +25,8 @@ def twin(cache: Cache) -> Cache:
     other = Cache()
     for space in cache.namespaces.values():
         other.put_namespace(space)
+    for one in cache.pod_sets.by_key.values():
+        other.put_pod_set(one)
     for node in cache.nodes.values():
         other.put_node(node)
     for seen in cache.pods.values():
@@ -61,6 +63,15 @@ def _pod_goes(cache: Cache, dice: Dice, number: int) -> None:
         cache.drop_pod(PodUid(dice.choice(sorted(cache.pods))))
 
 
+def _service_comes_or_changes(cache: Cache, dice: Dice, number: int) -> None:
+    cache.put_pod_set(random_service(dice, dice.randrange(4)))
+
+
+def _service_or_controller_goes(cache: Cache, dice: Dice, number: int) -> None:
+    if cache.pod_sets.by_key:
+        cache.drop_pod_set(*dice.choice(sorted(cache.pod_sets.by_key)))
+
+
 def _newcomer(dice: Dice, number: int) -> Pod:
     return random_pod(dice, f"newcomer-{number}")
 
@@ -73,4 +84,6 @@ _CHANGES: tuple[Callable[[Cache, Dice, int], None], ...] = (
     _pod_is_bound,
     _promise_is_withdrawn,
     _pod_goes,
+    _service_comes_or_changes,
+    _service_or_controller_goes,
 )

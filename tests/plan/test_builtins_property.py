@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from policysched import oracle, plan
 from policysched.lang.builtins import BUILTINS
+from policysched.lang.declaration import Parameter
 from policysched.lang.program import BuiltinFilter, BuiltinScore, ParamValue, Program, Rules
 from policysched.lang.verdict import Explanation
 from tests.conformance.kube_default import kube_default
@@ -24,9 +25,13 @@ shapes = st.dictionaries(
 ).map(lambda drawn: tuple(sorted(drawn.items())))
 
 
-def draw_params(data: st.DataObject, name: str) -> tuple[tuple[str, ParamValue], ...]:
+keys = st.sampled_from(("kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"))
+skews = st.dictionaries(keys, st.integers(1, 5), min_size=1).map(lambda drawn: tuple(drawn.items()))
+
+
+def draw_params(data: st.DataObject, parameters: tuple[Parameter, ...]) -> tuple[tuple[str, ParamValue], ...]:
     drawn: list[tuple[str, ParamValue]] = []
-    for parameter in BUILTINS[name].parameters:
+    for parameter in parameters:
         match parameter.kind:
             case "choice":
                 drawn.append((parameter.name, data.draw(st.sampled_from(parameter.choices))))
@@ -37,6 +42,10 @@ def draw_params(data: st.DataObject, name: str) -> tuple[tuple[str, ParamValue],
                 drawn.append((parameter.name, tuple(limited)))
             case "shape":
                 drawn.append((parameter.name, data.draw(shapes)))
+            case "constraints":
+                drawn.append(
+                    (parameter.name, data.draw(st.one_of(st.sampled_from(parameter.choices), skews)))
+                )
     return tuple(drawn)
 
 
@@ -72,7 +81,8 @@ def agree(program: Program, scene: Scene) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), scene=scenes())
 def test_a_filter_and_its_kernel_agree_on_every_node(name: str, data: st.DataObject, scene: Scene) -> None:
-    rule = BuiltinFilter(name, name, draw_params(data, name), None, False, kube_default().queue[0].value.span)
+    params = draw_params(data, BUILTINS[name].filter_parameters)
+    rule = BuiltinFilter(name, name, params, None, False, kube_default().queue[0].value.span)
 
     agree(only((rule,), ()), scene)
 
@@ -81,7 +91,7 @@ def test_a_filter_and_its_kernel_agree_on_every_node(name: str, data: st.DataObj
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), scene=scenes())
 def test_a_score_and_its_kernel_agree_on_every_node(name: str, data: st.DataObject, scene: Scene) -> None:
-    params, weight = draw_params(data, name), data.draw(st.integers(0, 10))
+    params, weight = draw_params(data, BUILTINS[name].parameters), data.draw(st.integers(0, 10))
     rule = BuiltinScore(name, name, weight, params, None, False, kube_default().queue[0].value.span)
 
     agree(only((), (rule,)), scene)

@@ -74,6 +74,8 @@ def _turned(cache: Cache) -> Evaluator:
     evaluator = Evaluator(turned)
     for space in cache.namespaces.values():
         turned.put_namespace(space)
+    for one in cache.pod_sets.by_key.values():
+        turned.put_pod_set(one)
     for name in sorted(cache.nodes, reverse=True):
         turned.put_node(cache.nodes[name])
         evaluator.overlay()  # looks at the cluster

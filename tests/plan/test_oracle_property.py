@@ -213,7 +213,9 @@ def change(cache: Cache, pod: Pod, dice: Dice) -> None:
 
 
 def copied(cache: Cache) -> Cache:
-    return world(cache.nodes.values(), cache.pods.values(), cache.namespaces.values())
+    return world(
+        cache.nodes.values(), cache.pods.values(), cache.namespaces.values(), cache.pod_sets.by_key.values()
+    )
 
 
 PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (

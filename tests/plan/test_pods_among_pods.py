@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, NodeName, PodFacts
-from policysched.plan import Evaluator, Overlay, Plan
+from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts
+from policysched.lang.events import ClusterEvent
+from policysched.plan import Evaluator, Overlay, Plan, Verdict
 from policysched.plan import compile as compile_program
+from policysched.plan.kernel import Around
+from policysched.plan.lower import Variant
 from policysched.plan.placed import Meant, PlacedPods
 from tests.oracle.checked import program
-from tests.words import node, placed, pod, world
+from tests.words import node, placed, pod, service, world
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -35,9 +38,13 @@ def spread(key: str) -> dict[str, Any]:
 
 
 class Asking:
-    def __init__(self, cache: Cache) -> None:
-        self.plan: Plan = compile_program(program("include kube_default"))
+    def __init__(self, cache: Cache, more: str = "") -> None:
+        self.plan: Plan = compile_program(program(f"include kube_default\n{more}"))
         self.evaluator = Evaluator(cache)
+
+    def verdict(self, name: str, **more: Any) -> Verdict:
+        facts = PodFacts(0, 0)
+        return self.evaluator.evaluate(self.plan, pod(name, **more), now_ns=0, facts=facts, samples={})
 
     def where(self, name: str, overlay: Overlay | None = None, **more: Any) -> NodeName | None:
         facts = PodFacts(0, 0)
@@ -118,6 +125,60 @@ def test_a_namespace_that_gets_another_label_is_meant_from_then_on() -> None:
     afterwards = asking.where("w1", labels=WEB)
 
     assert (before, afterwards) == ("a", None)
+
+
+def test_pods_of_a_service_keep_apart_without_saying_so() -> None:
+    cache = world(three_zones(), [placed(pod("w0", labels=WEB), "n0")], pod_sets=[service("web", app="web")])
+    asking = Asking(cache)
+
+    with_service = {asking.where(f"a{index}", labels=WEB) for index in range(24)}
+    cache.drop_pod_set("Service", "default", "web")
+    without = {asking.where(f"b{index}", labels=WEB) for index in range(24)}
+
+    assert with_service == {"n1", "n2", "n4", "n5"}
+    assert without == {"n1", "n2", "n3", "n4", "n5"}, "n0 is fuller than the others"
+
+
+def test_pods_with_other_siblings_do_not_share_an_evaluation() -> None:
+    on_nodes = [placed(pod("w0", labels=WEB), "a"), placed(pod("d0", labels={"app": "db"}), "b")]
+    sets = [service("web", app="web"), service("db", app="db")]
+    asking = Asking(world([node("a"), node("b")], on_nodes, pod_sets=sets))
+
+    found = [asking.where(f"p{index}", labels={"app": app}) for index, app in enumerate(("web", "db"))]
+
+    assert found == ["b", "a"]
+
+
+def test_pods_taken_for_alike_whatever_their_siblings_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = Evaluator._around
+    first: list[Around] = []
+
+    def of_the_first(evaluator: Evaluator, plan: Plan, variant: Variant, one: Pod) -> Around:
+        first.append(around(evaluator, plan, variant, one))
+        return first[0]
+
+    monkeypatch.setattr(Evaluator, "_around", of_the_first)
+
+    with pytest.raises(AssertionError):
+        test_pods_with_other_siblings_do_not_share_an_evaluation()
+
+
+def test_hard_constraints_by_default_refuse_and_a_service_that_goes_lets_the_pod_in() -> None:
+    on_node = placed(pod("w0", labels=WEB), "a")
+    cache = world([node("a"), node("b", cpu="0")], [on_node], pod_sets=[service("web", app="web")])
+    constraints = f'{{ default_constraints = {{"{HOST}" = 1}} }}'
+    asking = Asking(cache, f"replace filter pod_topology_spread {constraints}")
+
+    refused = asking.verdict("w1", labels=WEB, cpu="1")
+    cache.drop_pod_set("Service", "default", "web")
+    found = asking.where("w1", labels=WEB, cpu="1")
+
+    assert refused.counts() == {
+        "Insufficient cpu": 1,
+        "node(s) didn't match pod topology spread constraints": 1,
+    }
+    assert ClusterEvent.POD_SET in refused.wakes()
+    assert found == "a"
 
 
 def test_a_node_that_moves_to_another_zone_takes_its_pods_along() -> None:

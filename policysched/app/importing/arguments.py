@@ -4,7 +4,7 @@ A parameter is written where the built-in has it and the value is not its defaul
 reported. One function a plugin, found by its name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from policysched.app.importing.plugins import BUILTIN_OF, STRATEGIES
@@ -25,15 +25,21 @@ _TYPES = {
 }
 
 
+_HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
+_USUAL_IN_CONSTRAINTS = {"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
+
+
 def parameters(report: Report, path: Path, plugin: str, args: Given) -> Params:
     """The parameters of the score that the plugin is. `path` leads to its `args`."""
     read = _READERS.get(plugin)
     return read(report, path, args) if read is not None else {}
 
 
-def parameters_text(builtin: str, params: Params) -> str:
+def parameters_text(builtin: str, params: Params, *, of_filter: bool = False) -> str:
     """`{ strategy = most_allocated }`, only what is not the default; empty where all is."""
-    known = {one.name: one for one in BUILTINS[builtin].parameters}
+    declaration = BUILTINS[builtin]
+    listed = declaration.filter_parameters if of_filter else declaration.parameters
+    known = {one.name: one for one in listed}
     assert params.keys() <= known.keys(), f"{builtin} has no {params.keys() - known.keys()}"
     said = [
         f"{name} = {_text(known[name], value)}"
@@ -46,7 +52,7 @@ def parameters_text(builtin: str, params: Params) -> str:
 def _text(parameter: Parameter, value: ParamValue) -> str:
     if isinstance(value, tuple):
         return "{" + ", ".join(f"{string_text(str(name))} = {number}" for name, number in value) + "}"
-    assert parameter.kind in ("choice", "int"), parameter
+    assert parameter.kind in ("choice", "int", "constraints"), parameter
     return str(value)
 
 
@@ -120,11 +126,7 @@ def _inter_pod(report: Report, path: Path, args: Given) -> Params:
                 (*path, "hardPodAffinityWeight"), f"hardPodAffinityWeight {weight}", "no built-in has it yet"
             )
     if args.get("ignorePreferredTermsOfExistingPods"):
-        report.lose(
-            (*path, "ignorePreferredTermsOfExistingPods"),
-            "ignorePreferredTermsOfExistingPods",
-            "the built-in always counts the preferred terms of placed pods",
-        )
+        params["ignore_preferred_terms_of_existing_pods"] = "yes"
     return params
 
 
@@ -132,15 +134,28 @@ def _spread(report: Report, path: Path, args: Given) -> Params:
     constraints, kind = args.get("defaultConstraints") or (), args.get("defaultingType", "System")
     if kind == "System" and constraints:
         raise report.document.fault((*path, "defaultConstraints"), "needs `defaultingType: List`")
-    if kind == "List":
-        keys = ", ".join(str(one.get("topologyKey")) for one in constraints)
-        what = f"default constraints on {keys}" if constraints else "no default constraints at all"
-        report.lose(
-            (*path, "defaultConstraints" if constraints else "defaultingType"),
-            what,
-            "a policy cannot set the constraints of pods that have none; write them into the pods' templates",
-        )
-    return {}
+    for index, one in enumerate(constraints):
+        at = (*path, "defaultConstraints", index)
+        kinds = [(each["topologyKey"], each["whenUnsatisfiable"]) for each in constraints[: index + 1]]
+        if kinds[-1] in kinds[:-1]:
+            raise report.document.fault(at, f"a second {kinds[-1][1]} on {kinds[-1][0]}")
+        for field, usual in _USUAL_IN_CONSTRAINTS.items():
+            if one.get(field) not in (None, usual):
+                what = f"{field} {one[field]} of the default constraint on {one['topologyKey']}"
+                report.lose((*at, field), what, f"in a policy it is {usual}")
+    return {"default_constraints": _skews(constraints, _SOFT)} if kind == "List" else {}
+
+
+def filter_parameters(plugin: str, args: Given) -> Params:
+    """Of the plugin's filter, after `parameters` has looked at all of it."""
+    if plugin != "PodTopologySpread":
+        return {}
+    return {"default_constraints": _skews(args.get("defaultConstraints") or (), _HARD)}
+
+
+def _skews(constraints: Iterable[Given], kind: str) -> ParamValue:
+    found = [(one["topologyKey"], one["maxSkew"]) for one in constraints if one["whenUnsatisfiable"] == kind]
+    return tuple(found) or "none"
 
 
 def _preemption(report: Report, path: Path, args: Given) -> Params:

@@ -6,7 +6,7 @@ lists them itself (`*` disabled, or another order), they stand by name.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Literal
@@ -35,12 +35,13 @@ class BuiltinScore:
 
 @dataclass(slots=True)
 class Draft:
-    """`filters` and `scores` are built-ins in their order, `own_filters` and `own_scores` whole statements.
+    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `own_filters` and `own_scores` whole statements.
     `by_name`: the configuration itself says which plugins there are."""
 
     name: str
     origin: str
     filters: list[str]
+    filter_params: Mapping[str, str]
     scores: list[BuiltinScore]
     preemption: Literal["any", "never"]
     by_name: bool
@@ -113,6 +114,8 @@ def _included(draft: Draft) -> list[str]:
     again: list[str] = []
     for name, declaration in BUILTINS.items():
         filters_here, score = name in draft.filters, scores.get(name)
+        if filters_here and draft.filter_params.get(name):
+            lines.append(f"replace {_filter(draft, name)}")
         if declaration.filters and not filters_here:
             lines.append(f"drop {name}")
             again += [_score(score)] if score is not None else []
@@ -130,10 +133,14 @@ def _included(draft: Draft) -> list[str]:
 
 
 def _by_name(draft: Draft) -> list[str]:
-    lines = [f"filter {name}" for name in draft.filters]
+    lines = [_filter(draft, name) for name in draft.filters]
     if lines and draft.scores:
         lines.append("")
     return [*lines, *(_score(one) for one in draft.scores)]
+
+
+def _filter(draft: Draft, name: str) -> str:
+    return f"filter {name} {draft.filter_params.get(name, '')}".rstrip()
 
 
 def _score(one: BuiltinScore) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from policysched.app.importing import needs
 from policysched.app.importing.affinity import NEVER, Selectors
-from policysched.app.importing.arguments import Params, parameters, parameters_text
+from policysched.app.importing.arguments import Params, filter_parameters, parameters, parameters_text
 from policysched.app.importing.draft import WEIGHT_MAX, BuiltinScore, Draft
 from policysched.app.importing.merging import EVERY, Enabled, Points
 from policysched.app.importing.plugins import (
@@ -49,6 +49,7 @@ class Profile:
     points: Points
     config: Mapping[str, Arguments]
     params: dict[str, Params] = field(default_factory=dict)
+    filter_params: dict[str, str] = field(default_factory=dict)
 
     def draft(self, name: str, origin: str) -> Draft:
         self._arguments()
@@ -56,6 +57,7 @@ class Profile:
             name=name,
             origin=origin,
             filters=self._filters(),
+            filter_params=self.filter_params,
             scores=self._scores(),
             preemption="any" if self.points.has("postFilter", "DefaultPreemption") else "never",
             by_name=any(EVERY in self.points.disabled.get(point, {}) for point in ("multiPoint", "filter")),
@@ -81,6 +83,10 @@ class Profile:
                 self.report.note(given.path, f"arguments of {plugin}", "the plugin is off")
                 continue
             self.params[plugin] = parameters(self.report, given.path, plugin, given.args)
+            if plugin in BUILTIN_OF:
+                builtin = BUILTIN_OF[plugin]
+                found = filter_parameters(plugin, given.args)
+                self.filter_params[builtin] = parameters_text(builtin, found, of_filter=True)
 
     def _filters(self) -> list[str]:
         names = [

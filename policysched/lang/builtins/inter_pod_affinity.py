@@ -19,6 +19,13 @@ DECLARATION = Declaration(
             high=100,
             doc="what a placed pod's required affinity for this pod adds",
         ),
+        Parameter(
+            name="ignore_preferred_terms_of_existing_pods",
+            kind="choice",
+            default="no",
+            choices=("no", "yes"),
+            doc="with `yes` a pod without preferred terms of its own is not scored, whatever those of placed pods say",
+        ),
     ),
     pod_reads=("namespace", "pod_affinity", "selected_labels"),
     node_reads=("labels", "cluster"),

@@ -1,6 +1,6 @@
 """A pod's topologySpreadConstraints: the DoNotSchedule ones filter, the ScheduleAnyway ones score."""
 
-from policysched.lang.declaration import Declaration
+from policysched.lang.declaration import Declaration, Parameter
 from policysched.lang.events import ClusterEvent
 
 DECLARATION = Declaration(
@@ -9,8 +9,31 @@ DECLARATION = Declaration(
     summary="refuses nodes in domains that already have too many pods of the kind; prefers domains with fewer",
     filters=True,
     scores=True,
-    parameters=(),
-    pod_reads=("namespace", "spread", "node_selector", "affinity", "tolerations"),
+    parameters=(
+        Parameter(
+            name="default_constraints",
+            kind="constraints",
+            default="system",
+            choices=("system", "none"),
+            low=1,
+            high=2**31 - 1,
+            doc="what a pod with siblings and without constraints of its own is spread by (ScheduleAnyway), topology keys "
+            "with their maxSkew; `system` is kube-scheduler's, hostname 3 and zone 5",
+        ),
+    ),
+    filter_parameters=(
+        Parameter(
+            name="default_constraints",
+            kind="constraints",
+            default="none",
+            choices=("none",),
+            low=1,
+            high=2**31 - 1,
+            doc="the same as DoNotSchedule",
+            wakes=frozenset({ClusterEvent.POD_SET}),
+        ),
+    ),
+    pod_reads=("namespace", "spread", "node_selector", "affinity", "tolerations", "siblings"),
     node_reads=("labels", "taints", "cluster"),
     filter_wakes=frozenset(
         {

@@ -18,9 +18,9 @@ def parameters(
     *,
     scoring: bool,
 ) -> tuple[tuple[str, ParamValue], ...] | None:
-    """Every parameter with its value, defaults included; None after a finding. Only scores have parameters."""
+    """Every parameter with its value, defaults included; None after a finding."""
     errors = scope.error_count()
-    known = declaration.parameters if scoring else ()
+    known = declaration.parameters if scoring else declaration.filter_parameters
     owner = f"the {'score' if scoring else 'filter'} `{declaration.name}`"
     params = params_of(scope, owner, span, nodes or (), [one.name for one in known])
     values = tuple((one.name, _value(scope, params, one)) for one in known)
@@ -43,6 +43,8 @@ def _value(scope: Scope, params: Params, parameter: Parameter) -> ParamValue:
             return _weights(scope, written, parameter)
         case "shape":
             return _shape(scope, written, parameter)
+        case "constraints":
+            return _constraints(scope, params, written, parameter)
 
 
 def _whole(scope: Scope, node: Value, name: str, low: int, high: int) -> int:
@@ -51,7 +53,7 @@ def _whole(scope: Scope, node: Value, name: str, low: int, high: int) -> int:
         isinstance(node, s.NumberLit)
         and not node.suffix
         and node.digits.isdecimal()
-        and len(node.digits) < 10
+        and len(node.digits) <= len(str(2**31))
     ):
         value = int(node.digits)
         if low <= value <= high:
@@ -59,6 +61,21 @@ def _whole(scope: Scope, node: Value, name: str, low: int, high: int) -> int:
     wanted = str(low) if low == high else f"a whole number from {low} to {high}"
     scope.report("PS208", f"`{name}` is {wanted}", node.span, label="outside its range")
     return low
+
+
+def _constraints(scope: Scope, params: Params, node: Value, parameter: Parameter) -> ParamValue:
+    if isinstance(node, s.MapLit) and node.entries:
+        return _numbers(scope, node, parameter)
+    if isinstance(node, s.Bare):
+        return params.word(parameter.name, parameter.choices, cast(str, parameter.default)) or ""
+    words = " or ".join(f"`{one}`" for one in parameter.choices)
+    scope.report(
+        "PS202",
+        f"`{parameter.name}` is {words}, or gives maxSkew by topology key",
+        node.span,
+        help='such as `{"topology.kubernetes.io/zone" = 1}`',
+    )
+    return ""
 
 
 def _weights(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[str, int], ...]:
@@ -70,6 +87,10 @@ def _weights(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[str
             help='such as `{"cpu" = 1, "memory" = 1}`',
         )
         return ()
+    return _numbers(scope, node, parameter)
+
+
+def _numbers(scope: Scope, node: s.MapLit, parameter: Parameter) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}
     for key, value in node.entries:
         if key.value in found:

@@ -96,6 +96,8 @@ def score(
 ) -> Mapping[NodeName, NodeScore] | None:
     hard_weight = params["hard_pod_affinity_weight"]
     assert isinstance(hard_weight, int), f"a weight of {hard_weight!r}"
+    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not _of(pod).preferred:
+        return None
     weights = _weights(pod, hard_weight, facts)
     if not weights:
         return None

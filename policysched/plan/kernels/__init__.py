@@ -10,14 +10,14 @@ from importlib import import_module
 from policysched.cluster.objects import Pod
 from policysched.lang.builtins import BUILTINS
 from policysched.plan.column_kinds import ColumnKind
-from policysched.plan.kernel import FilterKernel, Params, ScoreKernel
+from policysched.plan.kernel import Around, FilterKernel, Params, ScoreKernel
 
 _MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
 
-FILTERS: Mapping[str, Callable[[Pod, Params], FilterKernel | None]] = {
+FILTERS: Mapping[str, Callable[[Pod, Params, Around], FilterKernel | None]] = {
     name: module.bind_filter for name, module in _MODULES.items() if BUILTINS[name].filters
 }
-SCORES: Mapping[str, Callable[[Pod, Params], ScoreKernel | None]] = {
+SCORES: Mapping[str, Callable[[Pod, Params, Around], ScoreKernel | None]] = {
     name: module.bind_score for name, module in _MODULES.items() if BUILTINS[name].scores
 }
 COLUMNS: Mapping[str, tuple[ColumnKind, ...]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from policysched.cluster.objects import Pod
 from policysched.plan.column_kinds import ImageSize
 from policysched.plan.columns import Array
-from policysched.plan.kernel import MAX_SCORE, Params, PlainScore, ScoreKernel, Touch
+from policysched.plan.kernel import MAX_SCORE, Around, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
 
 _MIB = 1024 * 1024
@@ -18,7 +18,7 @@ _LEAST = 23 * _MIB
 _MOST_A_CONTAINER = 1000 * _MIB
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(pod.images)
 
 

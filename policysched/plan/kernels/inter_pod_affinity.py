@@ -14,6 +14,7 @@ from policysched.plan.columns import Array
 from policysched.plan.domains import domains, sums
 from policysched.plan.kernel import (
     MAX_SCORE,
+    Around,
     FilterKernel,
     Normalizer,
     Params,
@@ -31,13 +32,16 @@ _MOST = 2**62
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     return _Filter(pod)
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     weight = params["hard_pod_affinity_weight"]
     assert isinstance(weight, int), f"a weight of {weight!r}"
+    own = pod.pod_affinity or _NO_TERMS
+    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not own.preferred:
+        return None
     return _Score(pod, weight)
 
 

@@ -16,6 +16,7 @@ from policysched.plan.column_kinds import ColumnKind, Name, Text
 from policysched.plan.columns import Array
 from policysched.plan.interner import ABSENT
 from policysched.plan.kernel import (
+    Around,
     ByMaximum,
     FilterKernel,
     Normalizer,
@@ -31,14 +32,14 @@ _NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     required = None if pod.affinity is None else pod.affinity.required
     if not pod.node_selector and required is None:
         return None
     return _Filter(pod, required)
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(pod.affinity.preferred) if pod.affinity and pod.affinity.preferred else None
 
 

@@ -4,8 +4,8 @@
 """
 
 from policysched.cluster.objects import Pod
-from policysched.plan.kernel import FilterKernel, Params
+from policysched.plan.kernel import Around, FilterKernel, Params
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     return None

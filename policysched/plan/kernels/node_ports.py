@@ -5,14 +5,14 @@ import numpy as np
 from policysched.cluster.objects import HostPort, Pod
 from policysched.plan.column_kinds import PortSet
 from policysched.plan.columns import Array
-from policysched.plan.kernel import FilterKernel, Params, PlainFilter, Touch
+from policysched.plan.kernel import Around, FilterKernel, Params, PlainFilter, Touch
 from policysched.plan.view import View, by_code
 
 COLUMNS = (PortSet(),)
 _EVERY_ADDRESS = "0.0.0.0"
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     return _Filter(pod.host_ports) if pod.host_ports else None
 
 

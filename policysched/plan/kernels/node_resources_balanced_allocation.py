@@ -11,7 +11,7 @@ import numpy as np
 from policysched.cluster.objects import Pod
 from policysched.plan.column_kinds import Allocatable, Requested
 from policysched.plan.columns import Array
-from policysched.plan.kernel import MAX_SCORE, Params, PlainScore, ScoreKernel, Touch
+from policysched.plan.kernel import MAX_SCORE, Around, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
 from policysched.plan.whole_numbers import everywhere
 
@@ -23,7 +23,7 @@ _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     weights = params["resources"]
     assert isinstance(weights, tuple), f"a map of weights, not {weights!r}"
     resources = [str(resource) for resource, _ in weights]

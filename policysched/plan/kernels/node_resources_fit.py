@@ -12,7 +12,7 @@ import numpy as np
 from policysched.cluster.objects import Pod
 from policysched.plan.column_kinds import Allocatable, ColumnKind, PodCount, Requested, ScoringRequested
 from policysched.plan.columns import Array
-from policysched.plan.kernel import MAX_SCORE, FilterKernel, Params, PlainScore, ScoreKernel, Touch
+from policysched.plan.kernel import MAX_SCORE, Around, FilterKernel, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
 from policysched.plan.whole_numbers import everywhere, percent
 
@@ -26,11 +26,11 @@ _FIRST = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     return _Filter(pod)
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(pod, params)
 
 

@@ -3,7 +3,7 @@
 from policysched.cluster.objects import Pod, Taint
 from policysched.plan.column_kinds import Unschedulable
 from policysched.plan.columns import Array
-from policysched.plan.kernel import FilterKernel, Params, PlainFilter
+from policysched.plan.kernel import Around, FilterKernel, Params, PlainFilter
 from policysched.plan.tolerating import tolerated
 from policysched.plan.view import View
 
@@ -11,7 +11,7 @@ COLUMNS = (Unschedulable(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     return None if tolerated(pod.tolerations, _TAINT) else _Filter()
 
 

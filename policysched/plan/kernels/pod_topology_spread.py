@@ -13,8 +13,11 @@ import numpy as np
 from policysched.cluster.objects import Pod, SpreadConstraint
 from policysched.plan.columns import Array
 from policysched.plan.domains import domains, sums
+from policysched.plan.interner import Interner
 from policysched.plan.kernel import (
     MAX_SCORE,
+    NOTHING_AROUND,
+    Around,
     FilterKernel,
     Normalizer,
     Params,
@@ -29,36 +32,65 @@ from policysched.plan.view import View
 
 _MOST = 2**62
 _HOSTNAME = "kubernetes.io/hostname"
+_SYSTEM = ((_HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
-    hard = [one for one in pod.spread if one.hard]
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+    hard = [one for one in pod.spread if one.hard] if pod.spread else _defaults(params, around, hard=True)
     return _Filter(pod, hard) if hard else None
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
-    soft = [one for one in pod.spread if not one.hard]
-    return _Score(pod, soft) if soft else None
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+    soft = (
+        [one for one in pod.spread if not one.hard] if pod.spread else _defaults(params, around, hard=False)
+    )
+    kind = not pod.spread and params["default_constraints"] == "system"
+    return _Score(pod, soft, every_key=not kind) if soft else None
+
+
+def _defaults(params: Params, around: Around, *, hard: bool) -> list[SpreadConstraint]:
+    """Those of a pod that has none of its own."""
+    given, siblings = params["default_constraints"], around.siblings
+    if siblings is None or given == "none":
+        return []
+    skews = _SYSTEM if given == "system" else given
+    assert isinstance(skews, tuple), f"constraints {given!r}"
+    return [
+        SpreadConstraint(
+            str(key),
+            int(skew),
+            min_domains=1,
+            hard=hard,
+            labels=siblings.labels,
+            honors_affinity=True,
+            honors_taints=False,
+            selects_itself=siblings.includes_itself,
+        )
+        for key, skew in skews
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
     """For one constraint, of all rows: the code of each row's domain, whether it is counted (as 0.0 and 1.0; None: all
-    that have a domain), and which codes have a counted row."""
+    that have a domain), which codes have a counted row, and which rows have the label. Where not every key is needed, rows
+    without the label are in the domain of the empty value, as in kube-scheduler."""
 
     codes: Array
     counted: Array | None
     there: Array
+    labelled: Array
 
 
 class _Constraints:
     """Those of one pod that are looked at together."""
 
-    def __init__(self, pod: Pod, constraints: Sequence[SpreadConstraint]) -> None:
+    def __init__(self, pod: Pod, constraints: Sequence[SpreadConstraint], *, every_key: bool = True) -> None:
         self.all = constraints
+        self._every_key = every_key
         self._meant = [_meant(pod, one) for one in constraints]
-        self._affinity = node_affinity.bind_filter(pod, {})
-        self._taints = taint_toleration.bind_filter(pod, {})
+        self._affinity = node_affinity.bind_filter(pod, {}, NOTHING_AROUND)
+        self._taints = taint_toleration.bind_filter(pod, {}, NOTHING_AROUND)
         self._grounds: tuple[int, list[_Ground]] | None = None
 
     def grounds(self, view: View) -> list[_Ground]:
@@ -89,9 +121,14 @@ class _Constraints:
 
     def _made(self, view: View) -> list[_Ground]:
         codes = [domains(view, one.topology_key) for one in self.all]
-        whole = np.logical_and.reduce([one > 0 for one in codes])
+        labelled = [one > 0 for one in codes]
+        whole = np.logical_and.reduce(labelled)
+        if not self._every_key:
+            whole = np.ones(view.count, np.bool_)
+            nameless = [_nameless(view, one.topology_key) for one in self.all]
+            codes = [np.where(one > 0, one, other) for one, other in zip(codes, nameless, strict=True)]
         found = []
-        for one, of_rows in zip(self.all, codes, strict=True):
+        for one, of_rows, has in zip(self.all, codes, labelled, strict=True):
             counted = whole
             if one.honors_affinity and self._affinity is not None:
                 counted = counted & ~self._affinity.refused(view)
@@ -99,8 +136,15 @@ class _Constraints:
                 counted = counted & ~self._taints.refused(view)
             there = np.bincount(of_rows, weights=counted) > 0
             everywhere = np.array_equal(counted, of_rows > 0)
-            found.append(_Ground(of_rows.copy(), None if everywhere else counted.astype(np.float64), there))
+            found.append(
+                _Ground(of_rows.copy(), None if everywhere else counted.astype(np.float64), there, has)
+            )
         return found
+
+
+def _nameless(view: View, key: str) -> int:
+    """The code of the domain of the empty value."""
+    return 1 + view.codes.domains.setdefault(key, Interner()).code("")
 
 
 def _meant(pod: Pod, one: SpreadConstraint) -> Meant | None:
@@ -153,7 +197,7 @@ class _Filter(PlainFilter):
 
 class _ByCandidates:
     """Sums of counts times how many domains the candidates have. Raw has, a column each, the counts, the codes of the
-    domains, and whether the node has all labels (others get 0)."""
+    domains, whether the node has the labels and, last, whether it is scored (others get 0)."""
 
     local = False
 
@@ -161,7 +205,7 @@ class _ByCandidates:
         self._soft = soft
 
     def facts(self, raw: Array, taking_part: Array) -> Hashable:
-        scored = taking_part & self.whole(raw)
+        scored = taking_part & np.asarray(raw[:, -1], np.bool_)
         weights = []
         for place, one in enumerate(self._soft):
             if one.topology_key == _HOSTNAME:
@@ -185,19 +229,18 @@ class _ByCandidates:
         """int64, rounded half up."""
         total = np.zeros(len(raw))
         for place, (one, weight) in enumerate(zip(self._soft, weights, strict=True)):
-            total += raw[:, place] * weight + (one.max_skew - 1)
+            labelled = raw[:, 2 * len(self._soft) + place]
+            total += (raw[:, place] * weight + (one.max_skew - 1)) * labelled
         # Exact but just below 0.5, where no sum lies: a count adds ln(2) at least, a skew a whole number.
         return np.asarray(np.floor(total + 0.5), np.int64)
-
-    def whole(self, raw: Array) -> Array:
-        return np.asarray(raw[:, -1], np.bool_)
 
 
 class _Score(PlainScore):
     touch = Touch.NODE | Touch.CLUSTER
 
-    def __init__(self, pod: Pod, soft: Sequence[SpreadConstraint]) -> None:
-        self._constraints = _Constraints(pod, soft)
+    def __init__(self, pod: Pod, soft: Sequence[SpreadConstraint], *, every_key: bool) -> None:
+        self._every_key = every_key
+        self._constraints = _Constraints(pod, soft, every_key=every_key)
         self._by_candidates = _ByCandidates(soft)
         self.normalizer: Normalizer = self._by_candidates
 
@@ -210,7 +253,9 @@ class _Score(PlainScore):
             else:
                 columns.append(constraints.in_domains(view, place)[ground.codes[view.rows]])
         columns += [ground.codes[view.rows] for ground in grounds]
-        columns.append(np.logical_and.reduce([ground.codes[view.rows] > 0 for ground in grounds]))
+        labelled = [ground.labelled[view.rows] for ground in grounds]
+        columns += labelled
+        columns.append(np.logical_and.reduce(labelled) if self._every_key else np.ones(view.count))
         raw = np.empty((view.count, len(columns)), np.int64, order="F")
         for place, column in enumerate(columns):
             raw[:, place] = column

@@ -9,6 +9,7 @@ from policysched.cluster.objects import Pod, Taint, Toleration
 from policysched.plan.column_kinds import TaintSet
 from policysched.plan.columns import Array
 from policysched.plan.kernel import (
+    Around,
     ByMaximum,
     FilterKernel,
     Normalizer,
@@ -23,11 +24,11 @@ from policysched.plan.view import View, by_code
 COLUMNS = (TaintSet(),)
 
 
-def bind_filter(pod: Pod, params: Params) -> FilterKernel | None:
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
     return _Filter(pod.tolerations)
 
 
-def bind_score(pod: Pod, params: Params) -> ScoreKernel | None:
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(tuple(one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")))
 
 

@@ -158,6 +158,36 @@ def replica_set(obj: Json) -> None:
         _template(spec)
 
 
+def stateful_set(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    if not isinstance(spec, dict):
+        return
+    spec.setdefault("replicas", 1)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    spec.setdefault("revisionHistoryLimit", 10)
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    kept = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    for moment in ("whenDeleted", "whenScaled"):
+        kept.setdefault(moment, "Retain")
+    _template(spec)
+
+
+def replication_controller(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    if not isinstance(spec, dict):
+        return
+    spec.setdefault("replicas", 1)
+    _template(spec)
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels:
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        if not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+
+
 def job(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
     if not isinstance(spec, dict):
@@ -231,6 +261,8 @@ DEFAULTS: dict[str, Callable[[Json], None]] = {
     "pods": pod,
     "deployments": deployment,
     "replicasets": replica_set,
+    "statefulsets": stateful_set,
+    "replicationcontrollers": replication_controller,
     "jobs": job,
     "namespaces": namespace,
     "nodes": node,

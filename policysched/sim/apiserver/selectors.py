@@ -76,6 +76,13 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
     return tuple(requirements)
 
 
+def selected_labels(spec: Mapping[str, Any]) -> Mapping[str, str]:
+    """What a workload's selector says by `matchLabels`; a ReplicationController has the labels themselves."""
+    selector = spec.get("selector") or {}
+    plain = all(isinstance(value, str) for value in selector.values())
+    return selector if plain else selector.get("matchLabels") or {}
+
+
 def from_label_selector(selector: Json | None) -> tuple[Requirement, ...]:
     """The requirements of a `LabelSelector` object, as Deployments and budgets carry it."""
     selector = selector or {}

@@ -51,6 +51,9 @@ _SPECS = {
     "nodes": {"taints": OBJECTS},
     "deployments": _SELECTED,
     "replicasets": _SELECTED,
+    "statefulsets": _SELECTED,
+    "replicationcontrollers": {"replicas": NUMBER, "selector": TEXTS, **_TEMPLATE},
+    "services": {"selector": TEXTS},
     "jobs": {"parallelism": NUMBER, "completions": NUMBER, "backoffLimit": NUMBER, **_TEMPLATE},
 }
 _SHAPES = {

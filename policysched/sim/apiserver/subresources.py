@@ -6,7 +6,7 @@ from policysched.sim.apiserver.clock import timestamp
 from policysched.sim.apiserver.errors import Refusal, bad_request, bad_value, invalid
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.apiserver.registry import DeleteOptions, Registry, with_condition
-from policysched.sim.apiserver.selectors import from_label_selector, labels_match
+from policysched.sim.apiserver.selectors import from_label_selector, labels_match, selected_labels
 from policysched.sim.apiserver.store import Entry
 
 Json = dict[str, Any]
@@ -66,11 +66,9 @@ def _spend_budget(registry: Registry, pod: Entry, *, dry_run: bool) -> None:
 
 
 def scale_of(entry: Entry) -> Json:
-    """The `Scale` of a Deployment or a ReplicaSet."""
+    """The `Scale` of what keeps replicas."""
     metadata, spec, status = entry.obj["metadata"], entry.obj["spec"], entry.obj.get("status") or {}
-    selector = ",".join(
-        f"{key}={value}" for key, value in ((spec.get("selector") or {}).get("matchLabels") or {}).items()
-    )
+    selector = ",".join(f"{key}={value}" for key, value in selected_labels(spec).items())
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",

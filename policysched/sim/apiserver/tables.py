@@ -12,6 +12,7 @@ import orjson
 
 from policysched.sim.apiserver.clock import age, duration, seconds
 from policysched.sim.apiserver.kinds import Kind
+from policysched.sim.apiserver.selectors import selected_labels
 from policysched.sim.apiserver.store import Entry
 
 Json = dict[str, Any]
@@ -133,7 +134,7 @@ def _containers(field: str) -> Callable[[Json, float], object]:
 
 
 def _selector(obj: Json, now_s: float) -> str:  # noqa: ARG001
-    labels = (obj["spec"].get("selector") or {}).get("matchLabels") or {}
+    labels = selected_labels(obj["spec"])
     return ",".join(f"{key}={value}" for key, value in labels.items()) or _NONE
 
 
@@ -259,6 +260,15 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         *_TEMPLATE,
     ),
     "replicasets": (
+        _NAME,
+        Column("Desired", _at("spec.replicas", 0), "integer"),
+        Column("Current", _at("status.replicas", 0), "integer"),
+        Column("Ready", _at("status.readyReplicas", 0), "integer"),
+        _AGE,
+        *_TEMPLATE,
+    ),
+    "statefulsets": (_NAME, Column("Ready", _deployment_ready), _AGE, *_TEMPLATE[:2]),
+    "replicationcontrollers": (
         _NAME,
         Column("Desired", _at("spec.replicas", 0), "integer"),
         Column("Current", _at("status.replicas", 0), "integer"),

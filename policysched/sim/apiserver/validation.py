@@ -407,6 +407,24 @@ def _workload(obj: Json) -> list[Cause]:
         causes.append(
             bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
         )
+    return causes + _replicated(spec)
+
+
+def _replication_controller(obj: Json) -> list[Cause]:
+    spec = obj["spec"]
+    causes: list[Cause] = []
+    selector, labels = spec.get("selector"), spec["template"]["metadata"].get("labels") or {}
+    if not selector:
+        causes.append(required("spec.selector"))
+    elif not selector.items() <= labels.items():
+        causes.append(
+            bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        )
+    return causes + _replicated(spec)
+
+
+def _replicated(spec: Json) -> list[Cause]:
+    causes: list[Cause] = []
     replicas = spec.get("replicas")
     if not isinstance(replicas, int) or replicas < 0:
         causes.append(bad_value("spec.replicas", replicas, "must be greater than or equal to 0"))
@@ -422,6 +440,28 @@ def _changed_workload(old: Json, new: Json) -> list[Cause]:
     if old["spec"].get("selector") != new["spec"].get("selector"):
         return [bad_value("spec.selector", new["spec"].get("selector"), "field is immutable")]
     return []
+
+
+_OF_A_STATEFUL_SET = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+
+
+def _changed_stateful_set(old: Json, new: Json) -> list[Cause]:
+    before, after = (
+        {field: value for field, value in one["spec"].items() if field not in _OF_A_STATEFUL_SET}
+        for one in (old, new)
+    )
+    if before == after:
+        return []
+    fields = "', '".join(_OF_A_STATEFUL_SET[:-1]) + f"' and '{_OF_A_STATEFUL_SET[-1]}"
+    return [may_not("spec", f"updates to statefulset spec for fields other than '{fields}' are forbidden")]
 
 
 def _job(obj: Json) -> list[Cause]:
@@ -484,6 +524,8 @@ _RULES: dict[str, Callable[[Json], list[Cause]]] = {
     "pods": _pod,
     "deployments": _workload,
     "replicasets": _workload,
+    "statefulsets": _workload,
+    "replicationcontrollers": _replication_controller,
     "jobs": _job,
     "priorityclasses": _priority_class,
 }
@@ -492,6 +534,7 @@ _CHANGE_RULES: dict[str, Callable[[Json, Json], list[Cause]]] = {
     "pods": _changed_pod,
     "deployments": _changed_workload,
     "replicasets": _changed_workload,
+    "statefulsets": _changed_stateful_set,
     "jobs": _changed_job,
     "configmaps": _changed_configmap,
     "priorityclasses": _changed_priority_class,

@@ -205,9 +205,7 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
             "    args:\n"
             "      defaultingType: List\n"
             "      defaultConstraints:\n"
-            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}\n"
-            "  - name: InterPodAffinity\n"
-            "    args: {ignorePreferredTermsOfExistingPods: true}\n"
+            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 3}\n"
             "  - name: VolumeBinding\n"
             "    args: {bindTimeoutSeconds: 60}\n"
             "  - name: DefaultPreemption\n"
@@ -217,12 +215,64 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
 
     assert [(line, column, what) for line, column, _, what in of_the_file(done.not_imported)] == [
         (7, 12, "ignoredResources example.com/a"),
-        (11, 7, "default constraints on zone"),
-        (14, 12, "ignorePreferredTermsOfExistingPods"),
-        (16, 12, "bindTimeoutSeconds 60"),
-        (18, 12, "minCandidateNodesAbsolute 7"),
+        (12, 75, "minDomains 3 of the default constraint on zone"),
+        (14, 12, "bindTimeoutSeconds 60"),
+        (16, 12, "minCandidateNodesAbsolute 7"),
     ]
     assert "# - ignoredResources example.com/a: " in only(done)
+
+
+def test_default_constraints_become_parameters_of_the_filter_and_of_the_score() -> None:
+    done = imported(
+        profile(
+            "  pluginConfig:\n"
+            "  - name: PodTopologySpread\n"
+            "    args:\n"
+            "      defaultingType: List\n"
+            "      defaultConstraints:\n"
+            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}\n"
+            "      - {maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}\n"
+            "  - name: InterPodAffinity\n"
+            "    args: {ignorePreferredTermsOfExistingPods: true}\n"
+        )
+    )
+
+    program = program_of("web", only(done))
+    [refuses] = [rule for rule in program.rules.filters if rule.name == "pod_topology_spread"]
+    assert dict(refuses.params)["default_constraints"] == (("rack", 2),)
+    assert params_of(program, "pod_topology_spread")["default_constraints"] == (("zone", 1),)
+    affinity = params_of(program, "inter_pod_affinity")
+    assert affinity["ignore_preferred_terms_of_existing_pods"] == "yes"
+    assert of_the_file(done.not_imported) == []
+
+
+def test_a_list_without_constraints_spreads_nothing_by_default() -> None:
+    done = imported(
+        profile("  pluginConfig:\n  - name: PodTopologySpread\n    args: {defaultingType: List}\n")
+    )
+
+    assert params_of(program_of("web", only(done)), "pod_topology_spread")["default_constraints"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "wrong"),
+    [
+        (
+            "{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}",
+            "is not a whole number from 1",
+        ),
+        (
+            "{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}, "
+            "{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}",
+            "a second DoNotSchedule on rack",
+        ),
+    ],
+)
+def test_a_default_constraint_that_kube_scheduler_refuses_is_an_error(constraint: str, wrong: str) -> None:
+    arguments = f"{{defaultingType: List, defaultConstraints: [{constraint}]}}"
+
+    with pytest.raises(UnusableFile, match=wrong):
+        imported(profile(f"  pluginConfig:\n  - name: PodTopologySpread\n    args: {arguments}\n"))
 
 
 def test_hard_pod_affinity_weight_is_the_built_ins_own_parameter() -> None:

@@ -30,6 +30,7 @@ var roots = map[string]any{
 	"v1/Event": corev1.Event{}, "v1/ServiceAccount": corev1.ServiceAccount{}, "v1/Service": corev1.Service{},
 	"v1/PersistentVolume": corev1.PersistentVolume{}, "v1/PersistentVolumeClaim": corev1.PersistentVolumeClaim{},
 	"v1/Binding": corev1.Binding{}, "events.k8s.io/v1/Event": eventsv1.Event{},
+	"v1/ReplicationController": corev1.ReplicationController{}, "apps/v1/StatefulSet": appsv1.StatefulSet{},
 	"apps/v1/Deployment": appsv1.Deployment{}, "apps/v1/ReplicaSet": appsv1.ReplicaSet{}, "batch/v1/Job": batchv1.Job{},
 	"autoscaling/v1/Scale": autoscalingv1.Scale{}, "coordination.k8s.io/v1/Lease": coordinationv1.Lease{},
 	"policy/v1/PodDisruptionBudget": policyv1.PodDisruptionBudget{}, "policy/v1/Eviction": policyv1.Eviction{},

@@ -1,0 +1,123 @@
+"""Services and controllers as sets of pods: who belongs together, so that pods can be spread that do not say how.
+
+A pod's siblings are the pods of its namespace that its Services and its controller (a ReplicationController, ReplicaSet
+or StatefulSet) select. Services are found by one of their labels, so that a pod is not held against all of them, and
+answers are kept until a set changes. Source of what selects: `DefaultSelector` in kubernetes'
+`pkg/scheduler/framework/plugins/helper`.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+from policysched.cluster.objects import LabelSelector, Pod, PodSet, PodSetKind, Requirement
+
+Key = tuple[PodSetKind, str, str]
+"""Kind, namespace and name."""
+
+_ANSWERS_MAX = 16384
+
+CONTROLLERS: Mapping[tuple[str, str], PodSetKind] = {
+    ("v1", "ReplicationController"): "ReplicationController",
+    ("apps/v1", "ReplicaSet"): "ReplicaSet",
+    ("apps/v1", "StatefulSet"): "StatefulSet",
+}
+"""By apiVersion and kind of an owner: of a StatefulSet of another group nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """The pods of a pod's namespace that belong together with it. `includes_itself`: it has the labels of its siblings."""
+
+    labels: LabelSelector
+    includes_itself: bool
+
+
+class PodSets:
+    """All sets by their keys; `version` moves with every change of one."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Key, PodSet] = {}
+        self.version = 0
+        self._services: dict[tuple[str, str, str], dict[str, PodSet]] = {}  # by namespace and one label
+        self._answers: dict[Hashable, Siblings | None] = {}
+
+    def put(self, one: PodSet) -> bool:
+        """Whether that changed anything."""
+        key = (one.kind, one.namespace, one.name)
+        before = self.by_key.get(key)
+        if before == one:
+            return False
+        self._file_away(before)
+        self.by_key[key] = one
+        if (place := _place(one)) is not None:
+            self._services.setdefault(place, {})[one.name] = one
+        self._moved()
+        return True
+
+    def drop(self, kind: PodSetKind, namespace: str, name: str) -> bool:
+        before = self.by_key.pop((kind, namespace, name), None)
+        if before is None:
+            return False
+        self._file_away(before)
+        self._moved()
+        return True
+
+    def siblings(self, pod: Pod) -> Siblings | None:
+        """None where nothing that selects is known of the pod."""
+        if not self.by_key:
+            return None
+        key = pod.namespace, pod.owner_api, pod.owner_kind, pod.owner_name, tuple(pod.labels.items())
+        try:
+            return self._answers[key]
+        except KeyError:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            found = self._answers[key] = self._siblings(pod)
+            return found
+
+    def _siblings(self, pod: Pod) -> Siblings | None:
+        labels: dict[str, str] = {}
+        for service in self._services_of(pod):
+            labels.update(_labels(service))
+        kind = CONTROLLERS.get((pod.owner_api, pod.owner_kind))
+        owner = None if kind is None else self.by_key.get((kind, pod.namespace, pod.owner_name))
+        more: tuple[Requirement, ...] = ()
+        if owner is not None and owner.kind == "ReplicationController":
+            labels.update(_labels(owner))
+        elif owner is not None and owner.selector is not None:
+            more = owner.selector.requirements
+        found = tuple([Requirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+        if not found:
+            return None
+        selector = LabelSelector(found)
+        return Siblings(selector, selector.selects(pod.labels))
+
+    def _services_of(self, pod: Pod) -> Iterator[PodSet]:
+        for key, value in pod.labels.items():
+            for service in self._services.get((pod.namespace, key, value), {}).values():
+                assert service.selector is not None, f"{service} is filed under a label"
+                if service.selector.selects(pod.labels):
+                    yield service
+
+    def _file_away(self, before: PodSet | None) -> None:
+        if before is not None and (place := _place(before)) is not None:
+            del self._services[place][before.name]
+            if not self._services[place]:
+                del self._services[place]
+
+    def _moved(self) -> None:
+        self.version += 1
+        self._answers.clear()
+
+
+def _place(one: PodSet) -> tuple[str, str, str] | None:
+    """Under which label a Service is found: the first that it asks for. One that asks for none selects nothing."""
+    if one.kind != "Service" or one.selector is None or not one.selector.requirements:
+        return None
+    first = one.selector.requirements[0]
+    return one.namespace, first.key, first.values[0]
+
+
+def _labels(one: PodSet) -> Mapping[str, str]:
+    """Of a Service or ReplicationController, which select by labels alone."""
+    return {} if one.selector is None else {each.key: each.values[0] for each in one.selector.requirements}

@@ -1,0 +1,107 @@
+"""Which pods belong together: what Services and controllers select."""
+
+from collections.abc import Callable
+
+import pytest
+
+from policysched.cluster import pod_sets
+from policysched.cluster.objects import LabelSelector, Requirement
+from policysched.cluster.pod_sets import PodSets, Siblings
+from policysched.lang.events import ClusterEvent
+from tests.words import pod, pod_set, service, world
+
+WEB = {"app": "web", "tier": "front"}
+
+
+def labels(**pairs: str) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key, "In", (value,)) for key, value in pairs.items())
+
+
+def known(*sets: object) -> PodSets:
+    found = PodSets()
+    for one in sets:
+        found.put(one)
+    return found
+
+
+def test_siblings_are_what_all_services_of_the_pod_select_together() -> None:
+    sets = known(
+        service("by-app", app="web"),
+        service("by-tier", tier="front"),
+        service("of-others", app="db"),
+        service("elsewhere", namespace="other", app="web", zone="z1"),
+        service("for-nobody"),
+    )
+
+    found = sets.siblings(pod(labels={**WEB, "index": "7"}))
+
+    assert found == Siblings(LabelSelector(labels(app="web", tier="front")), includes_itself=True)
+
+
+@pytest.mark.parametrize("api", ["apps/v1", "apps.kruise.io/v1beta1"])
+def test_a_controller_adds_what_it_selects_if_it_is_one_of_kubernetes(api: str) -> None:
+    sets = known(service("web", app="web"), pod_set("StatefulSet", "db", {"matchLabels": {"tier": "front"}}))
+
+    found = sets.siblings(pod(labels=WEB, owner=(api, "StatefulSet", "db")))
+
+    more = labels(tier="front") if api == "apps/v1" else ()
+    assert found == Siblings(LabelSelector((*labels(app="web"), *more)), includes_itself=True)
+
+
+def test_a_replication_controllers_labels_replace_those_of_services() -> None:
+    sets = known(service("web", app="web"), pod_set("ReplicationController", "rc", {"app": "batch"}))
+
+    found = sets.siblings(pod(labels=WEB, owner=("v1", "ReplicationController", "rc")))
+
+    assert found == Siblings(LabelSelector(labels(app="batch")), includes_itself=False)
+
+
+def test_a_pod_that_nothing_selects_has_none() -> None:
+    lonely = pod(labels=WEB, owner=("apps/v1", "ReplicaSet", "gone"))
+
+    assert PodSets().siblings(lonely) is None
+    assert known(service("web", app="other")).siblings(lonely) is None
+    assert known(pod_set("ReplicaSet", "gone", None)).siblings(lonely) is None
+    assert known(pod_set("ReplicaSet", "gone", {})).siblings(lonely) is None
+
+
+def test_a_service_that_changes_or_goes_changes_the_siblings() -> None:
+    sets, one = known(service("web", app="web")), pod(labels=WEB)
+    before = sets.siblings(one)
+
+    sets.put(service("web", tier="front"))
+    changed = sets.siblings(one)
+    sets.drop("Service", "default", "web")
+    gone = sets.siblings(one)
+
+    assert [None if each is None else each.labels.requirements for each in (before, changed, gone)] == [
+        labels(app="web"),
+        labels(tier="front"),
+        None,
+    ]
+    assert not sets._services, "nothing is filed away of what is gone"
+
+
+def test_only_what_changes_siblings_is_an_event() -> None:
+    cache = world(pod_sets=[service("web", app="web")])
+
+    assert cache.put_pod_set(service("web", app="web")) == frozenset()
+    assert cache.put_pod_set(service("web", app="db")) == {ClusterEvent.POD_SET}
+    assert cache.drop_pod_set("Service", "default", "web") == {ClusterEvent.POD_SET}
+    assert cache.drop_pod_set("Service", "default", "web") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        test_siblings_are_what_all_services_of_the_pod_select_together,
+        test_a_service_that_changes_or_goes_changes_the_siblings,
+    ],
+)
+def test_a_service_filed_under_the_wrong_label_is_noticed(
+    check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_sets, "_place", lambda _: ("default", "app", "db"))
+
+    with pytest.raises(AssertionError):
+        check()
