@@ -9,7 +9,7 @@ from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule.limits import Limits
 from tests.schedule.rig import FIT, Rig
-from tests.words import finished, node, pending, placed, pod
+from tests.words import finished, node, pending, placed, pod, service
 
 
 def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> None:
@@ -492,3 +492,20 @@ def test_an_edit_of_one_pod_does_not_wake_others() -> None:
     rig.settle()
 
     assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
+
+
+def test_a_pod_that_default_constraints_kept_out_is_tried_again_when_its_service_goes() -> None:
+    constraints = '{ default_constraints = {"kubernetes.io/hostname" = 1} }'
+    policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
+    labels = {"app": "web"}
+    rig = Rig(policy, node("a"), node("b", cpu="0"), placed(pod("w0", labels=labels), "a"))
+    rig.tell(e.PodSetSeen(service("web", app="web")))
+    rig.see(pod("w1", labels=labels, cpu="1"))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.PodSetGone("Service", "default", "web"))
+    rig.pass_time(30)
+
+    assert before == {}
+    assert rig.where() == {"w1": "a"}
