@@ -21,7 +21,6 @@ from policysched.plan.bind import bind
 from policysched.plan.columns import Array, Columns, text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
-from policysched.plan.expressions import columns_of
 from policysched.plan.judge import judgement, rows_of
 from policysched.plan.kernel import NOTHING_AROUND, Around
 from policysched.plan.kernels import COLUMNS
