@@ -45,6 +45,7 @@ NODE_NUMBERS = {
     "ratio": (),
     "duration": ("(now - node.created)",),
 }
+SHARES = ("namespace.share.cpu", "namespace.share.memory")
 METRIC_OF = {"bandwidth": "rx", "ratio": "load"}
 POD_STRINGS = ("pod.namespace", "pod.name", "pod.owner.kind", "pod.service_account", "namespace.name")
 COUNTED = (
@@ -86,6 +87,7 @@ class At:
     metrics: bool = False
     bare_metrics: bool = False
     time: bool = True
+    shares: bool = False  # what the pod's namespace holds
     open_labels: bool = False  # in `reject`, an absent label of the node needs no asking
     known: frozenset[str] = frozenset()
 
@@ -170,6 +172,8 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         if kind == "int":
             found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
     found += POD_NUMBERS[kind]
+    if kind == "ratio" and at.shares:
+        found += SHARES
     for name in optional:
         found.append(name if name in at.known else f"({name} else {literal(draw, kind)})")
     metric = METRIC_OF.get(kind)
@@ -349,7 +353,7 @@ def an_input(draw: Draw, name: str, names: Names) -> tuple[str, Names]:
 def when(draw: Draw, names: Names) -> str:
     if draw(st.integers(0, 2)):
         return ""
-    return f" when {condition(draw, At(names, node=draw(st.booleans())), 1)}"
+    return f" when {condition(draw, At(names, node=draw(st.booleans()), shares=True), 1)}"
 
 
 def mentions(text: str, names: Names) -> bool:
@@ -360,14 +364,22 @@ def mentions(text: str, names: Names) -> bool:
 @st.composite
 def a_filter(draw: Draw, name: str, names: Names) -> str:
     rejects = draw(st.booleans())
-    at = At(names, node=True, metrics=True, bare_metrics=True, open_labels=rejects)
+    at = At(names, node=True, metrics=True, bare_metrics=True, shares=True, open_labels=rejects)
     tested = condition(draw, at, 2)
     line = f"filter {name}{when(draw, names)} {'reject' if rejects else 'require'} {tested}"
     if mentions(tested, names):
         line += draw(st.sampled_from((" missing reject", " missing pass")))
     line += draw(st.sampled_from(("", " scaleup no")))
     shown = draw(
-        st.sampled_from(("", "plain words", "cpu {node.free.cpu} of {pod.requests.cpu}", "on {node.name}"))
+        st.sampled_from(
+            (
+                "",
+                "plain words",
+                "cpu {node.free.cpu} of {pod.requests.cpu}",
+                "on {node.name}",
+                "held {namespace.share.cpu}",
+            )
+        )
     )
     if names.metrics and draw(st.booleans()):
         shown = f'measured {{{names.metrics[0]}}}, pool {{node.labels[\\"pool\\"]}}'
@@ -376,7 +388,7 @@ def a_filter(draw: Draw, name: str, names: Names) -> str:
 
 @st.composite
 def a_score(draw: Draw, name: str, names: Names) -> str:
-    at = At(names, node=True, metrics=True, bare_metrics=True)
+    at = At(names, node=True, metrics=True, bare_metrics=True, shares=True)
     head = f"score {name} weight {draw(st.sampled_from((0, 1, 2, 5, 1000000, *names.weights)))}{when(draw, names)}"
     if draw(st.integers(0, 2)) == 0:
         value = condition(draw, at, 2)
@@ -476,7 +488,7 @@ def a_layer(draw: Draw, index: int, names: Names, filters: list[str], scores: li
         )
         body.append(draw(st.sampled_from(changes)))
     inside = "\n".join(body)
-    return f"layer layer{index} when {condition(draw, At(names), 1)} {{\n{inside}\n}}"
+    return f"layer layer{index} when {condition(draw, At(names, shares=True), 1)} {{\n{inside}\n}}"
 
 
 # ── order and gangs ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -486,7 +498,7 @@ def queue(draw: Draw, names: Names) -> str:
     at = At(names)
     keys = []
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(("int", "cpu", "duration", "string", "qos", "bool", "optional")))
+        kind = draw(st.sampled_from(("int", "cpu", "duration", "string", "qos", "bool", "optional", "share")))
         match kind:
             case "string":
                 key = string(draw, at)
@@ -496,6 +508,8 @@ def queue(draw: Draw, names: Names) -> str:
                 key = condition(draw, at, 1)
             case "optional":
                 key = asked(draw, at)
+            case "share":
+                key = draw(st.sampled_from((*SHARES, "namespace.share.cpu > 20%", "-namespace.share.memory")))
             case _:
                 key = number(draw, kind, at, 1)
         keys.append(f"{key}{draw(st.sampled_from(('', ' asc', ' desc')))}")

@@ -22,6 +22,7 @@ from policysched.cluster.objects import (
     PodUid,
 )
 from policysched.cluster.pod_sets import PodSets
+from policysched.cluster.shares import Shares
 from policysched.lang.events import ClusterEvent
 
 Events = frozenset[ClusterEvent]
@@ -51,6 +52,11 @@ class Cache:
         """The nodes that changed, came, went, or whose pods did, since the last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
         return changed
+
+    @property
+    def shares(self) -> Shares:
+        """What each namespace holds of the cluster."""
+        return self.ledger.shares
 
     @property
     def nominated(self) -> Mapping[PodUid, ObservedPod]:
@@ -135,6 +141,9 @@ class Cache:
         known = self.nodes.get(node.name)
         if known == node:
             return _NOTHING
+        if known is not None:
+            self.shares.resize(known.allocatable, -1)
+        self.shares.resize(node.allocatable, 1)
         self.nodes[node.name] = node
         self._changed_nodes.add(node.name)
         if known is None:
@@ -144,8 +153,10 @@ class Cache:
     def drop_node(self, name: NodeName) -> Events:
         """A node that leaves helps nobody who was refused for want of room, but its domain may be gone with it, and so
         may be what was placed in it."""
-        if self.nodes.pop(name, None) is None:
+        gone = self.nodes.pop(name, None)
+        if gone is None:
             return _NOTHING
+        self.shares.resize(gone.allocatable, -1)
         self._changed_nodes.add(name)
         return frozenset({ClusterEvent.NODE_DELETE})
 

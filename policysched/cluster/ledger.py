@@ -1,9 +1,11 @@
 """Who is promised which room."""
 
 from collections import Counter
+from collections.abc import Iterable
 from enum import Enum
 
 from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.cluster.shares import Held, Shares, added
 from policysched.cluster.usage import Usage
 
 
@@ -30,6 +32,7 @@ class Ledger:
         self._states: dict[PodUid, PlacementState] = {}
         self._usage: dict[NodeName, Usage] = {}
         self._priorities: dict[int, int] = {}  # how many placed pods have each
+        self.shares = Shares()
 
     def assume(self, pod: Pod, node: NodeName) -> None:
         """Promise room. The pod must hold none yet."""
@@ -77,6 +80,11 @@ class Ledger:
         return self._usage.get(node) or Usage()
 
     @property
+    def nodes(self) -> Iterable[NodeName]:
+        """The nodes on which something is placed, also those that are not known."""
+        return self._usage
+
+    @property
     def lowest_priority(self) -> int | None:
         """The lowest priority of a placed pod; None where nothing is placed."""
         return min(self._priorities, default=None)
@@ -101,6 +109,12 @@ class Ledger:
         priorities = Counter(placement.pod.priority for placement in self._placements.values())
         if priorities != self._priorities:
             found.append(f"the ledger counts the priorities {self._priorities}, a recount {dict(priorities)}")
+        held: dict[str, Held] = {}
+        for pod in (placement.pod for placement in self._placements.values()):
+            held[pod.namespace] = added(held.get(pod.namespace, (0, 0)), pod.requests, 1)
+        counted_shares = {namespace: one for namespace, one in held.items() if one != (0, 0)}
+        if counted_shares != self.shares.held:
+            found.append(f"namespaces hold {self.shares.held}, a recount says {counted_shares}")
         for node in sorted(fresh.keys() | self._usage.keys()):
             kept, counted = self._usage.get(node, Usage()), fresh.get(node, Usage())
             if kept.nonzero() != counted.nonzero():
@@ -111,6 +125,7 @@ class Ledger:
 
     def _put(self, placement: Placement, state: PlacementState) -> None:
         self._usage.setdefault(placement.node, Usage()).add(placement.pod)
+        self.shares.hold(placement.pod.namespace, placement.pod.requests, 1)
         priority = placement.pod.priority
         self._priorities[priority] = self._priorities.get(priority, 0) + 1
         self._placements[placement.pod.uid] = placement
@@ -120,6 +135,7 @@ class Ledger:
         placement = self._placements.pop(uid)
         del self._states[uid]
         priority = placement.pod.priority
+        self.shares.hold(placement.pod.namespace, placement.pod.requests, -1)
         self._priorities[priority] -= 1
         if not self._priorities[priority]:
             del self._priorities[priority]

@@ -18,6 +18,7 @@ from policysched.lang.types import (
     DURATION,
     INT,
     QOS,
+    RATIO,
     STRING,
     TIMESTAMP,
     Kind,
@@ -28,7 +29,8 @@ from policysched.lang.types import (
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """`field` names what it reads of the cluster's value of its owner: a field of `Pod`, `Node` or `Namespace`,
-    `usage.FIELD` for the running totals of the node, `facts.FIELD` for what the queue knows of the pod.
+    `usage.FIELD` for the running totals of the node, `share.FIELD` for those of the namespace, `facts.FIELD` for what the
+    queue knows of the pod.
 
     `wakes` are the events after which the value can be another one. `keys` says what a map's keys are: texts
     (labels), where an absent key is missing, or names of resources, where an absent one is 0.
@@ -204,6 +206,14 @@ _NODE_ROWS: tuple[Attribute, ...] = (
     ),
 )
 
+
+def _share(resource: str, doc: str) -> Attribute:
+    wakes = _PLACED | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE}
+    return Attribute(
+        "namespace", ("share", resource), RATIO, Stage.POD | Stage.SHARES, f"share.{resource}", wakes, doc
+    )
+
+
 _NAMESPACE_ROWS: tuple[Attribute, ...] = (
     Attribute("namespace", ("name",), STRING, Stage.POD, "name", _NEVER, "The same as `pod.namespace`."),
     Attribute(
@@ -226,6 +236,10 @@ _NAMESPACE_ROWS: tuple[Attribute, ...] = (
         "An annotation by its key.",
         "texts",
     ),
+    _share(
+        "cpu", "The part of all nodes' allocatable cpu that its placed pods request; 0 where there is none."
+    ),
+    _share("memory", "The part of all nodes' allocatable memory that its placed pods request."),
 )
 
 
@@ -248,12 +262,6 @@ ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], Attribute] = {
     )
 }
 """By owner and path; a map stands under its own path, without a key."""
-
-UNAVAILABLE: Mapping[tuple[Owner, tuple[str, ...]], str] = {
-    ("namespace", ("share", "cpu")): "the share that a namespace's bound pods hold is not counted yet",
-    ("namespace", ("share", "memory")): "the share that a namespace's bound pods hold is not counted yet",
-}
-"""Attributes of the language that this version cannot evaluate, each with the reason. They are refused by name."""
 
 OWNERS: tuple[Owner, ...] = ("pod", "node", "namespace", "victim", "other")
 

@@ -31,6 +31,7 @@ class Stage(Flag):
     NODE = auto()  # the node alone: changes with the node or a sample
     CANDIDATES = auto()  # the set of nodes that the filters left
     TIME = auto()  # the clock
+    SHARES = auto()  # what namespaces hold: changes with every placement
 
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
@@ -278,6 +279,8 @@ def stage_of(expr: Expr) -> Stage:
     stage = Stage.CONSTANT
     for one in walk(expr):
         match one:
+            case Attr(owner="namespace", path=("share", _)):
+                stage |= Stage.POD | Stage.SHARES
             case Attr(owner="pod" | "namespace", path=path):
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
             case Attr(owner="node") | MetricRef() | CountPods():

@@ -47,7 +47,7 @@ class Reads:
     """`pod`, `namespace`, `node`: paths of attributes, the key of a map last (`("labels", "app")`); inputs count as
     what they are read from. `pod_fields` and `node_fields` are whole fields of `cluster.Pod` and `cluster.Node` that
     built-ins read (`usage` and `cluster` among the latter). `others`: of the pods counted on a node. `time`: the clock,
-    so that the answer has a "valid until". `wakes`: what could turn a no into a yes.
+    so that the answer has a "valid until". `shares`: what namespaces hold, which every placement changes. `wakes`: what could turn a no into a yes.
     """
 
     pod: frozenset[Path] = frozenset()
@@ -58,6 +58,7 @@ class Reads:
     node_fields: frozenset[str] = frozenset()
     metrics: frozenset[str] = frozenset()
     time: bool = False
+    shares: bool = False
     counts_pods: bool = False
     wakes: frozenset[ClusterEvent] = frozenset()
 
@@ -71,6 +72,7 @@ class Reads:
             self.node_fields | other.node_fields,
             self.metrics | other.metrics,
             self.time or other.time,
+            self.shares or other.shares,
             self.counts_pods or other.counts_pods,
             self.wakes | other.wakes,
         )
@@ -116,7 +118,8 @@ def _attribute(owner: str, path: Path) -> Reads:
             row = attribute_of("pod", path)
             return Reads(pod=paths, time=bool(row.stage & Stage.TIME), wakes=row.wakes)
         case "namespace":
-            return Reads(namespace=paths, wakes=attribute_of("namespace", path).wakes)
+            row = attribute_of("namespace", path)
+            return Reads(namespace=paths, shares=bool(row.stage & Stage.SHARES), wakes=row.wakes)
         case "node":
             return Reads(node=paths, wakes=attribute_of("node", path).wakes)
         case "other":
@@ -270,6 +273,8 @@ def stage_word(stage: Stage) -> str:
         Stage.NODE: "node",
         Stage.POD | Stage.NODE: "pod and node",
     }[stage & (Stage.POD | Stage.NODE)]
+    if stage & Stage.SHARES:
+        place = f"{place}, shares"
     if stage & Stage.TIME:
         return "time" if place == "constant" else f"{place}, time"
     return place

@@ -151,6 +151,16 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good=f"{_METRIC}filter cool require cpu_util < 85% missing pass",
     ),
     _rule(
+        "PS215",
+        "share-mixed-in-a-key",
+        "a key of the queue reads what a namespace holds together with something else",
+        "Every placement changes what a namespace holds, and with it the place of all its pods at once. A queue of many "
+        "thousands keeps up with that as long as a share orders namespaces against each other, and other keys order the pods "
+        "within one.",
+        bad="queue by namespace.share.cpu * 100 - pod.priority else 0",
+        good="queue by namespace.share.cpu, pod.priority desc",
+    ),
+    _rule(
         "PS216",
         "key-without-brackets",
         "the key of a label is not quoted",
@@ -220,7 +230,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         "not-available-yet",
         "this part of the language is not carried out in this version",
         "It is refused by name, so that nobody believes in a rule that is not there.",
-        bad="queue by namespace.share.cpu",
+        bad="resource slots { capacity = 4, request = 1 }",
         good="queue by pod.priority desc",
     ),
     _rule(

@@ -6,10 +6,11 @@ MISSING.
 
 from collections.abc import Callable, Mapping
 
+from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Pod
 from policysched.cluster.usage import Usage
 from policysched.lang.expr import Owner
-from policysched.oracle.context import Context
+from policysched.oracle.context import Context, share_of
 from policysched.oracle.values import MISSING, Value, saturated
 
 
@@ -20,7 +21,7 @@ def attribute(owner: Owner, path: tuple[str, ...], context: Context) -> Value:
         case "node":
             return _node_attribute(path, context)
         case "namespace":
-            return _namespace_attribute(path, context.namespace)
+            return _namespace_attribute(path, context.namespace, context.cache)
         case "other":
             assert context.other is not None, "no pod is being counted here"
             return _pod_attribute(path, context.other, context)
@@ -112,7 +113,7 @@ def _requested(usage: Usage, resource: str) -> int:
     return len(usage.pods) if resource == "pods" else saturated(usage.requested.get(resource, 0))
 
 
-def _namespace_attribute(path: tuple[str, ...], namespace: Namespace) -> Value:
+def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Cache | None) -> Value:
     match path:
         case ("name",):
             return namespace.name
@@ -120,6 +121,10 @@ def _namespace_attribute(path: tuple[str, ...], namespace: Namespace) -> Value:
             return _entry(namespace.labels, key)
         case ("annotations", key):
             return _entry(namespace.annotations, key)
+        case ("share", resource):
+            assert cache is not None, "what a namespace holds is asked where no cluster is known"
+            share = share_of(namespace.name, cache)
+            return share.cpu if resource == "cpu" else share.memory
         case _:
             raise AssertionError(f"a namespace has no attribute {path}")
 

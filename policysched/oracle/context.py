@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
+from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
 from policysched.lang.program import Program
 from policysched.oracle.builtin import ClusterFacts
@@ -12,8 +13,8 @@ from policysched.oracle.builtin import ClusterFacts
 @dataclass(frozen=True, slots=True)
 class Context:
     """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
-    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `cluster` is what built-ins see of all nodes, beside `node`. `now_ns` and `facts`
-    are None where nothing may read the clock or the queue (gangs)."""
+    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
+    are None where nothing may read what namespaces hold, the clock or the queue (gangs)."""
 
     program: Program
     pod: Pod
@@ -26,6 +27,7 @@ class Context:
     other: Pod | None = None
     victim: Pod | None = None
     cluster: ClusterFacts | None = None
+    cache: Cache | None = None
 
 
 def pod_context(
@@ -36,10 +38,28 @@ def pod_context(
     now_ns: int | None = None,
     facts: PodFacts | None = None,
     samples: Samples | None = None,
+    cache: Cache | None = None,
 ) -> Context:
-    """A context without a node. A namespace that has not been seen has no labels."""
+    """A context without a node. A namespace that has not been seen has no labels;"""
     space = namespace or Namespace(pod.namespace, {}, {})
-    return Context(program, pod, space, now_ns, facts, samples or {})
+    return Context(program, pod, space, now_ns, facts, samples or {}, cache=cache)
+
+
+def share_of(namespace: str, cache: Cache) -> Share:
+    """What the namespace's placed pods request of what all nodes have, counted anew."""
+    placed = [
+        pod
+        for node in cache.ledger.nodes
+        for pod in cache.ledger.usage(node).pods.values()
+        if pod.namespace == namespace
+    ]
+
+    def part(resource: str) -> float:
+        total = sum(node.allocatable.get(resource, 0) for node in cache.nodes.values())
+        held = sum(pod.requests.get(resource, 0) for pod in placed)
+        return held / total if total else 0.0
+
+    return Share(part("cpu"), part("memory"))
 
 
 def namespace_of(pod: Pod, cache: Cache) -> Namespace | None:

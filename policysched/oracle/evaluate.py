@@ -51,7 +51,7 @@ def evaluate_among(
 ) -> Explanation:
     """The same on these nodes alone (None: on all). The other nodes are no candidates; what is placed on them counts."""
     context = pod_context(
-        program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}
+        program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     refusal = pod_refusal(context)
     if refusal is not None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import total_ordering
 
+from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Pod, PodFacts
 from policysched.lang.program import Program
 from policysched.oracle.context import pod_context
@@ -27,9 +28,15 @@ class Place:
 
 
 def order_key(
-    program: Program, pod: Pod, namespace: Namespace | None, facts: PodFacts, now_ns: int
+    program: Program,
+    pod: Pod,
+    namespace: Namespace | None,
+    facts: PodFacts,
+    now_ns: int,
+    cache: Cache | None = None,
 ) -> tuple[Place | str, ...]:
-    """Pods with smaller keys come first; the UID closes the order, so that it is total."""
-    context = pod_context(program, pod, namespace, now_ns=now_ns, facts=facts)
+    """Pods with smaller keys come first; the UID closes the order, so that it is total. Only an order that reads what
+    namespaces hold needs the cache."""
+    context = pod_context(program, pod, namespace, now_ns=now_ns, facts=facts, cache=cache)
     places = tuple(Place(value(key.value, context), key.descending) for key in program.queue)
     return (*places, pod.uid)

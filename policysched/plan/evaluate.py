@@ -11,6 +11,7 @@ import numpy as np
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
+from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
@@ -79,7 +80,7 @@ class Evaluator:
     def overlay(self) -> Overlay:
         """A hypothetical cluster, equal to the real one so far."""
         self._columns.refresh()
-        return Overlay(self._columns, self._cache.ledger.placement)
+        return Overlay(self._columns, self._cache.ledger.placement, self._cache.shares)
 
     # ── answering ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,7 +98,7 @@ class Evaluator:
         """Where the pod goes under the plan, or why it waits. A node that it is `nominated` to is taken before all
         others if it passes the filters."""
         self._columns.refresh()
-        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        seen = self._seen(pod, facts, now_ns, samples, overlay)
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return self._refused(refusal)
@@ -113,7 +114,7 @@ class Evaluator:
             selected=None if row is None else self._columns.names[row],
             score=0 if row is None else int(state.total[row]),
             valid_until_ns=self._valid_until_ns(plan, variant, state, world, seen),
-            why_not=lambda: why_not(state, world),
+            why_not=lambda: why_not(state, world, plan.layer_wakes),
         )
 
     def dry_run(
@@ -129,7 +130,7 @@ class Evaluator:
         """For a pod that finds no node on this cluster: to ask where it would if pods were lifted off the overlay (a
         fresh one where none is given)."""
         self._columns.refresh()
-        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        seen = self._seen(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
         return DryRun(state, world, overlay or self.overlay())
@@ -149,7 +150,7 @@ class Evaluator:
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return Explanation(refusal, (), {}, {}, {}, None)
-        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        seen = self._seen(pod, facts, now_ns, samples, overlay)
         state, world = self._fresh_state(plan, seen, overlay, among=None)
         row = state.best(text_hash(pod.uid), self._columns.name_hash)
         return explanation(state, world, seen, None if row is None else self._columns.names[row])
@@ -184,6 +185,12 @@ class Evaluator:
         return labels, self._cache.pod_sets.siblings(pod)
 
     # ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _seen(
+        self, pod: Pod, facts: PodFacts, now_ns: int, samples: Samples, overlay: Overlay | None
+    ) -> Seen:
+        shares: ShareOf = self._cache.shares if overlay is None else overlay.shares
+        return Seen(pod, self._namespace(pod), facts, now_ns, samples, shares=shares)
 
     def _namespace(self, pod: Pod) -> Namespace:
         return self._cache.namespaces.get(pod.namespace) or nameless(pod)
@@ -258,7 +265,8 @@ class Evaluator:
         facts = seen.facts if reads.facts or timed else None
         now_ns = seen.now_ns if variant.clock.in_words else None
         labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
-        return plan, variant.active, reads.key(seen), labels, around, clock, facts, now_ns
+        share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
+        return plan, variant.active, reads.key(seen), labels, around, clock, facts, now_ns, share
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}

@@ -66,11 +66,13 @@ class ScoreStep:
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How the rules read the clock. `compares`: two steps and how steeply their difference grows, each flips at a moment that can
-    be computed. `vague`: something else runs with the clock. `in_words`: a text shows it."""
+    be computed. `vague`: something else runs with the clock. `in_words`: a text shows it; `shares_in_words`: a text shows what
+    the namespace holds."""
 
     compares: tuple[tuple[int, int, int], ...]
     vague: bool
     in_words: bool
+    shares_in_words: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Vari
 
 
 def _clock(rules: Iterable[AnyRule], machine: Machine) -> Clock:
-    compares, vague, in_words = [], False, False
+    compares, vague, shown = [], False, e.Stage.CONSTANT
     for rule in rules:
         for expr in deciding(rule):
             if expr is not None:
@@ -118,10 +120,9 @@ def _clock(rules: Iterable[AnyRule], machine: Machine) -> Clock:
                 ]
                 vague |= other
         if isinstance(rule, FilterRule) and rule.template is not None:
-            in_words |= any(
-                not isinstance(part, str) and e.Stage.TIME in e.stage_of(part) for part in rule.template.parts
-            )
-    return Clock(tuple(compares), vague, in_words)
+            for part in rule.template.parts:
+                shown |= e.Stage.CONSTANT if isinstance(part, str) else e.stage_of(part)
+    return Clock(tuple(compares), vague, e.Stage.TIME in shown, e.Stage.SHARES in shown)
 
 
 def folded(rule: AnyRule, lowering: Lowering) -> AnyRule:

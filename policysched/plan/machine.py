@@ -51,7 +51,7 @@ Maker = Callable[["Machine", Any], Step]
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """What does not depend on the node. `in_key`: its value tells evaluations apart although its pod's attributes are
-    equal, because it is a condition that reads the clock. `timed`: it is a number that reads the clock, and what is made of it
+    equal, because it is a condition that reads the clock, or reads what namespaces hold. `timed`: it is a number that reads the clock, and what is made of it
     has to be worked out anew whenever time has passed."""
 
     expr: e.Expr
@@ -105,7 +105,10 @@ class Machine:
         reads_time = e.Stage.TIME in e.stage_of(expr)
         condition = e.type_of(expr).kind is Kind.BOOL
         leaf = Leaf(
-            expr, compiled(expr, self._program), reads_time and condition, reads_time and not condition
+            expr,
+            compiled(expr, self._program),
+            in_key=(reads_time and condition) or e.Stage.SHARES in e.stage_of(expr),
+            timed=reads_time and not condition,
         )
         self.leaves.append(leaf)
         self._leaf_numbers[expr] = len(self.leaves) - 1

@@ -6,8 +6,8 @@ from functools import total_ordering
 from typing import Any
 
 from policysched.lang.expr import Stage, stage_of
-from policysched.lang.program import Program
-from policysched.plan.scalars import Function, Seen, compiled
+from policysched.lang.program import OrderKey, Program
+from policysched.plan.scalars import Function, Seen, Value, compiled
 from policysched.plan.times import next_change_ns, slope
 
 OrderPlace = tuple[Any, ...]
@@ -26,12 +26,26 @@ class Reversed:
 
 class Order:
     """`key` is comparable with `<` among pods of one policy: for each key of `queue by` whether it is missing (what is
-    missing comes last, whichever the direction) and the value, turned round where it is descending; the UID closes it."""
+    missing comes last, whichever the direction) and the value, turned round where it is descending; the UID closes it.
+
+    Keys that read what namespaces hold change with every placement, for all pods of a namespace at once. The checker sees to
+    it that they read nothing of the pod, so within a namespace they order nothing: `key` leaves their places empty, and
+    `with_shares` fills them in when namespaces are to be compared."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._keys: Sequence[tuple[Function, bool, int]] = [
-            (compiled(key.value, program), key.descending, slope(key.value) or 0) for key in program.queue
+            (
+                _nothing if _reads_shares(key) else compiled(key.value, program),
+                key.descending,
+                slope(key.value) or 0,
+            )
+            for key in program.queue
+        ]
+        self._shares = [
+            (2 * place, compiled(key.value, program), key.descending)
+            for place, key in enumerate(program.queue)
+            if _reads_shares(key)
         ]
         self._timed = [key.value for key in program.queue if Stage.TIME in stage_of(key.value)]
 
@@ -42,9 +56,19 @@ class Order:
             if gained_a_ns and isinstance(value, int):
                 # Keys made at different times are compared: what grows for all alike is told apart by what it was at 0.
                 value = value - gained_a_ns * seen.now_ns
-            places.append(value is None)
-            places.append(0 if value is None else (_turned(value) if descending else value))
+            places += _placed(value, descending)
         places.append(seen.pod.uid)
+        return tuple(places)
+
+    @property
+    def reads_shares(self) -> bool:
+        return bool(self._shares)
+
+    def with_shares(self, key: OrderPlace, seen: Seen) -> OrderPlace:
+        """The same key with the places that depend on what the namespace holds."""
+        places = list(key)
+        for place, function, descending in self._shares:
+            places[place : place + 2] = _placed(function(seen), descending)
         return tuple(places)
 
     def next_change_ns(self, seen: Seen) -> int | None:
@@ -55,6 +79,18 @@ class Order:
         """
         times = [next_change_ns(value, seen, self._program, running=False) for value in self._timed]
         return min((time for time in times if time is not None), default=None)
+
+
+def _reads_shares(key: OrderKey) -> bool:
+    return Stage.SHARES in stage_of(key.value)
+
+
+def _nothing(seen: Seen) -> Value:
+    return None
+
+
+def _placed(value: Any, descending: bool) -> tuple[bool, Any]:
+    return value is None, 0 if value is None else (_turned(value) if descending else value)
 
 
 def _turned(value: Any) -> Any:

@@ -7,6 +7,7 @@ within one decision: the caller commits it by assuming each placement in the cac
 from collections.abc import Callable
 
 from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.cluster.shares import HypotheticalShares, Shares
 from policysched.cluster.usage import Usage
 from policysched.plan.columns import Columns
 from policysched.plan.placed import HypotheticalPods
@@ -16,8 +17,11 @@ class Overlay:
     """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up; `laid` the pods
     that were laid, in order, and `lifts` counts how often one of them was taken from it again."""
 
-    def __init__(self, columns: Columns, placement_of: Callable[[PodUid], Placement | None]) -> None:
+    def __init__(
+        self, columns: Columns, placement_of: Callable[[PodUid], Placement | None], shares: Shares
+    ) -> None:
         self._columns = columns
+        self.shares = HypotheticalShares(shares)
         self._placement_of = placement_of
         self._usages: dict[int, Usage] = {}
         self._laid: dict[PodUid, tuple[Pod, NodeName]] = {}
@@ -70,6 +74,7 @@ class Overlay:
         assert row is not None, f"node {node} is not known"
         self.log.append(row)
         self.pods.shift(row, pod, by)
+        self.shares.hold(pod.namespace, pod.requests, by)
         usage = self._usages.get(row)
         if usage is None:
             usage = self._usages[row] = _copied(self._columns.usage(row))

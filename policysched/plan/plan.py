@@ -4,10 +4,12 @@ from collections.abc import Hashable
 from functools import cached_property
 
 from policysched.cluster.objects import Namespace, Pod, PodFacts
+from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
+from policysched.lang.expr import Stage, stage_of
 from policysched.lang.program import Program, rules_for
-from policysched.lang.reads import program_reads
+from policysched.lang.reads import program_reads, reads_of
 from policysched.plan.admission import Admission
 from policysched.plan.assume import Assume
 from policysched.plan.gang import Gangs, GangTerms
@@ -33,15 +35,32 @@ class Plan:
         self._layers = tuple(compiled(layer.condition, program) for layer in program.layers)
         self._variants: dict[tuple[int, ...], Variant] = {}
         self._read_sets: dict[tuple[int, ...], ReadSet] = {}
+        self._moving = tuple(
+            index
+            for index, layer in enumerate(program.layers)
+            if stage_of(layer.condition) & (Stage.TIME | Stage.SHARES)
+        )
+        self._kin_reads: dict[tuple[int, ...], ReadSet] = {}
+        self.layer_wakes = _share_wakes(program)
         self.variant(())
 
     def order_key(
         self, pod: Pod, namespace: Namespace | None, facts: PodFacts, now_ns: int
     ) -> tuple[OrderPlace, int | None]:
         """A key that compares with `<` across pods of this policy (smaller comes first, the UID closes it), and the time in
-        ns at which it may flip by itself."""
+        ns at which it may flip by itself. Where `order_reads_shares`, only across the pods of one namespace."""
         seen = self.seen(pod, namespace, facts, now_ns)
         return self._order.key(seen), self._order.next_change_ns(seen)
+
+    @property
+    def order_reads_shares(self) -> bool:
+        return self._order.reads_shares
+
+    def order_with_shares(
+        self, key: OrderPlace, pod: Pod, namespace: Namespace | None, shares: ShareOf
+    ) -> OrderPlace:
+        """A key that `order_key` gave, with the place that the namespace has now: compares across all namespaces."""
+        return self._order.with_shares(key, Seen(pod, namespace or nameless(pod), shares=shares))
 
     def gang(self, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
         return self._gangs.terms(Seen(pod, namespace or nameless(pod)))
@@ -63,8 +82,8 @@ class Plan:
         queue knows of a pod (attempts, waiting time), what placed pods' terms select or which pods are its siblings
         (`Evaluator.seen_by_others`)."""
         seen = Seen(pod, namespace or nameless(pod))
-        active = self.active_layers(seen)
-        return active, self.read_set(active).key(seen)
+        active = tuple([index for index in self.active_layers(seen) if index not in self._moving])
+        return active, self._reads_of_kin(active).key(seen)
 
     @cached_property
     def refuses_by_siblings(self) -> bool:
@@ -100,6 +119,20 @@ class Plan:
             found = self._variants[active] = lower(self.program, active, self._lowering)
         return found
 
+    def _reads_of_kin(self, active: tuple[int, ...]) -> ReadSet:
+        """What pods with these layers may be asked about, whichever of the layers that come and go (with the clock, with what
+        namespaces hold) apply as well. A rule that several of them amend reads no more than what each of them brings."""
+        if not self._moving:
+            return self.read_set(active)
+        found = self._kin_reads.get(active)
+        if found is None:
+            rules: dict[AnyRule, None] = {}
+            for more in ((), *((index,) for index in self._moving), self._moving):
+                variant = rules_for(self.program, tuple(sorted({*active, *more})))
+                rules |= dict.fromkeys((*variant.filters, *variant.scores))
+            found = self._kin_reads[active] = read_set(self.program, rules)
+        return found
+
     def read_set(self, active: tuple[int, ...]) -> ReadSet:
         found = self._read_sets.get(active)
         if found is None:
@@ -107,6 +140,16 @@ class Plan:
             everything: tuple[AnyRule, ...] = (*rules.filters, *rules.scores)
             found = self._read_sets[active] = read_set(self.program, everything)
         return found
+
+
+def _share_wakes(program: Program) -> frozenset[ClusterEvent]:
+    """What can bring a layer into force, or end it, that rests on what a namespace holds."""
+    found = frozenset[ClusterEvent]()
+    for layer in program.layers:
+        reads = reads_of(layer.condition, program.inputs)
+        if reads.shares:
+            found |= reads.wakes
+    return found
 
 
 def compile_program(program: Program, lowering: Lowering | None = None) -> Plan:

@@ -47,14 +47,19 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
     for path in found.pod - _OF_THE_QUEUE:
         if path[0] not in found.pod_fields:
             reads[f"pod.{'.'.join(path)}"] = attribute("pod", path)
-    for path in found.namespace:
+    if found.shares:
+        # Shares themselves change all the time: pods of one namespace agree on them, and what is made of them has a
+        # place of its own in the key, as the clock has.
+        reads["namespace.name"] = attribute("namespace", ("name",))
+    for path in found.namespace - _SHARES:
         reads[f"namespace.{'.'.join(path)}"] = attribute("namespace", path)
     # The time waited is no part of it: what the clock amounts to has a place of its own in the key.
     facts = not found.pod.isdisjoint(_OF_THE_QUEUE - {("waited",)})
     names = tuple(sorted(reads))
     of_cluster = found.pod_fields & _OF_THE_CLUSTER
+    shares = [f"namespace.{'.'.join(path)}" for path in found.namespace & _SHARES]
     return ReadSet(
-        names=tuple(sorted([*reads, *(f"pod.{name}" for name in of_cluster)])),
+        names=tuple(sorted([*reads, *shares, *(f"pod.{name}" for name in of_cluster)])),
         reads=tuple(reads[name] for name in names),
         facts=facts,
         selected_labels="selected_labels" in of_cluster,
@@ -63,6 +68,7 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
 
 
 _OF_THE_CLUSTER = frozenset({"selected_labels", "siblings"})
+_SHARES = frozenset({("share", "cpu"), ("share", "memory")})
 _OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 
 

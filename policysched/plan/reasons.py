@@ -13,7 +13,8 @@ from policysched.plan.verdict import NoNode
 from policysched.plan.view import View
 
 
-def why_not(state: State, world: World) -> NoNode:
+def why_not(state: State, world: World, layer_wakes: frozenset[ClusterEvent]) -> NoNode:
+    """`layer_wakes`: what could bring other rules into force."""
     view = world.view()
     left = world.columns.valid[: view.count].copy()
     counts: Counter[str] = Counter()
@@ -25,7 +26,7 @@ def why_not(state: State, world: World) -> NoNode:
                 if found:
                     counts[group] += found
             left &= ~refused
-    return NoNode(dict(counts), _only_scaleup_no(state, world), _wakes(state, world))
+    return NoNode(dict(counts), _only_scaleup_no(state, world), _wakes(state, world) | layer_wakes)
 
 
 def deciding(state: State, view: View) -> Iterator[tuple[BoundFilter, Array, Array | None]]:

@@ -5,13 +5,14 @@ right-hand side of most comparisons. The words of an explanation are filled in w
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
 from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
+from policysched.cluster.shares import ShareOf, Shares
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
 from policysched.lang.arithmetic import arithmetic, call, compare, negate, saturate
@@ -22,6 +23,7 @@ Held = bool | int | float | str | tuple[int | float | str, ...]
 Value = Held | None
 
 _NO_FACTS = PodFacts(queued_ns=0, attempts=0)
+_NOBODY_HOLDS = Shares()
 
 
 @dataclass(slots=True)
@@ -37,13 +39,22 @@ class Seen:
     node: Node | None = None
     usage: Usage | None = None
     other: Pod | None = None
+    shares: ShareOf = _NOBODY_HOLDS
 
     def on(self, node: Node, usage: Usage) -> "Seen":
-        return Seen(self.pod, self.namespace, self.facts, self.now_ns, self.samples, node, usage)
+        return replace(self, node=node, usage=usage)
 
     def counting(self, other: Pod) -> "Seen":
         return Seen(
-            self.pod, self.namespace, self.facts, self.now_ns, self.samples, self.node, self.usage, other
+            self.pod,
+            self.namespace,
+            self.facts,
+            self.now_ns,
+            self.samples,
+            self.node,
+            self.usage,
+            other,
+            self.shares,
         )
 
 
@@ -205,6 +216,9 @@ def _of_namespace(path: tuple[str, ...]) -> Function:
             return lambda seen: entries(seen.namespace).get(key)
         case ("name",):
             return lambda seen: seen.namespace.name
+        case ("share", resource):
+            part = attrgetter(resource)
+            return lambda seen: float(part(seen.shares.of(seen.namespace.name)))
         case _:
             raise AssertionError(f"a namespace has no attribute {path}")
 

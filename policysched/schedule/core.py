@@ -9,13 +9,15 @@ from policysched.plan import Evaluator, Plan
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import ClearNomination, Command
 from policysched.schedule.gangs import Gangs
+from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import Limits
+from policysched.schedule.lines import FairLine, Line
 from policysched.schedule.policies import Policies
 from policysched.schedule.queue import Queue
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.reports import PendingReason, Reports
 from policysched.schedule.standing import Standing
-from policysched.schedule.units import PendingPod
+from policysched.schedule.units import PendingPod, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Core:
         self.cache = Cache()
         self.evaluator = Evaluator(self.cache)
         self.policies = Policies()
-        self.queue = Queue(limits)
+        self.queue = Queue(limits, self._line_of)
         self.gangs = Gangs()
         self.reports = Reports(limits)
         self.samples: dict[str, dict[str, MetricSamples]] = {}
@@ -54,6 +56,21 @@ class Core:
 
     def plan(self, policy: str) -> Plan:
         return self.policies.running[policy].plan
+
+    def _line_of(self, policy: str) -> Line:
+        plan = self.plan(policy)
+        if not plan.order_reads_shares:
+            return MovableHeap()
+        shares = self.cache.shares
+
+        def key_now(unit: Unit) -> tuple[object, ...]:
+            pod = unit.speaker
+            return (
+                unit.last_in_line,
+                *plan.order_with_shares(unit.key, pod, self.namespace_of(pod), shares),
+            )
+
+        return FairLine(shares, key_now)
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from policysched.cluster.objects import PodUid
+from policysched.cluster.objects import Pod, PodUid
 from policysched.lang.program import GangMode, OnTimeout
 from policysched.plan import GangTerms
 from policysched.schedule.heap import MovableHeap
@@ -78,6 +78,16 @@ class Gang(Unit):
     @property
     def pods(self) -> int:
         return len(self.idle)
+
+    @property
+    def speaker(self) -> Pod:
+        first = self._by_order.first()
+        assert first is not None, f"gang {self.name} has nobody due"
+        return first.pod
+
+    @property
+    def namespace(self) -> str:
+        return self.id[1]
 
     @property
     def minimum(self) -> int:

@@ -9,7 +9,7 @@ costs one evaluation for each kind of pod, not one for each pod.
 No event is lost between a decision and its parking, because events are applied only between decisions.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from policysched.lang.events import ClusterEvent
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import SECOND_NS, Limits
+from policysched.schedule.lines import Line
 from policysched.schedule.reports import PendingReason
 from policysched.schedule.units import Place, Unit
 
@@ -41,11 +42,11 @@ class Room:
 
     kin: Kin
     policy: str
+    members: Line
     blocked: bool = False
     wakes: frozenset[ClusterEvent] = frozenset()
     reason: PendingReason = "Unschedulable"
     message: str = ""
-    members: MovableHeap[Unit] = field(default_factory=MovableHeap)
     probes: dict[Unit, None] = field(default_factory=dict)
     told: str = ""
     tellings: int = 0
@@ -53,11 +54,13 @@ class Room:
 
 
 class Queue:
-    """Pods and gangs by place: see `units` for the drawing. Counts what came in, by the queue and the event."""
+    """Pods and gangs by place: see `units` for the drawing. Counts what came in, by the queue and the event. `line_of`
+    makes an empty line for units of a policy."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, line_of: Callable[[str], Line] | None = None) -> None:
         self._limits = limits
-        self._active: dict[str, MovableHeap[Unit]] = {}
+        self._line_of: Callable[[str], Line] = line_of or (lambda policy: MovableHeap())
+        self._active: dict[str, Line] = {}
         self._backing_off: MovableHeap[Unit] = MovableHeap()
         self._failing: MovableHeap[Unit] = MovableHeap()
         self._rooms: dict[Kin, Room] = {}
@@ -259,7 +262,7 @@ class Queue:
         for unit in units:
             assert unit.place is Place.NOWHERE, f"{unit} is still {unit.place.value}"
             unit.place = Place.ACTIVE
-        self._active.setdefault(policy, MovableHeap()).fill((unit, unit.order) for unit in units)
+        self._active_of(policy).fill((unit, unit.order) for unit in units)
         self._count("active", event, len(units))
 
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -310,11 +313,14 @@ class Queue:
 
     def _activate(self, unit: Unit, event: str) -> None:
         unit.place, unit.failing = Place.ACTIVE, False
-        heap = self._active.get(unit.policy)
-        if heap is None:
-            heap = self._active[unit.policy] = MovableHeap()
-        heap.put(unit, unit.order)
+        self._active_of(unit.policy).put(unit, unit.order)
         self._count("active", event)
+
+    def _active_of(self, policy: str) -> Line:
+        line = self._active.get(policy)
+        if line is None:
+            line = self._active[policy] = self._line_of(policy)
+        return line
 
     def _enter(self, unit: Unit, room: Room, now_ns: int) -> None:
         assert unit.place is Place.NOWHERE, f"{unit} is still {unit.place.value}"
@@ -325,7 +331,7 @@ class Queue:
         self._come_home(unit, now_ns)
 
     def _make_room(self, kin: Kin, policy: str) -> Room:
-        room = self._rooms[kin] = Room(kin, policy)
+        room = self._rooms[kin] = Room(kin, policy, self._line_of(policy))
         return room
 
     def _open(self, room: Room, now_ns: int, event: str) -> None:

@@ -7,6 +7,7 @@ new ──► gated | waiting ──► active ◄──► backing off
                               active ──a node──► binding ──refused──► backing off
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from enum import Enum
 from typing import Any
@@ -27,7 +28,7 @@ class Place(Enum):
     NOWHERE = "nowhere"  # between two places, never between two events
 
 
-class Unit:
+class Unit(ABC):
     """A place in the queue's order. Changed only by `Queue` and by whoever holds it between two places."""
 
     __slots__ = (
@@ -61,6 +62,15 @@ class Unit:
         return 1
 
     @property
+    @abstractmethod
+    def speaker(self) -> Pod:
+        """The pod whose place it stands at."""
+
+    @property
+    def namespace(self) -> str:
+        return self.speaker.namespace
+
+    @property
     def order(self) -> tuple[Any, ...]:
         return (self.last_in_line, *self.key)
 
@@ -81,6 +91,10 @@ class PendingPod(Unit):
 
     @property
     def pod(self) -> Pod:
+        return self.seen.pod
+
+    @property
+    def speaker(self) -> Pod:
         return self.seen.pod
 
     @property

@@ -129,7 +129,7 @@ class AtRest:
     ) -> list[tuple[str, NodeName]]:
         def order(seen: ObservedPod) -> Any:
             space = cache.namespaces.get(seen.pod.namespace)
-            return order_key(program, seen.pod, space, self._facts(seen.pod.uid), self._now_ns)
+            return order_key(program, seen.pod, space, self._facts(seen.pod.uid), self._now_ns, cache)
 
         fits = []
         for seen in sorted(members, key=order):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, Attribute
+from policysched.lang.attributes import ATTRIBUTES, OWNERS, Attribute
 from policysched.lang.expr import Owner, Stage
 from policysched.lang.types import Kind
 from policysched.lang.units import SUFFIXES, UNITS
@@ -38,7 +38,6 @@ def page() -> str:
     for owner in OWNERS:
         rows = [one for one in ATTRIBUTES.values() if one.owner == owner]
         parts += [f"## {owner}\n", f"{_SAID_OF[owner]}\n", *_of(owner, rows), ""]
-        parts += _unavailable(owner)
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -54,11 +53,6 @@ def _of(owner: Owner, rows: Iterable[Attribute]) -> Iterable[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _unavailable(owner: Owner) -> list[str]:
-    found = [f"- `{owner}.{'.'.join(path)}`: {why}" for (of, path), why in UNAVAILABLE.items() if of == owner]
-    return ["Not available in this version, and refused by name (PS224):\n", *found, ""] if found else []
-
-
 def _name(one: Attribute) -> str:
     if one.keys is None:
         return one.name
@@ -72,7 +66,13 @@ def _type(one: Attribute) -> str:
 
 
 def _stage(one: Attribute) -> str:
-    words = {Stage.POD: "pod", Stage.NODE: "node", Stage.CANDIDATES: "candidates", Stage.TIME: "time"}
+    words = {
+        Stage.POD: "pod",
+        Stage.NODE: "node",
+        Stage.CANDIDATES: "candidates",
+        Stage.TIME: "time",
+        Stage.SHARES: "shares",
+    }
     return ", ".join(word for flag, word in words.items() if one.stage & flag) or "constant"
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from policysched.lang.attributes import UNAVAILABLE
 from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION
 from policysched.lang.check import check_text
 from policysched.lang.uncovered import UNCOVERED
@@ -18,7 +17,6 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
     "`sampled_at` of a metric": _METRIC.format('sampled_at = "q"'),
     "`topology` of a gang": 'gang by pod.namespace { min = 2, timeout = 5m, topology = "zone" }',
     "`resource`": "resource r { capacity = 1, request = 1 }",
-    **{f"`{owner}.{'.'.join(path)}`": f"queue by {owner}.{'.'.join(path)}" for owner, path in UNAVAILABLE},
 }
 """Parts of the language that a version may not carry out, each with a statement that uses it."""
 

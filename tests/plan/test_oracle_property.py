@@ -121,8 +121,9 @@ def orders_agree(program: Program, scene: Scene) -> None:
     fast, slow = [], []
     for pod, facts in pods:
         space = scene.cache.namespaces.get(pod.namespace)
-        fast.append(compiled.order_key(pod, space, facts, scene.now_ns)[0])
-        slow.append(oracle.order_key(program, pod, space, facts, scene.now_ns))
+        key = compiled.order_key(pod, space, facts, scene.now_ns)[0]
+        fast.append(compiled.order_with_shares(key, pod, space, scene.cache.shares))
+        slow.append(oracle.order_key(program, pod, space, facts, scene.now_ns, scene.cache))
     for one in range(len(pods)):
         for other in range(len(pods)):
             assert (fast[one] < fast[other]) == (slow[one] < slow[other]), (pods[one], pods[other])

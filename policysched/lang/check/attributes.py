@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
-from policysched.lang.attributes import ATTRIBUTES, OWNERS, UNAVAILABLE, value_type
+from policysched.lang.attributes import ATTRIBUTES, OWNERS, value_type
 from policysched.lang.check.scope import Place, Scope, did_you_mean, nearest
 from policysched.text import Span
 
@@ -32,10 +32,12 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
             label="only known in the queue",
         )
         return None
-    plain = tuple(part.text for part in node.path if not part.keyed)
-    if (owner, plain) in UNAVAILABLE:
+    if owner == "namespace" and words[:1] == ("share",) and not place.shares:
         scope.report(
-            "PS224", f"`{node.span.text}` cannot be read yet: {UNAVAILABLE[owner, plain]}", node.span
+            "PS220",
+            f"{place.word} cannot read `{node.span.text}`",
+            node.span,
+            label="changes with every placement",
         )
         return None
     row = ATTRIBUTES.get((owner, words))

@@ -11,6 +11,7 @@ from policysched.lang.check.expressions import read, read_as, read_condition
 from policysched.lang.check.flow import Known, holes, no_holes, report_hole
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import GANG, QUEUE_KEY, VICTIMS, Scope
+from policysched.lang.expr import Stage
 from policysched.lang.fold import fold
 from policysched.lang.types import INT, Kind, Type
 from policysched.text import Span
@@ -42,9 +43,34 @@ def _key(scope: Scope, node: s.OrderKey) -> p.OrderKey | None:
     for hole in holes(found):
         if not isinstance(hole, e.Attr | e.InputRef):
             report_hole(scope, hole)  # an absent value comes last, a division without one is a mistake
+    if Stage.SHARES in e.stage_of(found) and not _of_the_namespace_alone(scope, found):
+        scope.report(
+            "PS215",
+            "what a namespace holds stands together with something else in one key",
+            found.span,
+            label="reads more than the namespace",
+            help="make two keys of it: one of the namespace alone, one of the pod",
+        )
+        return None
     if isinstance(found, e.Const):
         scope.report("PS301", "this key is the same for every pod", found.span, label="orders nothing")
     return p.OrderKey(fold(found), node.descending)
+
+
+def _of_the_namespace_alone(scope: Scope, key: e.Expr) -> bool:
+    """Whether the key is the same for all pods of a namespace at any moment, and does not run with the clock."""
+    inputs = scope.inputs()
+    for one in e.walk(key):
+        match one:
+            case e.Attr(owner=owner) if owner != "namespace":
+                return False
+            case e.InputRef(name=name) if inputs[name].owner != "namespace":
+                return False
+            case e.Now() | e.Window():
+                return False
+            case _:
+                pass
+    return True
 
 
 _GANG_PARAMS = ("min", "max", "timeout", "on_timeout", "mode", "topology")

@@ -33,6 +33,7 @@ class Place:
     other: bool = False
     count: bool = False
     queue: bool = True  # what the queue knows of the pod
+    shares: bool = True  # what the pod's namespace holds
 
 
 CONSTANT = Place("a constant", pod=False)
@@ -41,9 +42,9 @@ CONDITION = Place("a condition", node=True, metrics=True, time=True, count=True)
 VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True)
 LAYER = Place("a layer's `when`", time=True)
 QUEUE_KEY = Place("a key of the queue", time=True)
-GANG = Place("a gang's terms", queue=False)
-ASSUME = Place("what a metric assumes of a pod", queue=False)
-VICTIMS = Place("what is said of victims", victim=True)
+GANG = Place("a gang's terms", queue=False, shares=False)
+ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False)
+VICTIMS = Place("what is said of victims", victim=True, shares=False)
 COUNTED = Place("what is said of counted pods", other=True)
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 

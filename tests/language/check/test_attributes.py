@@ -3,8 +3,9 @@
 from dataclasses import fields
 
 from policysched.cluster.objects import Namespace, Node, Pod, PodFacts
+from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
-from policysched.lang.attributes import ATTRIBUTES, UNAVAILABLE, resource_type
+from policysched.lang.attributes import ATTRIBUTES, resource_type
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.expr import Stage
 from policysched.lang.types import BYTES, CPU, INT
@@ -20,7 +21,7 @@ def names(kind: type) -> set[str]:
 def test_every_attribute_reads_a_field_that_is_there() -> None:
     for row in ATTRIBUTES.values():
         prefix, dot, rest = row.field.rpartition(".")
-        holder = {"facts": PodFacts, "usage": Usage}.get(prefix, _OWNERS[row.owner])
+        holder = {"facts": PodFacts, "usage": Usage, "share": Share}.get(prefix, _OWNERS[row.owner])
 
         assert (rest if dot else row.field) in names(holder), row.name
 
@@ -53,9 +54,14 @@ def test_resources_have_the_type_that_kubernetes_counts_them_in() -> None:
     assert resource_type("nvidia.com/gpu") == resource_type("pods") == INT
 
 
-def test_what_cannot_be_read_yet_is_refused_by_name() -> None:
-    for owner, path in UNAVAILABLE:
-        assert codes(f"queue by {owner}.{'.'.join(path)}") == ["PS224"]
+def test_what_a_namespace_holds_is_read_where_it_may_change_from_one_decision_to_the_next() -> None:
+    gang = "gang by pod.owner.name { min = 2  timeout = 5m  max = floor(namespace.share.cpu * 10) }"
+
+    assert codes("queue by namespace.share.memory desc, namespace.share.cpu / 50%, pod.created") == []
+    assert codes("layer busy when namespace.share.cpu > 50% { drop image_locality }") == []
+    assert codes("queue by namespace.share.cpu * pod.priority") == ["PS215"]
+    assert codes(gang) == ["PS220"]
+    assert codes("preemption { victims = namespace.share.cpu < 50% }") == ["PS220"]
 
 
 def test_lists_are_asked_with_in() -> None:

@@ -27,7 +27,9 @@ def undefined(program: Program, scene: Scene) -> list[str]:
             if space is None:
                 continue
             usage: Usage = scene.cache.ledger.usage(node.name)
-            context = Context(program, pod, space, scene.now_ns, scene.facts, scene.samples, node, usage)
+            context = Context(
+                program, pod, space, scene.now_ns, scene.facts, scene.samples, node, usage, cache=scene.cache
+            )
             for rule in (*program.rules.filters, *program.rules.scores):
                 if rule.when is not None and value(rule.when, context) is MISSING:
                     found.append(f"{rule.name} when")

@@ -1,0 +1,83 @@
+"""What a namespace holds of the cluster follows every placement, and says who moved."""
+
+import pytest
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.shares import HypotheticalShares, Share, Shares
+from tests.words import node, placed, pod, world
+
+
+def test_a_share_is_what_the_placed_pods_request_of_what_all_nodes_have() -> None:
+    cache = world(
+        [node("a", cpu="6", memory="8Gi"), node("b", cpu="2", memory="8Gi")],
+        [placed(pod("one", namespace="team", cpu="1", memory="4Gi"), "a")],
+    )
+
+    cache.assume(pod("two", namespace="team", cpu="1"), "b")
+
+    assert cache.shares.of("team") == Share(0.25, 0.25)
+    assert cache.shares.of("elsewhere") == Share(0.0, 0.0)
+
+
+def test_a_namespace_gives_back_what_leaves() -> None:
+    cache = world([node("a", cpu="4")], [placed(pod("one", namespace="team", cpu="1"), "a")])
+
+    cache.drop_pod(pod("one", namespace="team").uid)
+
+    assert cache.shares.of("team") == Share(0.0, 0.0)
+    assert cache.shares.held == {}
+
+
+def test_a_cluster_without_nodes_has_no_shares() -> None:
+    cache = world([node("a", cpu="4")], [placed(pod("one", namespace="team", cpu="1"), "a")])
+
+    cache.drop_node("a")
+
+    assert cache.shares.of("team") == Share(0.0, 0.0)
+
+
+def test_who_moved_since_a_number_is_said_once_each() -> None:
+    cache = world([node("a", cpu="4"), node("b", cpu="4")], [])
+    before = cache.shares.version
+
+    cache.assume(pod("one", namespace="x", cpu="1"), "a")
+    cache.assume(pod("two", namespace="y", cpu="1"), "a")
+    between = cache.shares.version
+    cache.assume(pod("three", namespace="x", cpu="1"), "b")
+
+    assert sorted(cache.shares.moved_since(before) or []) == ["x", "y"]
+    assert list(cache.shares.moved_since(between) or []) == ["x"]
+    assert list(cache.shares.moved_since(cache.shares.version) or []) == []
+
+
+def test_a_node_more_moves_everybody() -> None:
+    cache = world([node("a", cpu="4")], [])
+    before = cache.shares.version
+
+    cache.put_node(node("b", cpu="4"))
+
+    assert cache.shares.moved_since(before) is None
+
+
+def test_a_hypothetical_placement_leaves_the_real_share_alone() -> None:
+    cache = world([node("a", cpu="4")], [placed(pod("one", namespace="team", cpu="1"), "a")])
+    shares = HypotheticalShares(cache.shares)
+
+    shares.hold("team", {"cpu": 2000}, 1)
+
+    assert shares.of("team").cpu == 0.75
+    assert cache.shares.of("team").cpu == 0.25
+
+
+def test_the_ledger_recounts_what_namespaces_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = Shares.hold
+    monkeypatch.setattr(
+        Shares, "hold", lambda self, space, requests, sign: hold(self, space, requests, abs(sign))
+    )
+    cache = Cache()
+    cache.put_node(node("a", cpu="4"))
+    cache.assume(pod("one", namespace="team", cpu="1"), "a")
+
+    cache.drop_pod(pod("one", namespace="team").uid)
+
+    assert [one for one in cache.ledger.check() if "namespaces hold" in one]
