@@ -59,7 +59,7 @@ class Queue:
 
     def __init__(self, limits: Limits, line_of: Callable[[str], Line] | None = None) -> None:
         self._limits = limits
-        self._line_of: Callable[[str], Line] = line_of or (lambda policy: MovableHeap())
+        self._line_of: Callable[[str], Line] = line_of or (lambda _: MovableHeap())
         self._active: dict[str, Line] = {}
         self._backing_off: MovableHeap[Unit] = MovableHeap()
         self._failing: MovableHeap[Unit] = MovableHeap()
