@@ -171,7 +171,7 @@ class Evaluator:
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return Judgement(refusal, {}, {}, 0)
-        seen = self._seen(pod, facts, now_ns, samples, overlay=None)
+        seen = self._seen(pod, facts, now_ns, samples, overlay)
         rows = rows_of(self._columns, among)
         state, world = self._fresh_state(plan, seen, overlay, among=rows)
         return judgement(state, world, seen, rows)

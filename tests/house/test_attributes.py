@@ -91,6 +91,8 @@ VALUES: Mapping[str, str] = {
     "namespace.name": "default",
     "namespace.labels": "label of default",
     "namespace.annotations": "annotation of default",
+    "namespace.share.cpu": "0%",
+    "namespace.share.memory": "12.5%",
 }
 """What each says of `a_pod("web")` and its only node, as a policy's text writes it. An attribute added to the table
 is added here."""
