@@ -30,7 +30,7 @@ def judge(
     if found.pod_refusal is not None:
         return Judgement(found.pod_refusal, {}, {}, 0)
     context = pod_context(
-        program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}
+        program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     scores = rules_for(program, active_layers(context)).scores
     return Judgement(
