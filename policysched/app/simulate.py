@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from policysched.app.cluster_files import ClusterFiles
-from policysched.cluster.objects import MetricSamples, Namespace, ObservedPod
+from policysched.cluster.objects import MetricSamples, Namespace, ObservedPod, PodUid
 from policysched.lang.bundle import Bundle, Checked
 from policysched.lang.program import Program
 from policysched.schedule import commands as c
@@ -79,7 +79,7 @@ def simulate(
     for event in _events(files, pods, program, samples):
         scheduler.handle(event, now_ns)
 
-    messages: dict[str, str] = {}
+    messages: dict[PodUid, str] = {}
     binds: list[c.Bind] = []
     preempted: list[str] = []
     while scheduler.ready(now_ns):
@@ -106,7 +106,9 @@ def simulate(
         Placed(order, f"{bind.namespace}/{bind.name}", bind.node, scores[bind.uid])
         for order, bind in enumerate(binds, start=1)
     ]
-    pending = sorted((seen.pod.full_name, _message(scheduler, seen, messages)) for seen in waiting.values())
+    pending = sorted(
+        (seen.pod.full_name, pending_message(scheduler, seen, messages)) for seen in waiting.values()
+    )
     return Simulated(program, tuple(placements), tuple(pending), tuple(preempted), scope)
 
 
@@ -140,7 +142,7 @@ def _considered(seen: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
     return seen
 
 
-def _message(scheduler: Scheduler, seen: ObservedPod, messages: Mapping[str, str]) -> str:
+def pending_message(scheduler: Scheduler, seen: ObservedPod, messages: Mapping[PodUid, str]) -> str:
     """What was last said of it, or what it waits for where nothing was said (gated, a gang still gathering)."""
     if seen.pod.uid in messages:
         return messages[seen.pod.uid]

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("policysched.cli.show", "Show what a policy is compiled into."),
     "explain": ("policysched.cli.explain", "Say why a pod of a cluster file goes where it goes."),
     "simulate": ("policysched.cli.simulate", "Place the pending pods of a cluster file."),
+    "test": ("policysched.cli.test", "Play the tests that stand beside policies."),
     "import-config": ("policysched.cli.import_config", "Turn kube-scheduler's configuration into policies."),
 }
 """Name -> module and one line of help, in the order in which `--help` shows them."""

@@ -1,7 +1,8 @@
 """The catalogue of diagnostics: every code with its name, severity, prose and examples.
 
 `PS0xx` (about the lint run itself) and `PS1xx` (syntax) stand in `rules_syntax`, `PS2xx` and up in `rules_check`,
-`PS9xx` (what only a running scheduler can say) in `rules_live`.
+`PS7xx` (what `policysched test` says of test files and of rules that no test tries) in `rules_tests`, `PS9xx` (what
+only a running scheduler can say) in `rules_live`.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from policysched.lang.rule_doc import RuleDoc
 from policysched.lang.rules_check import CHECK_RULES
 from policysched.lang.rules_live import LIVE_RULES
 from policysched.lang.rules_syntax import SYNTAX_RULES
+from policysched.lang.rules_tests import TEST_RULES
 from policysched.text import Diagnostic, Label, Span
 
 __all__ = ["RULES", "RuleDoc", "diagnostic", "find_rule"]
@@ -27,7 +29,7 @@ def _by_code(*tables: tuple[RuleDoc, ...]) -> Mapping[str, RuleDoc]:
     return MappingProxyType(rules)
 
 
-RULES: Mapping[str, RuleDoc] = _by_code(SYNTAX_RULES, CHECK_RULES, LIVE_RULES)
+RULES: Mapping[str, RuleDoc] = _by_code(SYNTAX_RULES, CHECK_RULES, TEST_RULES, LIVE_RULES)
 """Every rule by its code, in the order of the codes."""
 
 _CODE_OF_NAME = {rule.name: code for code, rule in RULES.items()}

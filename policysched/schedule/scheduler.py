@@ -14,7 +14,7 @@ for their answer than `Limits` allows.
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import ObservedPod, PodFacts, PodUid
+from policysched.cluster.objects import ObservedPod, PodFacts, PodUid, Samples
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
@@ -242,6 +242,10 @@ class Scheduler:
     def cache(self) -> Cache:
         """The cluster as last seen; to be looked at, not to be changed."""
         return self._core.cache
+
+    def samples(self, policy: str) -> Samples:
+        """What is known of a policy's metrics now, with what is assumed on top."""
+        return self._core.samples.get(policy, {})
 
     def programs(self) -> dict[str, Program]:
         """The programs that decide now, by policy: their metrics are what samples are wanted of."""

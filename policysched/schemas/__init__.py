@@ -22,20 +22,27 @@ def schema(name: str) -> dict[str, Any]:
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
     """What does not fit the schema, one line each, in the order of the document. `text` is the YAML it came from."""
+    return [_line(path, words, text) for path, words in misfits(name, value)]
+
+
+def misfits(name: str, value: Any) -> list[tuple[list[Any], str]]:
+    """The same as paths (keys and indexes from the top) and words, for whoever knows the places of a text better."""
     validator = jsonschema.Draft202012Validator(schema(name))
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
     )
-    return [_line(error, text) for error in errors]
+    return [(list(error.absolute_path), _words(error)) for error in errors]
 
 
-def _line(error: jsonschema.ValidationError, text: str) -> str:
-    path = list(error.absolute_path)
+def _words(error: jsonschema.ValidationError) -> str:
+    form = error.schema.get("description") if isinstance(error.schema, dict) else None
+    return f"`{error.instance}` is not: {form}" if error.validator == "pattern" and form else error.message
+
+
+def _line(path: list[Any], words: str, text: str) -> str:
     line = _line_of(text, path) if text else None
     where = ".".join(str(part) for part in path) or "(top level)"
     place = f"line {line}: " if line else ""
-    form = error.schema.get("description") if isinstance(error.schema, dict) else None
-    words = f"`{error.instance}` is not: {form}" if error.validator == "pattern" and form else error.message
     return f"{place}{where}: {words}"
 
 

@@ -113,9 +113,9 @@ def as_junit(report: Report) -> str:
                 suite, "testcase", name=f"org.policysched.{one.code}", classname=file, line=str(start.line)
             )
             failure = ElementTree.SubElement(
-                case, "failure", message=_xml(one.message), type=one.severity.word
+                case, "failure", message=plain_xml(one.message), type=one.severity.word
             )
-            failure.text = _xml(f"{concise(one)}\n{one.help}".rstrip())
+            failure.text = plain_xml(f"{concise(one)}\n{one.help}".rstrip())
         if not found:
             ElementTree.SubElement(suite, "testcase", name="org.policysched", classname=file)
     ElementTree.indent(suites)
@@ -241,7 +241,7 @@ def _escaped(text: str, *, property_: bool = False) -> str:
     return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
 
 
-def _xml(text: str) -> str:
+def plain_xml(text: str) -> str:
     """Without the control characters that XML 1.0 cannot hold."""
     return "".join(
         char if char in "\n\t" or (char >= " " and char not in "\ufffe\uffff") else "\ufffd" for char in text

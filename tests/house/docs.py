@@ -41,6 +41,8 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "settings": settings_doc.table,
     "show": offline_doc.show,
     "simulate": offline_doc.simulate,
+    "test file": offline_doc.test_file,
+    "test run": offline_doc.test_run,
     "units": attributes_doc.units,
 }
 """Parts of pages, by the name in the mark."""

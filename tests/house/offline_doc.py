@@ -1,4 +1,4 @@
-"""What the commands of `docs/offline.md` print for the files in `docs/examples`, run as a user would run them."""
+"""What the commands of `docs/offline.md` and `docs/testing-policies.md` print for the files in `docs/examples`, run as a user would run them."""
 
 import os
 import subprocess
@@ -19,6 +19,15 @@ def simulate() -> str:
 
 def show() -> str:
     return _run("show quiet.policy")
+
+
+def test_file() -> str:
+    text = (EXAMPLES / "quiet_test.yaml").read_text(encoding="utf-8").rstrip()
+    return f"```yaml\n# quiet_test.yaml\n{text}\n```"
+
+
+def test_run() -> str:
+    return _run("test quiet_test.yaml --coverage")
 
 
 def _run(arguments: str) -> str:

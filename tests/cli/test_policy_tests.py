@@ -1,0 +1,449 @@
+"""`policysched test` as its users run it: test files in, results, coverage and exit codes out."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from policysched.app.testing import coverage, expecting, running
+from policysched.cli.test import changes
+from policysched.schemas import schema
+from tests.cli.words import Run, run
+
+POLICY = """\
+policy test version 1
+metric net_rx: bandwidth {
+  query = "rate(node_network_receive_bytes_total[2m])"
+  unit = "B/s"
+  join = instance
+  every = 15s
+  stale = 90s
+}
+input pool: string = node.labels["pool"] required "the node has no pool"
+queue by pod.priority desc, pod.queued
+filter fits require node.free.cpu >= pod.requests.cpu
+filter link_cool when pod.namespace == "web" require net_rx < 800Mbps missing reject else "receiving {net_rx}"
+score quiet weight 5 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral
+layer urgent when pod.priority > 100 { amend link_cool require net_rx < 400Mbps }
+preemption never
+"""
+
+WORLD = """\
+policy: test.policy
+nodes:
+  - {name: busy, labels: {pool: x}}
+  - {name: calm, labels: {pool: x}}
+metrics:
+  net_rx: {busy: 900Mbps, calm: 300Mbps}
+tests:
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "test.policy").write_text(POLICY)
+    return tmp_path
+
+
+def play_tests(folder: Path, tests: str, *options: str, world: str = WORLD) -> Run:
+    (folder / "some_test.yaml").write_text(world + tests)
+    return run("test", str(folder), *options)
+
+
+def one_test(pod: str, expect: str, rest: str = "") -> str:
+    return f"- {{name: it, pods: [{pod}], expect: {{{expect}}}{rest}}}\n"
+
+
+WEB = "{name: p, namespace: web, cpu: 100m}"
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "node: {p: calm}",
+        "node: {web/p: [busy, calm]}",
+        "rejected: {p: {busy: link_cool, calm: null}}",
+        "rejected: {p: {busy: [link_cool]}}",
+        "rejected: {p: {busy: {link_cool: receiving 900}}}",
+        "feasible: {p: [calm]}",
+        "score: {p: {calm: {quiet: 70, total: '>= 350'}}}",
+        "score: {p: {calm: {quiet: {raw: 300000000, weighted: '== 350', score: '< 71'}}}}",
+        "evicted: []",
+    ],
+)
+def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
+    found = play_tests(folder, one_test(WEB, expect))
+
+    assert (found.code, "1 passed, 0 failed" in found.out) == (0, True), found.out
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("node: {p: busy}", "web/p: expected busy, it went to calm"),
+        ("node: {p: null}", "web/p: expected no node, it went to calm"),
+        ("pending: {p: ''}", "web/p: expected to wait, it went to calm"),
+        ("rejected: {p: {calm: link_cool}}", "web/p on calm: expected link_cool to reject it, found nothing"),
+        (
+            "rejected: {p: {busy: null}}",
+            "web/p on busy: expected no rejection, found link_cool (receiving 900Mbps)",
+        ),
+        ("rejected: {p: {busy: fits}}", "expected fits to reject it, found link_cool (receiving 900Mbps)"),
+        ("rejected: {p: {busy: {link_cool: '700'}}}", "expected link_cool (700) to reject it"),
+        ("feasible: {p: [busy, calm]}", "expected busy, calm, found calm (busy by link_cool)"),
+        ("score: {p: {calm: {quiet: '>= 71'}}}", "web/p on calm: expected quiet >= 71, found 70"),
+        ("score: {p: {busy: {quiet: 10}}}", "expected quiet 10, found none (busy by link_cool)"),
+        ("evicted: [p]", "expected web/p, evicted were none"),
+    ],
+)
+def test_an_expectation_that_is_not_met_fails_with_what_was_found(
+    folder: Path, expect: str, said: str
+) -> None:
+    found = play_tests(folder, one_test(WEB, expect))
+
+    assert found.code == 1
+    assert said in found.out
+    assert "some_test.yaml:8:" in found.out, "the place of the expectation"
+
+
+def test_order_is_that_of_the_decisions(folder: Path) -> None:
+    pods = "{name: one}, {name: two}, {name: first, priority: 5}"
+
+    right = play_tests(folder, one_test(pods, "order: [first, one, two]"))
+    wrong = play_tests(folder, one_test(pods, "order: [one, first]"))
+
+    assert right.code == 0, right.out
+    assert "expected the order default/one, default/first; it was default/first, default/one" in wrong.out
+
+
+def test_a_pod_that_finds_no_node_waits_with_the_words_of_its_event(folder: Path) -> None:
+    found = play_tests(folder, one_test("{name: p, cpu: 64}", "pending: {p: 2 node(s)}, node: {p: null}"))
+
+    assert found.code == 0, found.out
+
+
+def test_each_pod_is_placed_on_what_those_before_it_left(folder: Path) -> None:
+    pods = "{name: p, cpu: 5}, {name: q, cpu: 5}, {name: r, cpu: 5}"
+
+    found = play_tests(
+        folder, one_test(pods, "node: {p: calm, q: busy, r: null}, rejected: {r: {calm: fits}}")
+    )
+
+    assert found.code == 0, found.out
+
+
+@pytest.mark.parametrize(
+    ("series", "at", "refused"),
+    [
+        ("100Mbps 900Mbps", "0s", False),
+        ("100Mbps 900Mbps", "15s", True),
+        ("100Mbps _x20", "60s", False),
+        ("100Mbps _x20", "105s", True),
+        ("100Mbps stale", "15s", True),
+        ("_", "0s", True),
+        ("100+400Mbpsx2", "30s", True),
+    ],
+)
+def test_samples_change_grow_old_and_end_as_the_series_says(
+    folder: Path, series: str, at: str, refused: bool
+) -> None:
+    expected = "link_cool" if refused else "null"
+
+    found = play_tests(
+        folder,
+        one_test(
+            WEB,
+            f"rejected: {{p: {{calm: {expected}}}}}",
+            f", at: {at}, metrics: {{net_rx: {{calm: {series}}}}}",
+        ),
+    )
+
+    assert found.code == 0, found.out
+
+
+def test_what_a_test_has_itself_takes_the_place_of_what_stands_above(folder: Path) -> None:
+    node = "nodes: [{name: calm, labels: {pool: x}, cpu: 100m}]"
+
+    found = play_tests(
+        folder,
+        one_test("{name: p, cpu: 200m}", "node: {p: busy}, rejected: {p: {calm: fits}}", f", {node}"),
+    )
+
+    assert found.code == 0, found.out
+
+
+def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folder: Path) -> None:
+    (folder / "cluster.yaml").write_text(
+        "kind: List\nitems:\n"
+        "- {kind: Node, metadata: {name: other, labels: {pool: x}}, status: {allocatable: {cpu: '1', pods: '9'}}}\n"
+        "- {kind: Pod, metadata: {name: held, namespace: web}, spec: {nodeName: other, containers: "
+        "[{name: c, image: i, resources: {requests: {cpu: 900m}}}]}, status: {phase: Running}}\n"
+    )
+    pod = (
+        "{metadata: {name: p}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 200m}}}]}}"
+    )
+
+    found = play_tests(folder, one_test(pod, "rejected: {p: {other: fits}}", ", cluster: cluster.yaml"))
+
+    assert found.code == 0, found.out
+
+
+def test_time_goes_on_for_gangs_that_wait(folder: Path) -> None:
+    (folder / "test.policy").write_text(
+        "policy test version 1\n"
+        'input group: string = pod.labels["group"] optional\n'
+        "gang by group { min = 2, timeout = 5m, on_timeout = best_effort }\n"
+        "filter fits require node.free.cpu >= pod.requests.cpu\n"
+    )
+    world = "policy: test.policy\nnodes: [{name: a}]\ntests:\n"
+    member = "{name: p, cpu: 1, labels: {group: g}}"
+
+    waits = play_tests(folder, one_test(member, "node: {p: null}", ", for: 4m"), world=world)
+    placed = play_tests(folder, one_test(member, "node: {p: a}", ", for: 6m"), world=world)
+    joined = play_tests(
+        folder,
+        one_test(f"{member}, {{name: q, labels: {{group: g}}, arrives: 2m}}", "node: {p: a, q: a}"),
+        world=world,
+    )
+
+    assert (waits.code, placed.code, joined.code) == (0, 0, 0), (waits.out, placed.out, joined.out)
+
+
+def test_a_pod_that_is_evicted_for_another_is_named(folder: Path) -> None:
+    (folder / "test.policy").write_text(
+        "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\npreemption { victims = any }\n"
+    )
+    world = "policy: test.policy\nnodes: [{name: a, cpu: 1}]\ntests:\n"
+    pods = "{name: low, cpu: 1, node: a}, {name: high, cpu: 1, priority: 10}"
+
+    found = play_tests(folder, one_test(pods, "evicted: [low], node: {high: a}"), world=world)
+
+    assert found.code == 0, found.out
+
+
+# ── what cannot be used ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("rejected: {p: {busy: link_col}}", "unknown filter `link_col`"),
+        ("rejected: {p: {busy: {quiet: x}}}", "unknown filter `quiet`"),
+        ("rejected: {p: {bussy: link_cool}}", "unknown node `bussy`"),
+        ("score: {p: {calm: {quite: 3}}}", "unknown score `quite`"),
+        ("node: {p: clam}", "unknown node `clam`"),
+        ("node: {q: calm}", "unknown pod `q`"),
+        ("feasible: {p: [calm, kalm]}", "unknown node `kalm`"),
+        ("order: [p, r]", "unknown pod `r`"),
+    ],
+)
+def test_a_name_that_is_not_there_is_an_error_at_its_place_and_nothing_is_played(
+    folder: Path, expect: str, said: str
+) -> None:
+    found = play_tests(folder, one_test("{name: p}", "node: {p: calm}") + one_test("{name: p}", expect))
+
+    assert found.code == 2
+    assert f"error[PS702] {said}" in found.out
+    assert "some_test.yaml:9:" in found.out
+    assert "passed" in found.out and "ok " not in found.out
+
+
+def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: names that are not looked up."""
+    monkeypatch.setattr(expecting.Expectations, "problems", lambda _self: [])
+
+    found = play_tests(folder, one_test("{name: p}", "score: {p: {calm: {quite: 3}}}"))
+
+    assert found.code == 1, "the error above would not be seen"
+
+
+@pytest.mark.parametrize(
+    ("tests", "said", "line"),
+    [
+        ("- {name: a, pods: [{name: p, cpus: 3}], expect: {order: [p, p]}}\n", "'cpus' was unexpected", 8),
+        ("- {name: a}\n", "'expect' is a required property", 8),
+        ("- {name: a, expect: {}}\n", "expect: ", 8),
+        ("- {name: a, expect: {nodes: {p: a}}}\n", "'nodes' was unexpected", 8),
+        ("- name: a\n  at: soon\n  expect: {order: [p, q]}\n", "a duration such as 90s or 5m", 9),
+        ("- name: a\n  name: b\n", "`name` stands here twice", 9),
+        ("- name: a\n  pods: [\n", "the text is no YAML", 10),
+        ("- {name: a, pods: [{name: p, cpu: much}], expect: {node: {p: calm}}}\n", "much", 8),
+        ("- {name: a, metrics: {net_tx: {calm: 1}}, expect: {evicted: []}}\n", "unknown metric `net_tx`", 8),
+        (
+            "- {name: a, metrics: {net_rx: {calm: fast}}, expect: {evicted: []}}\n",
+            "`fast` is no bandwidth",
+            8,
+        ),
+        ("- {name: a, metrics: {net_rx: {clam: 1}}, expect: {evicted: []}}\n", "unknown node `clam`", 8),
+        ("- {name: a, cluster: none.yaml, expect: {evicted: []}}\n", "none.yaml: cannot be read", 8),
+        ("- {name: a, pods: [{name: p, labels: {1: x}}], expect: {evicted: []}}\n", "`1` is no text", 8),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_said_with_line_and_column(
+    folder: Path, tests: str, said: str, line: int
+) -> None:
+    found = play_tests(folder, tests)
+
+    assert found.code == 2
+    assert said in found.out
+    assert f"some_test.yaml:{line}:" in found.out
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "a: &a [*a]\n", "[" * 5000, "\x00", "policy: [1]\ntests: 3\n"])
+def test_any_text_as_a_test_file_is_refused_and_raises_nothing(folder: Path, text: str) -> None:
+    found = play_tests(folder, "", world=text)
+
+    assert found.code == 2
+
+
+def test_a_policy_with_errors_is_shown_with_them(folder: Path) -> None:
+    (folder / "test.policy").write_text("policy test version 1\nfilter a require nope\n")
+
+    found = play_tests(folder, one_test("{name: p}", "node: {p: calm}"))
+
+    assert found.code == 2
+    assert "error[PS210]" in found.out
+
+
+def test_no_test_is_a_failure(folder: Path) -> None:
+    nowhere = run("test", str(folder))
+    none_wanted = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--run", "something else")
+
+    assert (nowhere.code, "no test was found" in nowhere.out) == (1, True)
+    assert none_wanted.code == 1
+    assert run("test", str(folder / "missing")).code == 2
+
+
+def test_run_chooses_by_name(folder: Path) -> None:
+    tests = (
+        one_test(WEB, "node: {p: calm}") + "- {name: other, pods: [{name: q}], expect: {node: {q: busy}}}\n"
+    )
+
+    assert play_tests(folder, tests, "--run", "^it$").code == 0
+    assert play_tests(folder, tests).code == 1
+
+
+# ── coverage ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ALL = (
+    (
+        "- {name: 1, pods: [{name: p, namespace: web, cpu: 5}, {name: q, cpu: 5}], expect: {node: {p: calm}}}\n"
+        "- {name: 2, pods: [{name: p, namespace: web, priority: 200}], expect: {node: {p: calm}}}\n"
+        "- {name: 3, pods: [{name: p, priority: 200}], expect: {node: {p: calm}}}\n"
+        "- {name: 4, pods: [{name: p, cpu: 50}], expect: {node: {p: null}}}\n"
+    )
+    .replace("name: 1,", "name: one,")
+    .replace("name: 2,", "name: two,")
+    .replace("name: 3,", "name: three,")
+    .replace("name: 4,", "name: four,")
+)
+
+
+def test_coverage_counts_both_outcomes_of_every_filter_when_and_layer(folder: Path) -> None:
+    found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--coverage")
+
+    assert found.code == 0
+    left = [line.partition("no test has ")[2] for line in found.out.splitlines() if "PS701" in line]
+    assert left == [
+        "`filter fits` where it refuses",
+        "`filter link_cool` where it has its `when` not hold",
+        "`layer urgent` where it applies",
+        "`filter link_cool (layer urgent)` where it passes",
+        "`filter link_cool (layer urgent)` where it refuses",
+        "`filter link_cool (layer urgent)` where it has its `when` hold",
+        "`filter link_cool (layer urgent)` where it has its `when` not hold",
+    ]
+    assert "test: 6 of 13 outcomes of its rules brought about (46%)" in found.out
+
+
+def test_a_threshold_that_is_not_reached_fails(folder: Path) -> None:
+    whole = play_tests(folder, ALL, "--threshold", "100", "--coverage")
+    part = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--threshold", "47")
+
+    assert whole.code == 0, whole.out + whole.err
+    assert (part.code, part.err) == (1, "coverage of 46% is below 47%\n")
+
+
+def test_coverage_that_does_not_look_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: coverage that counts outcomes without looking."""
+    monkeypatch.setattr(
+        coverage, "_reached", lambda program, *_: iter(coverage.coverage_of(program).outcomes)
+    )
+
+    found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--threshold", "100")
+
+    assert found.code == 0, "so the tests above would fail"
+
+
+# ── for machines ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_answer_in_json_fits_its_schema(folder: Path) -> None:
+    tests = one_test(WEB, "node: {p: calm}") + one_test("{name: q}", "node: {q: busy}")
+    (folder / "bad_test.yaml").write_text("policy: test.policy\n")
+
+    found = play_tests(folder, tests, "--output-format", "json")
+
+    record = json.loads(found.out)
+    jsonschema.validate(record, schema("test"))
+    assert (record["passed"], record["failed"]) == (1, 1)
+    assert [len(file["problems"]) for file in record["files"]] == [1, 0]
+    assert record["files"][1]["tests"][1]["failures"][0]["line"] == 9
+
+
+def test_junit_has_a_case_a_test_and_an_error_a_file_that_cannot_be_used(folder: Path) -> None:
+    tests = one_test(WEB, "node: {p: calm}") + one_test("{name: q}", "node: {q: busy}")
+    (folder / "bad_test.yaml").write_text("policy: test.policy\n")
+    (folder / "some_test.yaml").write_text(WORLD + tests)
+    path = folder / "tests.xml"
+
+    code = run("test", str(folder), "--output-format", "junit", "--output-file", str(path)).code
+
+    suites = ElementTree.fromstring(path.read_text())
+    assert code == 2
+    assert [(one.get("tests"), one.get("failures"), one.get("errors")) for one in suites] == [
+        ("1", "0", "1"),
+        ("2", "1", "0"),
+    ]
+    assert "expected busy, it went to calm" in str(suites[1][1][0].get("message"))
+
+
+# ── watching ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_watching_plays_again_when_a_file_changes_and_only_then(folder: Path) -> None:
+    path = folder / "test.policy"
+    waits: list[float] = []
+    writes: Iterator[str] = iter([POLICY + "# one\n", POLICY + "# two more\n"])
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) % 3 == 0:
+            path.write_text(next(writes))
+
+    turns = changes(lambda: [str(path)], wait=wait)
+
+    assert [next(turns) for _ in range(3)] == [None, None, None]
+    assert len(waits) == 6
+
+
+def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
+    (folder / "base.policy").write_text("library base version 1\nfilter ready require node.ready\n")
+    (folder / "cluster.yaml").write_text("kind: Node\nmetadata: {name: n, labels: {pool: x}}\n")
+    (folder / "some_test.yaml").write_text(
+        WORLD + one_test("{name: p}", "node: {p: calm}", ", cluster: cluster.yaml")
+    )
+
+    (found,) = running.run([str(folder / "some_test.yaml")]).files
+
+    assert {Path(path).name for path in found.watched} == {
+        "some_test.yaml",
+        "test.policy",
+        "base.policy",
+        "cluster.yaml",
+    }
