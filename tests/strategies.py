@@ -102,7 +102,11 @@ def number(draw: Draw, kind: str, at: At, depth: int) -> str:
     """An expression of the type that needs nothing from outside to be read as one."""
     if depth <= 0 or draw(st.integers(0, 3)) == 0:
         return leaf(draw, kind, at)
-    match draw(st.integers(0, 7)):
+    match draw(st.integers(0, 8)):
+        case 8:
+            return chosen(
+                draw, at, depth, number(draw, kind, at, depth - 1), operand(draw, kind, at, depth - 1)
+            )
         case 0 | 1:
             op = draw(st.sampled_from("+-"))
             return f"({number(draw, kind, at, depth - 1)} {op} {operand(draw, kind, at, depth - 1)})"
@@ -128,6 +132,10 @@ def number(draw: Draw, kind: str, at: At, depth: int) -> str:
             )
         case _:
             return special(draw, kind, at, depth)
+
+
+def chosen(draw: Draw, at: At, depth: int, then: str, other: str) -> str:
+    return f"(if {condition(draw, at, depth - 1)} then {then} else {other})"
 
 
 def operand(draw: Draw, kind: str, at: At, depth: int) -> str:
@@ -200,6 +208,9 @@ def string(draw: Draw, at: At) -> str:
         absent += [name for name, its in at.names.node_optional if its == "string"]
     for name in absent:
         found.append(name if name in at.known else f'({name} else "{draw(st.sampled_from(LABEL_VALUES))}")')
+    if draw(st.integers(0, 7)) == 0:
+        then, other = draw(st.sampled_from(found)), draw(st.sampled_from(found))
+        return f"(if has {asked(draw, at)} then {then} else {other})"
     return draw(st.sampled_from(found))
 
 
@@ -223,6 +234,9 @@ def condition(draw: Draw, at: At, depth: int) -> str:
                 )
             case 3:
                 return f"({condition(draw, at, depth - 1)} == {condition(draw, at, depth - 1)})"
+            case 4:
+                then, other = condition(draw, at, depth - 1), condition(draw, at, depth - 1)
+                return chosen(draw, at, depth, then, other)
     return atom(draw, at, depth)
 
 

@@ -172,6 +172,19 @@ class Else:
 
 
 @dataclass(frozen=True, slots=True)
+class If:
+    """`then` where the condition is True, `otherwise` where it is False; missing where the condition is. Of the two only
+    the one that is chosen matters."""
+
+    condition: "Expr"
+    then: "Expr"
+    otherwise: "Expr"
+    type: Type
+    floating: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class CountPods:
     """How many pods placed on the node satisfy `where` (owner `other`); a missing answer does not count."""
 
@@ -210,6 +223,7 @@ Expr = (
     | Call
     | Rank
     | Else
+    | If
     | CountPods
     | Now
     | Window
@@ -231,6 +245,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return args
         case Else(value=value, fallback=fallback):
             return (value, fallback)
+        case If(condition=condition, then=then, otherwise=otherwise):
+            return (condition, then, otherwise)
         case CountPods(where=where):
             return () if where is None else (where,)
         case _:
@@ -251,7 +267,7 @@ def type_of(expr: Expr) -> Type:
     from policysched.lang import types
 
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Arith() | Call() | Else():
+        case Const() | Attr() | InputRef() | MetricRef() | Arith() | Call() | Else() | If():
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
@@ -266,7 +282,7 @@ def type_of(expr: Expr) -> Type:
 def is_floating(expr: Expr) -> bool:
     """Whether the value is held as float64."""
     match expr:
-        case Arith() | Call() | Else():
+        case Arith() | Call() | Else() | If():
             return expr.floating
         case Negate(operand=operand):
             return is_floating(operand)

@@ -6,13 +6,13 @@ parentheses. Chains of one operator are walked in a loop, so that a long conditi
 
 from policysched.lang import syntax as s
 
-EITHER, BOTH, NEGATION, COMPARISON, SUM, TERM, PRODUCT, SIGN, PRIMARY = range(1, 10)
+CHOICE, EITHER, BOTH, NEGATION, COMPARISON, SUM, TERM, PRODUCT, SIGN, PRIMARY = range(1, 11)
 
 _LEVELS = {"or": EITHER, "and": BOTH, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
 """Of the operators that can follow each other; all others compare."""
 
 
-def expression_text(expression: s.Expression, place: int = EITHER) -> str:
+def expression_text(expression: s.Expression, place: int = CHOICE) -> str:
     """One line. `place` is the tightest level that needs no parentheses there."""
     text = _bare_text(expression)
     return f"({text})" if _level(expression) < place else text
@@ -50,14 +50,38 @@ def _level(expression: s.Expression) -> int:
         case s.ElseExpr():
             # A text at the end of a rule would be read as the rule's own: `require (pool else "none")`.
             return 0 if _ends_with_text(expression) else TERM
+        case s.IfExpr():
+            return 0 if _ends_with_text(expression) else CHOICE
         case _:
             return PRIMARY
 
 
 def _ends_with_text(expression: s.Expression) -> bool:
-    while isinstance(expression, s.ElseExpr):
-        expression = expression.fallback
+    while isinstance(expression, s.ElseExpr | s.IfExpr):
+        expression = expression.fallback if isinstance(expression, s.ElseExpr) else expression.otherwise
     return isinstance(expression, s.StringLit)
+
+
+def _then_text(expression: s.Expression) -> str:
+    """Between `then` and `else`, where an `else` of its own would end it."""
+    text = expression_text(expression, EITHER)
+    return f"({text})" if _shows_else(expression) and _level(expression) >= EITHER else text
+
+
+def _shows_else(expression: s.Expression) -> bool:
+    """Whether an `else` stands in it outside of parentheses."""
+    pending = [expression]
+    while pending:
+        match pending.pop():
+            case s.ElseExpr():
+                return True
+            case s.Binary(left=left, right=right):
+                pending += (left, right)
+            case s.Unary(operand=operand):
+                pending.append(operand)
+            case _:
+                pass
+    return False
 
 
 def _bare_text(expression: s.Expression) -> str:
@@ -82,6 +106,9 @@ def _bare_text(expression: s.Expression) -> str:
             return _binary_text(expression)
         case s.ElseExpr(value=value, fallback=fallback):
             return f"{expression_text(value, PRODUCT)} else {expression_text(fallback, TERM)}"
+        case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
+            chosen = f"{_then_text(then)} else {expression_text(otherwise)}"
+            return f"if {expression_text(condition)} then {chosen}"
         case s.HasExpr(target=target):
             return f"has {expression_text(target)}"
         case s.CallExpr(function=function, args=args):

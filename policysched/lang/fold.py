@@ -18,6 +18,7 @@ from policysched.lang.expr import (
     Else,
     Expr,
     Has,
+    If,
     In,
     InputRef,
     MetricRef,
@@ -27,6 +28,7 @@ from policysched.lang.expr import (
     Or,
     Rank,
     Window,
+    is_floating,
 )
 from policysched.lang.types import BOOL, INT, Type
 from policysched.text import Span
@@ -57,6 +59,15 @@ def fold(expr: Expr) -> Expr:
             return _rank(replace(expr, item=fold(expr.item)))
         case Else():
             return _else(replace(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
+        case If():
+            return _if(
+                replace(
+                    expr,
+                    condition=fold(expr.condition),
+                    then=fold(expr.then),
+                    otherwise=fold(expr.otherwise),
+                )
+            )
         case CountPods(where=where):
             return expr if where is None else replace(expr, where=fold(where))
 
@@ -162,6 +173,16 @@ def _else(expr: Else) -> Expr:
         if number is None or expr.floating == expr.fallback.type.held_as_float:
             return expr.fallback
     return expr
+
+
+def _if(expr: If) -> Expr:
+    """The branch that is always taken, where it is held as the whole would be."""
+    match expr.condition:
+        case Const(value=bool(value)):
+            taken = expr.then if value else expr.otherwise
+            return taken if is_floating(taken) == expr.floating else expr
+        case _:
+            return expr
 
 
 def _never(expr: Expr) -> bool:

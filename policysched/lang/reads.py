@@ -17,6 +17,7 @@ from policysched.lang.expr import (
     CountPods,
     Else,
     Expr,
+    If,
     In,
     InputRef,
     MetricRef,
@@ -246,7 +247,7 @@ def _operations(expr: Expr) -> int:
             return 0
         case And(items=items) | Or(items=items):
             return len(items) - 1
-        case In() | Rank() | Else() | Window():
+        case In() | Rank() | Else() | If() | Window():
             return 2
         case CountPods(where=where):
             return 1 if where is None else 8  # each pod of the node is looked at

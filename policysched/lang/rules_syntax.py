@@ -324,4 +324,13 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="outage\n  above = 50%\n  then = disable\n}",
         good="outage {\n  above = 50%\n  then = disable\n}",
     ),
+    _rule(
+        "PS132",
+        "incomplete-if",
+        "an `if` lacks its `then` or `else`, or stands in the middle of an expression without parentheses",
+        "`if CONDITION then VALUE else VALUE` always has a value of its own. What follows `else` goes on to the end, so beside "
+        "an operator the whole stands in parentheses.",
+        bad="score calm weight 1 higher if node.pods > 50 then 0 normalize range(0, 10)",
+        good="score calm weight 1 higher if node.pods > 50 then 0 else 10 normalize range(0, 10)",
+    ),
 )

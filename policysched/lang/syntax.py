@@ -103,6 +103,16 @@ class ElseExpr:
 
 
 @dataclass(frozen=True, slots=True)
+class IfExpr:
+    """`if condition then then else otherwise`."""
+
+    condition: "Expression"
+    then: "Expression"
+    otherwise: "Expression"
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class HasExpr:
     target: "Expression"
     span: Span
@@ -133,6 +143,7 @@ Expression = (
     | Unary
     | Binary
     | ElseExpr
+    | IfExpr
     | HasExpr
     | CallExpr
     | CountExpr

@@ -63,6 +63,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             if chosen is MISSING:
                 chosen = value(expr.fallback, context)
             return float(_number(chosen)) if expr.floating and chosen is not MISSING else chosen
+        case e.If():
+            return _chosen(expr, context)
         case e.CountPods():
             return _count_pods(expr, context)
         case e.Now():
@@ -157,6 +159,15 @@ def _call(expr: e.Call, context: Context) -> Value:
             return rounded(expr.function, args[0])
         case "sqrt" | "log" | "exp":
             return transcendental(expr.function, float(args[0]))
+
+
+def _chosen(expr: e.If, context: Context) -> Value:
+    """The branch that is not chosen is not looked at: what it lacks does not matter."""
+    condition = value(expr.condition, context)
+    if condition is MISSING:
+        return MISSING
+    found = value(expr.then if condition else expr.otherwise, context)
+    return float(_number(found)) if expr.floating and found is not MISSING else found
 
 
 def _count_pods(expr: e.CountPods, context: Context) -> Value:

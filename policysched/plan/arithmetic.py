@@ -1,4 +1,4 @@
-"""Numbers as steps: sums, products, functions, and what stands in where there is none."""
+"""Numbers as steps: sums, products, functions, and which of two values stands."""
 
 from collections.abc import Callable
 
@@ -84,5 +84,20 @@ def otherwise(machine: Machine, expr: e.Else) -> Step:
         values = np.where(one.known, one.values, two.values)
         known: Known = True if two.known is True else np.logical_or(one.known, two.known)
         return Vector(as_float(values) if expr.floating else values, known)
+
+    return run
+
+
+def conditional(machine: Machine, expr: e.If) -> Step:
+    condition = machine.operand(expr.condition)
+    then, other = machine.operand(expr.then), machine.operand(expr.otherwise)
+
+    def run(frame: Frame) -> Vector:
+        chosen, one, two = condition(frame), then(frame), other(frame)
+        values = np.where(chosen.values, one.values, two.values)
+        known: Known = True
+        if one.known is not True or two.known is not True:
+            known = np.where(chosen.values, one.known, two.known)
+        return Vector(as_float(values) if expr.floating else values, both(chosen.known, known))
 
     return run

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from policysched.lang import expr as e
 from policysched.lang.program import Program
-from policysched.plan.arithmetic import arithmetic, call, negative, otherwise
+from policysched.plan.arithmetic import arithmetic, call, conditional, negative, otherwise
 from policysched.plan.conditions import comparison, conjunction, disjunction, has, membership, negation, rank
 from policysched.plan.machine import Machine, Maker
 from policysched.plan.of_node import attribute, count_pods, metric, node_input
@@ -25,6 +25,7 @@ MAKERS: Mapping[type, Maker] = {
     e.Call: call,
     e.Rank: rank,
     e.Else: otherwise,
+    e.If: conditional,
     e.CountPods: count_pods,
 }
 

@@ -99,6 +99,8 @@ def compiled(expr: e.Expr, program: Program) -> Function:
             return _rank(function(item), order)
         case e.Else():
             return _else(expr, function(expr.value), function(expr.fallback))
+        case e.If():
+            return _if(expr, function(expr.condition), function(expr.then), function(expr.otherwise))
         case e.CountPods(where=where):
             return _count(None if where is None else function(where))
         case e.Now():
@@ -362,6 +364,17 @@ def _else(expr: e.Else, wanted: Function, fallback: Function) -> Function:
         found = wanted(seen)
         if found is None:
             found = fallback(seen)
+        return float(_number(found)) if expr.floating and found is not None else found
+
+    return value
+
+
+def _if(expr: e.If, condition: Function, then: Function, otherwise: Function) -> Function:
+    def value(seen: Seen) -> Value:
+        chosen = condition(seen)
+        if chosen is None:
+            return None
+        found = then(seen) if chosen else otherwise(seen)
         return float(_number(found)) if expr.floating and found is not None else found
 
     return value

@@ -33,7 +33,7 @@ def next_change_ns(expr: e.Expr, seen: Seen, program: Program, *, running: bool 
             return crossing_ns(one - two, steepness(left, right), seen.now_ns)
         case e.Window(spans=spans, zone=zone):
             return _next_edge_ns(spans, ZoneInfo(zone), seen.now_ns)
-        case e.Not() | e.And() | e.Or() | e.Has() | e.Else():
+        case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
             changes = [next_change_ns(child, seen, program, running=running) for child in e.children(expr)]
             return min((change for change in changes if change is not None), default=None)
         case _:

@@ -363,4 +363,4 @@ def test_a_conflict_in_the_grammar_would_be_noticed() -> None:
     grammar = resource("grammar", "policy.lark").read_text(encoding="utf-8")
 
     with pytest.raises(GrammarError, match=r"[Cc]onflict"):
-        _strictly(grammar.replace("| sum IN sum ", "| comparison IN comparison "))
+        _strictly(grammar.replace("| sum{part} IN sum{part} ", "| comparison{part} IN comparison{part} "))

@@ -3,7 +3,7 @@
 import pytest
 
 from policysched.lang import types
-from policysched.lang.expr import And, Attr, Compare, Const, Else, Expr, Has, In, Not, Or, Rank
+from policysched.lang.expr import And, Attr, Compare, Const, Else, Expr, Has, If, In, Not, Or, Rank
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN
 from policysched.oracle import MISSING, value
 from policysched.oracle.context import pod_context
@@ -16,6 +16,7 @@ from tests.words import pod
 HERE = Span(Source("test", ""), 0, 0)
 TRUE, FALSE = Const(True, types.BOOL, HERE), Const(False, types.BOOL, HERE)
 ABSENT = Attr("pod", ("labels", "absent"), types.STRING.absent_allowed(), HERE)
+ONE = Const("x", types.STRING, HERE)
 UNKNOWN = Compare("==", ABSENT, Const("a", types.STRING, HERE), HERE)
 
 
@@ -39,6 +40,9 @@ def worth(expr: Expr) -> object:
         (Rank(ABSENT, ("gold",), HERE), MISSING),
         (Rank(Const("gold", types.STRING, HERE), ("tin", "gold"), HERE), 1),
         (Rank(Const("iron", types.STRING, HERE), ("tin", "gold"), HERE), 2),
+        (If(UNKNOWN, ONE, ONE, types.STRING, False, HERE), MISSING),
+        (If(TRUE, ONE, ABSENT, types.STRING, False, HERE), "x"),
+        (If(FALSE, ONE, ABSENT, types.STRING, False, HERE), MISSING),
         (Else(ABSENT, Const("x", types.STRING, HERE), types.STRING, False, HERE), "x"),
     ],
 )

@@ -27,6 +27,16 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "filter whole require (node.allocatable.memory / (node.pods - 1) else 1Gi) > 256Mi",
         "score negative weight 1 higher -node.pods normalize minmax",
     ),
+    "choices": (
+        _LOAD,
+        "filter by_size require (if pod.requests.cpu > 500m then node.free.cpu else 2) >= 1",
+        'filter by_pool require if has node.labels["pool"] then node.pods < 3 else node.free.cpu > 500m',
+        'filter text require (if node.pods > 1 then "a" else node.name) != "n1"',
+        "score mixed weight 2 higher if node.pods > 1 then node.pods else 0.5 normalize minmax",
+        "score nested weight 1 lower if node.pods == 0 then 1 else if load < 50% then load else 3 normalize max missing 7",
+        "score unknown weight 3 higher if load < 50% then 2 else 1 normalize range(0, 2) missing neutral",
+        "score spared weight 3 higher (if node.pods > 1 then load else 7 / 2 else 1) normalize range(0, 2) missing best",
+    ),
     "functions": (
         "filter clamped require clamp(node.free.cpu, 100m, 2) >= min(pod.requests.cpu, 1)",
         "filter maximum require max(node.requested.memory, pod.requests.memory, 1Gi) < 5Gi",

@@ -121,6 +121,11 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.arithmetic.both",
         lambda _: always(True),
     ),
+    "the wrong branch is taken where nothing is known": (
+        "choices",
+        "policysched.plan.arithmetic.both",
+        lambda _: lambda left, right: right,
+    ),
     "ties are settled by the node alone": (
         "lists",
         "policysched.plan.evaluate.text_hash",

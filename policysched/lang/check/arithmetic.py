@@ -90,6 +90,8 @@ def _suffixed(node: s.Expression) -> bool:
             return _suffixed(left) or _suffixed(right)
         case s.CallExpr(args=args):
             return any(map(_suffixed, args))
+        case s.IfExpr(then=then, otherwise=otherwise):
+            return _suffixed(then) or _suffixed(otherwise)
         case s.ElseExpr(value=value, fallback=fallback):
             return _suffixed(value) or _suffixed(fallback)
         case _:

@@ -1,4 +1,4 @@
-"""Expressions that are one of two values: `a else b`."""
+"""Expressions that are one of two values: `a else b`, `if c then a else b`."""
 
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
@@ -31,3 +31,24 @@ def otherwise(reader: Reader, node: s.ElseExpr, expected: Type | None) -> e.Expr
     floating = e.is_floating(value) or e.is_floating(fallback)
     result = common([left, right])
     return e.Else(value, fallback, result if left.numeric else left.present(), floating, node.span)
+
+
+def conditional(reader: Reader, node: s.IfExpr, expected: Type | None) -> e.Expr | None:
+    condition = reader.condition(node.condition, "if")
+    then, other = reader.alike((node.then, node.otherwise), expected)
+    if condition is None or then is None or other is None:
+        return None
+    left, right = e.type_of(then), e.type_of(other)
+    if left.kind is Kind.LIST or not same_dimension(left, right):
+        reader.scope.report(
+            "PS204" if left.numeric and right.numeric else "PS202",
+            f"`then` gives {describe(left)}, and `else` gives {describe(right)}",
+            other.span,
+            label=f"{describe(left)} is expected"
+            if left.kind is not Kind.LIST
+            else "a list cannot be chosen",
+        )
+        return None
+    floating = e.is_floating(then) or e.is_floating(other)
+    result = common([left, right]) if left.numeric else left.present()
+    return e.If(condition, then, other, result, floating, node.span)

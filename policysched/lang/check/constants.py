@@ -1,7 +1,7 @@
 """The value of a constant expression that `lang.fold` left alone, because its type holds whole units."""
 
 from policysched.lang.arithmetic import Number, arithmetic, call, negate
-from policysched.lang.expr import Arith, Call, Const, Else, Expr, Negate
+from policysched.lang.expr import Arith, Call, Const, Else, Expr, If, Negate
 
 
 def evaluated(expr: Expr) -> Number | None:
@@ -24,5 +24,7 @@ def evaluated(expr: Expr) -> Number | None:
         case Else(value=one, fallback=fallback):
             first_choice = evaluated(one)
             return evaluated(fallback) if first_choice is None else first_choice
+        case If(condition=Const(value=bool(chosen)), then=then, otherwise=other):
+            return evaluated(then if chosen else other)
         case _:
             return None

@@ -9,7 +9,7 @@ from policysched.lang import syntax as s
 from policysched.lang import types as t
 from policysched.lang.check.arithmetic import minus, product, sum_or_difference
 from policysched.lang.check.attributes import attribute
-from policysched.lang.check.choices import otherwise
+from policysched.lang.check.choices import conditional, otherwise
 from policysched.lang.check.conditions import comparison, has, junction, negation
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.functions import call, count_pods
@@ -77,6 +77,8 @@ def _read_node(reader: Reader, node: s.Expression, expected: Type | None) -> e.E
             return product(reader, node, expected)
         case s.ElseExpr():
             return otherwise(reader, node, expected)
+        case s.IfExpr():
+            return conditional(reader, node, expected)
         case s.HasExpr():
             return has(reader, node)
         case s.CallExpr():

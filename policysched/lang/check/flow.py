@@ -18,6 +18,7 @@ from policysched.lang.expr import (
     Else,
     Expr,
     Has,
+    If,
     InputRef,
     MetricRef,
     Negate,
@@ -55,6 +56,10 @@ def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
                 known |= implied(item, False)
         case Else(fallback=fallback):
             yield from holes(fallback, known)
+        case If(condition=condition, then=then, otherwise=otherwise):
+            yield from holes(condition, known)
+            yield from holes(then, known | implied(condition, True))
+            yield from holes(otherwise, known | implied(condition, False))
         case _:
             for child in children(expr):
                 yield from holes(child, known)

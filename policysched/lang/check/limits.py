@@ -57,6 +57,8 @@ def _children(node: s.Expression) -> tuple[s.Expression, ...]:
             return (value, fallback)
         case s.CallExpr(args=args):
             return args
+        case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
+            return (condition, then, otherwise)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
         case s.ListLit(items=items):

@@ -43,7 +43,7 @@ class Reader:
         if found is None or e.type_of(found).kind is Kind.BOOL:
             return found
         have = describe(e.type_of(found))
-        self.scope.report("PS202", f"`{word}` joins conditions, and this is {have}", found.span, label=have)
+        self.scope.report("PS202", f"`{word}` needs a condition, and this is {have}", found.span, label=have)
         return None
 
     def numeric(self, found: e.Expr | None, doing: str) -> e.Expr | None:
@@ -95,6 +95,8 @@ class Reader:
                 return self.undecided(left) and self.undecided(right)
             case s.ElseExpr(value=value, fallback=fallback):
                 return self.undecided(value) and self.undecided(fallback)
+            case s.IfExpr(then=then, otherwise=otherwise):
+                return self.undecided(then) and self.undecided(otherwise)
             case s.CallExpr(function=s.Name(text="min" | "max" | "clamp" | "abs"), args=args):
                 return all(self.undecided(arg) for arg in args)
             case _:

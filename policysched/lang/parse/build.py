@@ -296,6 +296,10 @@ class Build(Transformer[Token, Any]):
         value, _else, fallback = children
         return s.ElseExpr(value, fallback, _span(children))
 
+    def conditional(self, children: Children) -> s.IfExpr:
+        _if, condition, _then, then, _else, otherwise = children
+        return s.IfExpr(condition, then, otherwise, _span(children))
+
     def has(self, children: Children) -> s.HasExpr:
         return s.HasExpr(children[1], _span(children))
 

@@ -466,6 +466,45 @@ def _begins_no_statement(trouble: Trouble) -> Diagnostic | None:
     )
 
 
+def _half_if(trouble: Trouble) -> Diagnostic | None:
+    """`if` without `then` or `else`, and an `if` in the middle of an expression."""
+    found, before = trouble.found, trouble.before()
+    if before is not None and before.text == "if" and not trouble.wants_value:  # it was read as a name
+        return diagnostic(
+            "PS132",
+            "an `if` in the middle of an expression stands in parentheses",
+            trouble.span(before),
+            label="where it ends could not be seen",
+            help="write `(if CONDITION then VALUE else VALUE)`",
+        )
+    if trouble.wants_value or "ELSE_TEXT" in trouble.accepts:
+        return None
+    word = "then" if "THEN" in trouble.accepts else "else"
+    opened = _open_if(trouble, word)
+    if opened is None or word.upper() not in trouble.accepts:
+        return None
+    here = () if found is None else (Label(trouble.span(found), f"`{word}` is expected before this"),)
+    return diagnostic(
+        "PS132",
+        f"the `if` has no `{word}`",
+        trouble.span(opened),
+        label=f"nothing says what {'follows from it' if word == 'then' else 'holds otherwise'}",
+        help="write `if CONDITION then VALUE else VALUE`",
+        related=here,
+    )
+
+
+def _open_if(trouble: Trouble, word: str) -> Token | None:
+    """The innermost `if` whose `then` or `else` has not come."""
+    opened: list[Token] = []
+    for token in trouble.tokens[: trouble.at]:
+        if token.text == "if":
+            opened.append(token)
+        elif token.text == word and opened:
+            opened.pop()
+    return opened[-1] if opened else None
+
+
 def _else_without_text(trouble: Trouble) -> Diagnostic | None:
     found = trouble.found
     if found is None or found.text != "else" or "ELSE_TEXT" not in trouble.accepts:
@@ -544,6 +583,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     _never_closed,
     _parameter_without_default,
     _range_without_dots,
+    _half_if,  # before the missing value: `x + if ...`
     _missing_value,
     _no_block,
     _no_type,

@@ -105,6 +105,8 @@ def operands(node: s.Expression) -> tuple[s.Expression, ...]:
             return (left, right)
         case s.ElseExpr(value=value, fallback=fallback):
             return (value, fallback)
+        case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
+            return (condition, then, otherwise)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
         case _:

@@ -16,7 +16,7 @@ STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 RESERVED_STATEMENTS = ("shadow", "canary", "test", "record", "state", "extender", "quota")
 """Kept for later versions: they begin no statement yet, and nothing can be called so."""
 
-OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else")
+OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
 
 FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "else")
 """In the order in which they are written. `require` and `reject` share a place."""
@@ -26,7 +26,7 @@ SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "mi
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
 CONTINUATIONS = frozenset(
-    (*CLAUSES, *OPERATOR_WORDS, "by", "asc", "desc", "range", "unit", "default", "optional", "required", "invalid", "version", "on", "where")
+    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "unit", "default", "optional", "required", "invalid", "version", "on", "where")
 )  # fmt: skip
 """Words that go on with a statement, so that a line beginning with one does not begin another."""
 
