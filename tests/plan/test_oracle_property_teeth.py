@@ -124,7 +124,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     "the wrong branch is taken where nothing is known": (
         "choices",
         "policysched.plan.arithmetic.both",
-        lambda _: lambda left, right: right,
+        lambda _: lambda _, right: right,
     ),
     "ties are settled by the node alone": (
         "lists",
