@@ -45,6 +45,7 @@ NODE_NUMBERS = {
     "ratio": (),
     "duration": ("(now - node.created)",),
 }
+RESOURCE_OF_NODE = ("node.free.link", "node.requested.link", "node.allocatable.link")
 SHARES = ("namespace.share.cpu", "namespace.share.memory")
 METRIC_OF = {"bandwidth": "rx", "ratio": "load"}
 POD_STRINGS = ("pod.namespace", "pod.name", "pod.owner.kind", "pod.service_account", "namespace.name")
@@ -74,6 +75,7 @@ class Names:
     node_optional: tuple[tuple[str, str], ...] = ()
     metrics: tuple[str, ...] = ()
     lets: tuple[tuple[str, str], ...] = ()
+    resource: bool = False  # `link`, a bandwidth
     keys: tuple[str, ...] = ()  # parameters that hold the key of a label
     weights: tuple[str, ...] = ()
 
@@ -180,6 +182,8 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         if kind == "int":
             found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
     found += POD_NUMBERS[kind]
+    if kind == "bandwidth" and at.names.resource:
+        found += ["pod.requests.link", *(RESOURCE_OF_NODE if at.node and at.metrics else ())]
     if kind == "ratio" and at.shares:
         found += SHARES
     for name in optional:
@@ -338,7 +342,23 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
         lines.append(
             f"outage {{ above = {draw(st.sampled_from(('0%', '40%', '50%', '90%')))} then = disable }}"
         )
+    if draw(st.integers(0, 2)) == 0:
+        lines.append(a_resource(draw, names))
+        names = replace(names, resource=True)
     return lines, names
+
+
+def a_resource(draw: Draw, names: Names) -> str:
+    """Bandwidth that pods ask for in an annotation, or by what else they say."""
+    asked_for = 'input asked: bandwidth = pod.labels["gen"] unit "Mbit/s" default 100Mbps invalid default\n'
+    has = 'input nic: bandwidth = node.labels["gen"] unit "Gbit/s" default 1Gbps invalid default\n'
+    request = draw(st.sampled_from(("asked", "asked * 1.5", "max(asked, 200Mbps) - 150Mbps")))
+    capacity = draw(
+        st.sampled_from(
+            ("nic", "10Gbps", "nic * 80%", *(["(rx else 1Gbps)"] if "rx" in names.metrics else []))
+        )
+    )
+    return f"{asked_for}{has}resource link {{ capacity = {capacity}, request = {request} }}"
 
 
 def an_input(draw: Draw, name: str, names: Names) -> tuple[str, Names]:

@@ -59,10 +59,13 @@ class Attr:
 
 @dataclass(frozen=True, slots=True)
 class InputRef:
+    """`of` is `other` or `victim` where an input of the pod is asked of another pod."""
+
     name: str
     type: Type
-    stage: Stage  # POD, or NODE for an input of the node
+    stage: Stage  # POD, or NODE for an input of the node; CONSTANT where it is of another pod
     span: Span = field(compare=False)
+    of: Owner = "pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,16 @@ class CountPods:
 
 
 @dataclass(frozen=True, slots=True)
+class SumPods:
+    """The sum of `value` (of owner `other`) over the pods placed on the node: what they were promised of a resource. Each
+    pod counts in whole units of the type, rounded up, and never less than 0; a missing value counts 0. Saturates."""
+
+    value: "Expr"
+    type: Type
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     span: Span = field(compare=False)
 
@@ -225,6 +238,7 @@ Expr = (
     | Else
     | If
     | CountPods
+    | SumPods
     | Now
     | Window
 )
@@ -249,6 +263,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (condition, then, otherwise)
         case CountPods(where=where):
             return () if where is None else (where,)
+        case SumPods(value=value):
+            return (value,)
         case _:
             return ()
 
@@ -267,7 +283,7 @@ def type_of(expr: Expr) -> Type:
     from policysched.lang import types
 
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Arith() | Call() | Else() | If():
+        case Const() | Attr() | InputRef() | MetricRef() | Arith() | Call() | Else() | If() | SumPods():
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
@@ -299,7 +315,7 @@ def stage_of(expr: Expr) -> Stage:
                 stage |= Stage.POD | Stage.SHARES
             case Attr(owner="pod" | "namespace", path=path):
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
-            case Attr(owner="node") | MetricRef() | CountPods():
+            case Attr(owner="node") | MetricRef() | CountPods() | SumPods():
                 stage |= Stage.NODE
             case InputRef():
                 stage |= one.stage

@@ -27,6 +27,7 @@ from policysched.lang.expr import (
     Now,
     Or,
     Rank,
+    SumPods,
     Window,
     is_floating,
 )
@@ -70,6 +71,8 @@ def fold(expr: Expr) -> Expr:
             )
         case CountPods(where=where):
             return expr if where is None else replace(expr, where=fold(where))
+        case SumPods():
+            return replace(expr, value=fold(expr.value))
 
 
 def is_constant(expr: Expr, value: bool) -> bool:

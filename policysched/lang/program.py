@@ -93,6 +93,17 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """A quantity of the policy's own, accounted at assume like cpu: `capacity` of the node, `request` of the pod alone."""
+
+    name: str
+    type: Type
+    capacity: Expr
+    request: Expr
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Outage:
     """While more than `above` (0..1) of the candidates lack a metric, the rules that read it do not apply."""
 
@@ -329,6 +340,7 @@ class Program:
     layers: tuple[Layer, ...]
     preemption: Preemption
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    resources: Mapping[str, Resource] = field(default_factory=dict)
 
 
 def rules_for(program: Program, active: tuple[int, ...]) -> Rules:

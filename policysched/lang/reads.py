@@ -23,8 +23,10 @@ from policysched.lang.expr import (
     MetricRef,
     Now,
     Or,
+    Owner,
     Rank,
     Stage,
+    SumPods,
     Window,
     stage_of,
     walk,
@@ -97,13 +99,13 @@ def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
         match one:
             case Attr(owner=owner, path=path):
                 found |= _attribute(owner, path)
-            case InputRef(name=name):
-                found |= _input(inputs[name])
+            case InputRef(name=name, of=of):
+                found |= _input(inputs[name], of)
             case MetricRef(name=name):
                 found |= Reads(
                     metrics=frozenset({name}), wakes=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD})
                 )
-            case CountPods():
+            case CountPods() | SumPods():
                 found |= Reads(counts_pods=True, wakes=_PLACED)
             case Now() | Window():
                 found |= Reads(time=True, wakes=frozenset({ClusterEvent.TIME}))
@@ -129,9 +131,9 @@ def _attribute(owner: str, path: Path) -> Reads:
             return NOTHING  # a victim is looked at when pods are evicted, never before
 
 
-def _input(one: Input) -> Reads:
+def _input(one: Input, of: Owner) -> Reads:
     path = tuple(one.source_map.split(".")) if one.source_key is None else (one.source_map, one.source_key)
-    return _attribute(one.owner, path)
+    return _attribute(one.owner if of == "pod" else of, path)
 
 
 def rule_reads(rule: Rule, inputs: Mapping[str, Input]) -> Reads:
@@ -175,7 +177,7 @@ def program_reads(program: Program) -> Reads:
     found = NOTHING
     for one in program.inputs.values():
         if one.required_text is not None or one.invalid_text is not None:
-            found |= _input(one)
+            found |= _input(one, "pod")
     for layer in program.layers:
         found |= reads_of(layer.condition, program.inputs)
         for change in layer.changes:
@@ -251,6 +253,8 @@ def _operations(expr: Expr) -> int:
             return 2
         case CountPods(where=where):
             return 1 if where is None else 8  # each pod of the node is looked at
+        case SumPods():
+            return 1  # a column that placements keep
         case _:
             return 1
 

@@ -230,8 +230,8 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         "not-available-yet",
         "this part of the language is not carried out in this version",
         "It is refused by name, so that nobody believes in a rule that is not there.",
-        bad="resource slots { capacity = 4, request = 1 }",
-        good="queue by pod.priority desc",
+        bad='gang by pod.owner.name { min = 2  timeout = 5m  topology = "rack" }',
+        good="gang by pod.owner.name { min = 2  timeout = 5m }",
     ),
     _rule(
         "PS225",
@@ -319,6 +319,14 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good="policy second version 1\ninclude kube_default",
         head="",
         others=(("a.policy", "policy first version 1\ninclude kube_default\n"),),
+    ),
+    _rule(
+        "PS234",
+        "resource-of-kubernetes",
+        "a resource has the name of one that Kubernetes counts",
+        "`node.free.cpu` must mean what kube-scheduler means by it. A resource of the policy's own needs a name of its own.",
+        bad="resource cpu { capacity = 4, request = 1 }",
+        good="resource licences { capacity = 4, request = 1 }\nfilter enough require pod.requests.licences <= node.free.licences",
     ),
     _rule(
         "PS236",

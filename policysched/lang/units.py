@@ -163,7 +163,7 @@ def parse_value(text: str, type_: Type, unit: str | None) -> Held | None:
     """The value that a label's or annotation's text stands for, held as the type says; None where it is not of the type.
 
     Numbers are decimal, with one of the type's suffixes or, where the input declares a `unit`, as a bare number of
-    that unit. Amounts of cpu and bytes are rounded up to the whole unit, as Kubernetes rounds quantities. An int
+    that unit; of a bandwidth with a `unit` also as a Kubernetes quantity (`10M`), as CNI plugins' annotations are written. Amounts of cpu and bytes are rounded up to the whole unit, as Kubernetes rounds quantities. An int
     must be whole as written. What does not fit into the held form is invalid. Blanks are not trimmed. A timestamp is
     RFC 3339 with a zone; a bool is `true` or `false`; a qos is a class's name.
     """
@@ -182,13 +182,21 @@ def parse_value(text: str, type_: Type, unit: str | None) -> Held | None:
     if match is None:
         return None
     digits, suffix = match.groups()
-    factor = (
-        UNITS[type_.kind].get(unit) if unit is not None and not suffix else _suffix_factor(type_.kind, suffix)
-    )
+    factor = _factor(type_.kind, suffix, unit)
     if factor is None:
         return None
     value = _held(Fraction(digits) * factor, type_, round_up=type_.kind in (Kind.CPU, Kind.BYTES))
     return None if isinstance(value, Unreadable) else value
+
+
+def _factor(kind: Kind, suffix: str, unit: str | None) -> Fraction | None:
+    if unit is None or (suffix in SUFFIXES.get(kind, ()) and suffix):
+        return _suffix_factor(kind, suffix)
+    factor = UNITS[kind].get(unit)
+    if not suffix or factor is None:
+        return factor
+    of_a_quantity = (_DECIMAL | _BINARY).get(suffix) if kind is Kind.BANDWIDTH else None
+    return None if of_a_quantity is None else factor * of_a_quantity
 
 
 def _suffix_factor(kind: Kind, suffix: str) -> Fraction | None:

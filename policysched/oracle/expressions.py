@@ -2,6 +2,7 @@
 one case a kind of node.
 """
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
@@ -31,7 +32,7 @@ def value(expr: e.Expr, context: Context) -> Value:
         case e.Attr():
             return attribute(expr.owner, expr.path, context)
         case e.InputRef():
-            return input_value(context.program.inputs[expr.name], context)
+            return input_value(context.program.inputs[expr.name], _about(expr.of, context))
         case e.MetricRef():
             return metric_value(context.program.metrics[expr.name], context)
         case e.Has():
@@ -67,6 +68,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             return _chosen(expr, context)
         case e.CountPods():
             return _count_pods(expr, context)
+        case e.SumPods():
+            return _sum_pods(expr, context)
         case e.Now():
             assert context.now_ns is not None, "the checker lets nothing read the clock here"
             return context.now_ns
@@ -173,6 +176,29 @@ def _chosen(expr: e.If, context: Context) -> Value:
 def _count_pods(expr: e.CountPods, context: Context) -> Value:
     assert context.usage is not None, "only what looks at a node can count the pods on it"
     return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
+
+
+def _about(of: e.Owner, context: Context) -> Context:
+    """For an input of the pod that is asked of another one."""
+    match of:
+        case "other":
+            assert context.other is not None, "no pod is being counted here"
+            return replace(context, pod=context.other)
+        case "victim":
+            assert context.victim is not None, "no victim is being considered here"
+            return replace(context, pod=context.victim)
+        case _:
+            return context
+
+
+def _sum_pods(expr: e.SumPods, context: Context) -> Value:
+    assert context.usage is not None, "only what looks at a node can sum over the pods on it"
+    total = 0
+    for other in context.usage.pods.values():
+        found = value(expr.value, replace(context, other=other))
+        if found is not MISSING:
+            total += max(0, math.ceil(_number(found)))
+    return float(total) if expr.type.held_as_float else saturated(total)
 
 
 def _inside_window(expr: e.Window, context: Context) -> Value:

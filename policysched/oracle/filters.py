@@ -89,7 +89,7 @@ def _words(rule: FilterRule, context: Context, *, missing: bool) -> tuple[str, s
 def evicting_could_help(rule: FilterRule) -> bool:
     """Only where the condition reads what placed pods take up."""
     return any(
-        isinstance(one, e.CountPods)
+        isinstance(one, e.CountPods | e.SumPods)
         or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
         for one in e.walk(rule.condition)
     )

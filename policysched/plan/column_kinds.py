@@ -15,11 +15,12 @@ from numpy.typing import DTypeLike
 
 from policysched.cluster.objects import HostPort, Namespace, Node, Pod, Taint
 from policysched.cluster.usage import Usage
-from policysched.lang.program import Input
+from policysched.lang.expr import Expr
+from policysched.lang.program import Input, Metric
 from policysched.lang.types import Kind
 from policysched.lang.units import parse_value
 from policysched.plan.interner import ABSENT, Interner
-from policysched.plan.scalars import Function, Seen, attribute
+from policysched.plan.scalars import Function, Seen, attribute, compiled, promised
 
 Scalar = bool | int | float
 Mixture = tuple[tuple[int, int], ...]
@@ -227,6 +228,32 @@ class Requested(_UsageAmounts):
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return min(usage.requested.get(self.resource, 0), _MOST)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Promised(_UsageAmounts):
+    """What the node's pods request of a policy's own resource: the sum of an expression of the counted pod, in whole units.
+    `inputs` are those that it reads."""
+
+    amount: Expr
+    inputs: tuple[Input, ...]
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        amount = _amount_function(self.amount, self.inputs)
+        return min(
+            _MOST, sum(promised(amount, Seen(pod, _NO_NAMESPACE, other=pod)) for pod in usage.pods.values())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    inputs: Mapping[str, Input]
+    metrics: Mapping[str, Metric]
+
+
+@cache
+def _amount_function(amount: Expr, inputs: tuple[Input, ...]) -> Function:
+    return compiled(amount, _Inputs({one.name: one for one in inputs}, {}))
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

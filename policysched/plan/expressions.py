@@ -8,7 +8,7 @@ from policysched.lang.program import Program
 from policysched.plan.arithmetic import arithmetic, call, conditional, negative, otherwise
 from policysched.plan.conditions import comparison, conjunction, disjunction, has, membership, negation, rank
 from policysched.plan.machine import Machine, Maker
-from policysched.plan.of_node import attribute, count_pods, metric, node_input
+from policysched.plan.of_node import attribute, count_pods, metric, node_input, sum_pods
 
 MAKERS: Mapping[type, Maker] = {
     e.Attr: attribute,
@@ -27,6 +27,7 @@ MAKERS: Mapping[type, Maker] = {
     e.Else: otherwise,
     e.If: conditional,
     e.CountPods: count_pods,
+    e.SumPods: sum_pods,
 }
 
 

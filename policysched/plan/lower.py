@@ -198,7 +198,7 @@ def _part(part: str | e.Expr, program: Program) -> Function:
 def evicting_could_help(condition: e.Expr) -> bool:
     """Only where the condition reads what placed pods take up."""
     return any(
-        isinstance(one, e.CountPods)
+        isinstance(one, e.CountPods | e.SumPods)
         or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
         for one in e.walk(condition)
     )

@@ -140,7 +140,11 @@ class Machine:
         touch = Touch.NOTHING
         for one in e.walk(expr):
             match one:
-                case e.Attr(owner="node", path=("requested" | "free" | "pods", *_)) | e.CountPods():
+                case (
+                    e.Attr(owner="node", path=("requested" | "free" | "pods", *_))
+                    | e.CountPods()
+                    | e.SumPods()
+                ):
                     touch |= Touch.NODE | Touch.USAGE
                 case e.Attr(owner="node"):
                     touch |= Touch.NODE
@@ -155,7 +159,7 @@ class Machine:
     def _timed(self, expr: e.Expr) -> bool:
         if is_leaf(expr):
             return self.leaves[self.leaf_number(expr)].timed
-        if isinstance(expr, e.CountPods):
+        if isinstance(expr, e.CountPods | e.SumPods):
             return e.Stage.TIME in e.stage_of(expr)
         return any(self._timed(child) for child in e.children(expr))
 

@@ -17,6 +17,7 @@ from policysched.plan.column_kinds import (
     Name,
     PodCount,
     PodMixture,
+    Promised,
     Ready,
     Requested,
     Text,
@@ -61,6 +62,8 @@ def columns_of(expr: e.Expr, program: Program) -> list[ColumnKind]:
                 found.append(column_of(path))
             case e.InputRef(name=name) if program.inputs[name].owner == "node":
                 found += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
+            case e.SumPods():
+                found.append(_promised(one, program))
             case e.CountPods(where=None):
                 found.append(PodCount())
             case e.CountPods(where=where):
@@ -127,6 +130,21 @@ def count_pods(machine: Machine, expr: e.CountPods) -> Step:
         return Vector(by_code(codes, frame.view.codes.mixtures.values, matching, np.int64), True)
 
     return run
+
+
+def sum_pods(machine: Machine, expr: e.SumPods) -> Step:
+    promised, floating = _promised(expr, machine.program), expr.type.held_as_float
+
+    def run(frame: Frame) -> Vector:
+        amounts = frame.view.column(promised)
+        return Vector(amounts.astype(np.float64) if floating else amounts, True)
+
+    return run
+
+
+def _promised(expr: e.SumPods, program: Program) -> Promised:
+    names = dict.fromkeys(one.name for one in e.walk(expr.value) if isinstance(one, e.InputRef))
+    return Promised(expr.value, tuple(program.inputs[name] for name in names))
 
 
 def _count_one_by_one(matches: Function) -> Step:

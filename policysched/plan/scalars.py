@@ -7,8 +7,9 @@ right-hand side of most comparisons. The words of an explanation are filled in w
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import ceil
 from operator import attrgetter
-from typing import assert_never
+from typing import Protocol, assert_never
 from zoneinfo import ZoneInfo
 
 from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
@@ -16,7 +17,7 @@ from policysched.cluster.shares import ShareOf, Shares
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
 from policysched.lang.arithmetic import arithmetic, call, compare, negate, saturate
-from policysched.lang.program import Input, Metric, Program
+from policysched.lang.program import Input, Metric
 from policysched.lang.units import parse_value
 
 Held = bool | int | float | str | tuple[int | float | str, ...]
@@ -61,7 +62,17 @@ class Seen:
 Function = Callable[[Seen], Value]
 
 
-def compiled(expr: e.Expr, program: Program) -> Function:
+class Declarations(Protocol):
+    """What names in expressions stand for."""
+
+    @property
+    def inputs(self) -> Mapping[str, Input]: ...
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]: ...
+
+
+def compiled(expr: e.Expr, program: Declarations) -> Function:
     """The function that gives the expression's value."""
 
     def function(one: e.Expr) -> Function:
@@ -72,8 +83,8 @@ def compiled(expr: e.Expr, program: Program) -> Function:
             return lambda seen: value
         case e.Attr(owner=owner, path=path):
             return attribute(owner, path)
-        case e.InputRef(name=name):
-            return input_value(program.inputs[name])
+        case e.InputRef(name=name, of=of):
+            return input_value(program.inputs[name], of)
         case e.MetricRef(name=name):
             return _metric(program.metrics[name])
         case e.Has(target=target):
@@ -103,6 +114,8 @@ def compiled(expr: e.Expr, program: Program) -> Function:
             return _if(expr, function(expr.condition), function(expr.then), function(expr.otherwise))
         case e.CountPods(where=where):
             return _count(None if where is None else function(where))
+        case e.SumPods():
+            return _sum(expr, function(expr.value))
         case e.Now():
             return lambda seen: seen.now_ns
         case e.Window(spans=spans, zone=zone):
@@ -225,16 +238,16 @@ def _of_namespace(path: tuple[str, ...]) -> Function:
             raise AssertionError(f"a namespace has no attribute {path}")
 
 
-def input_text(declared: Input) -> Callable[[Seen], str | None]:
-    """The text that an input reads, None where there is none."""
-    owner = attrgetter(f"{declared.owner}.{declared.source_map}")
+def input_text(declared: Input, of: e.Owner = "pod") -> Callable[[Seen], str | None]:
+    """The text that an input reads, None where there is none. An input of the pod can be read of another one."""
+    owner = attrgetter(f"{declared.owner if of == 'pod' else 'other'}.{declared.source_map}")
     key = declared.source_key
     return (lambda seen: str(owner(seen))) if key is None else (lambda seen: owner(seen).get(key))
 
 
-def input_value(declared: Input) -> Function:
+def input_value(declared: Input, of: e.Owner = "pod") -> Function:
     """The value for expressions. Where the input refuses its pod or node there is none."""
-    text_of, default = input_text(declared), None if declared.default is None else declared.default.value
+    text_of, default = input_text(declared, of), None if declared.default is None else declared.default.value
 
     def value(seen: Seen) -> Value:
         text = text_of(seen)
@@ -388,6 +401,23 @@ def _count(where: Function | None) -> Function:
         return sum(where(seen.counting(other)) is True for other in seen.usage.pods.values())
 
     return value
+
+
+def _sum(expr: e.SumPods, amount: Function) -> Function:
+    floating = expr.type.held_as_float
+
+    def value(seen: Seen) -> Value:
+        assert seen.usage is not None, "requests are summed where there is no node"
+        total = sum(promised(amount, seen.counting(other)) for other in seen.usage.pods.values())
+        return float(total) if floating else saturate(total)
+
+    return value
+
+
+def promised(amount: Function, seen: Seen) -> int:
+    """What the pod that is being counted was promised, in whole units of the amount, never less than 0."""
+    found = amount(seen)
+    return 0 if found is None else max(0, ceil(_number(found)))
 
 
 def _window(spans: tuple[tuple[int, int], ...], zone: str) -> Function:

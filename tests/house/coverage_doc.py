@@ -16,7 +16,6 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
     "`assume` of a metric": _METRIC.format("assume = 10%"),
     "`sampled_at` of a metric": _METRIC.format('sampled_at = "q"'),
     "`topology` of a gang": 'gang by pod.namespace { min = 2, timeout = 5m, topology = "zone" }',
-    "`resource`": "resource r { capacity = 1, request = 1 }",
 }
 """Parts of the language that a version may not carry out, each with a statement that uses it."""
 

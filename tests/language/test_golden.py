@@ -22,8 +22,10 @@ def test_every_code_occurs_in_a_chapter() -> None:
         code for path in CHAPTERS for code in re.findall(r"\[(PS\d{3})\]", path.read_text(encoding="utf-8"))
     }
 
-    live = {code for code in RULES if code.startswith("PS9")}  # a text alone does not draw them
-    assert set(RULES) - occurring - live == {"PS005", "PS239"}  # their examples are very long
+    elsewhere = {
+        code for code in RULES if code[2] in "79"
+    }  # of tests, or of a cluster at hand: a text alone does not draw them
+    assert set(RULES) - occurring - elsewhere == {"PS005", "PS239"}  # their examples are very long
 
 
 def test_a_chapter_with_a_wrong_answer_is_noticed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
         _unknown_owner(scope, node)
         return None
     owner = node.owner
-    if not _readable(owner, place):
+    if not readable(owner, place):
         scope.report("PS220", f"{place.word} cannot read `{node.span.text}`", node.span, label=_why(owner))
         return None
     resolved = _with_keys(scope, node)
@@ -104,7 +104,7 @@ def like_attribute(word: str) -> str:
     return "" if near is None else f"did you mean `{names[near]}`? Attributes have their owner in front"
 
 
-def _readable(owner: e.Owner, place: Place) -> bool:
+def readable(owner: e.Owner, place: Place) -> bool:
     match owner:
         case "node":
             return place.node

@@ -7,6 +7,7 @@ what is constant are later passes (`flow`, `lang.fold`).
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
+from policysched.lang.check.amounts import amount, names_a_resource
 from policysched.lang.check.arithmetic import minus, product, sum_or_difference
 from policysched.lang.check.attributes import attribute
 from policysched.lang.check.choices import conditional, otherwise
@@ -60,6 +61,8 @@ def _read_node(reader: Reader, node: s.Expression, expected: Type | None) -> e.E
         case s.Bare():
             return bare_name(reader, node, expected)
         case s.Attribute():
+            if names_a_resource(reader.scope, node, reader.place):
+                return amount(reader.scope, node, reader.place)
             return attribute(reader.scope, node, reader.place)
         case s.Unary(op="not"):
             return negation(reader, node)

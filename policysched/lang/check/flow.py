@@ -24,6 +24,7 @@ from policysched.lang.expr import (
     Negate,
     Not,
     Or,
+    SumPods,
     children,
     type_of,
 )
@@ -44,7 +45,7 @@ def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
         case MetricRef():
             if expr not in known:
                 yield expr
-        case Has() | CountPods():
+        case Has() | CountPods() | SumPods():
             return
         case And(items=items):
             for item in items:

@@ -12,6 +12,15 @@ def unused(scope: Scope, source: Source, *, library: bool) -> None:
     """Declarations of this text that nothing reads; a library's are for others."""
     if library:
         return
+    for name, resource in scope.resources.items():
+        if not resource.used and resource.span.source is source:
+            scope.report(
+                "PS306",
+                f"the resource `{name}` is not used: it holds nobody back by itself",
+                resource.span,
+                label="never read",
+                help=f"add a filter: `require pod.requests.{name} <= node.free.{name}`",
+            )
     for one in scope.declared.values():
         if not one.used and one.value is not None and one.span.source is source:
             scope.report(

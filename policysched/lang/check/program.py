@@ -19,6 +19,7 @@ from policysched.lang.check.layers import Layers
 from policysched.lang.check.limits import RULES_MAX
 from policysched.lang.check.metrics import outage
 from policysched.lang.check.queue import default_queue, gang, preemption, queue
+from policysched.lang.check.resources import declare_resource
 from policysched.lang.check.rules import rule
 from policysched.lang.check.scope import Scope, declared_at
 from policysched.lang.check.table import Kind, Table, Written, kind_of
@@ -95,6 +96,7 @@ def program_of(work: Work) -> p.Program:
         layers=tuple(work.layers),
         preemption=work.preemption or p.Preemption("own", None),
         parameters=work.scope.parameters(),
+        resources=work.scope.known_resources(),
     )
 
 
@@ -104,7 +106,7 @@ def canonical_text(work: Work, header: s.Header) -> str:
     kept = [
         with_its_value(one, values[one.name.text]) if isinstance(one, s.Parameter) else one
         for one in work.expansion.statements
-        if isinstance(one, s.Parameter | s.Let | s.Input | s.Metric)
+        if isinstance(one, s.Parameter | s.Let | s.Input | s.Metric | s.Resource)
     ]
     layers = [one for one in work.expansion.statements if isinstance(one, s.Layer)]
     statements = (header, *kept, *work.once.values(), *work.table.rules.values(), *layers)
@@ -169,12 +171,7 @@ def declare_names(work: Work) -> None:
             case s.Metric():
                 declare_metric(work.scope, statement)
             case s.Resource():
-                work.scope.report(
-                    "PS224",
-                    f"the resource `{statement.name.text}` cannot be accounted yet",
-                    statement.name.span,
-                    help='extended resources of nodes are counted already: `pod.requests["example.com/bandwidth"]`',
-                )
+                declare_resource(work.scope, statement)
 
 
 def look_at_what_was_given(work: Work) -> None:

@@ -45,6 +45,8 @@ QUEUE_KEY = Place("a key of the queue", time=True)
 GANG = Place("a gang's terms", queue=False, shares=False)
 ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False)
 VICTIMS = Place("what is said of victims", victim=True, shares=False)
+CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True)
+REQUEST = Place("what a pod requests of a resource", queue=False, shares=False)
 COUNTED = Place("what is said of counted pods", other=True)
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 
@@ -61,12 +63,22 @@ class Declared:
 
 
 @dataclass(slots=True)
+class DeclaredResource:
+    """`value` None: it has a mistake that was reported."""
+
+    span: Span
+    value: p.Resource | None
+    used: bool = False
+
+
+@dataclass(slots=True)
 class Scope:
     """The declarations of one policy, and what was found wrong with it. `broken` are names whose declarations did not
     parse, `given` what was set for its parameters."""
 
     declared: dict[str, Declared] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
+    resources: dict[str, DeclaredResource] = field(default_factory=dict)
     given: GivenParameters = NOTHING_GIVEN
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)
@@ -125,6 +137,9 @@ class Scope:
 
     def inputs(self) -> dict[str, p.Input]:
         return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Input)}
+
+    def known_resources(self) -> dict[str, p.Resource]:
+        return {name: one.value for name, one in self.resources.items() if one.value is not None}
 
     def metrics(self) -> dict[str, p.Metric]:
         return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Metric)}

@@ -128,3 +128,12 @@ def test_every_unit_is_some_positive_number_of_held_units() -> None:
     for table in (*SUFFIXES.values(), *UNITS.values()):
         assert table
         assert all(factor > 0 for factor in table.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"), [("10M", 10e6), ("1G", 1e9), ("2Ki", 2048.0), ("500000", 500_000.0), ("3Mbps", 3e6)]
+)
+def test_a_bandwidth_with_a_unit_may_be_written_as_a_quantity(text: str, bits: float) -> None:
+    assert parse_value(text, t.BANDWIDTH, "bit/s") == bits
+    assert parse_value("10M", t.BANDWIDTH, None) is None
+    assert parse_value("10M", t.DURATION, "s") is None

@@ -1,0 +1,101 @@
+"""`resource NAME { capacity = E, request = E }`: what is declared. `amounts` says what reading it means."""
+
+from policysched.lang import expr as e
+from policysched.lang import syntax as s
+from policysched.lang.check.dimensions import describe
+from policysched.lang.check.expressions import read, read_as
+from policysched.lang.check.flow import no_holes
+from policysched.lang.check.params import Params, params_of
+from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_at
+from policysched.lang.fold import fold
+from policysched.lang.program import Resource
+from policysched.lang.types import Kind, Type
+
+_KINDS = frozenset({Kind.INT, Kind.CPU, Kind.BYTES, Kind.BANDWIDTH})
+_NATIVE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+
+
+def declare_resource(scope: Scope, node: s.Resource) -> None:
+    name = node.name.text
+    known = scope.resources.get(name)
+    if known is not None:
+        scope.report(
+            "PS213",
+            f"the resource `{name}` is declared twice",
+            node.name.span,
+            label="declared again",
+            related=(declared_at(known.span),),
+        )
+        return
+    if name in _NATIVE:
+        scope.report(
+            "PS234",
+            f"`{name}` is a resource of Kubernetes",
+            node.name.span,
+            label="counted already",
+            help="give your resource a name of its own",
+        )
+    scope.resources[name] = DeclaredResource(node.name.span, _resource(scope, node))
+
+
+def _resource(scope: Scope, node: s.Resource) -> Resource | None:
+    errors = scope.error_count()
+    what = f"the resource `{node.name.text}`"
+    params = params_of(scope, what, node.name.span, node.params, ("capacity", "request"))
+    capacity = _capacity(scope, params, what)
+    request = _request(scope, params, what, None if capacity is None else e.type_of(capacity))
+    if capacity is None or request is None or scope.error_count() > errors:
+        return None
+    kind = e.type_of(capacity).present()
+    return Resource(node.name.text, kind, fold(capacity), fold(request), node.name.span)
+
+
+def _capacity(scope: Scope, params: Params, what: str) -> e.Expr | None:
+    node = params.required("capacity", "10Gbps")
+    if node is None:
+        return None
+    if isinstance(node, s.MapLit):
+        scope.report("PS202", f"the capacity of {what} is an amount", node.span)
+        return None
+    found = read(scope, node, CAPACITY)
+    if found is None:
+        return None
+    kind = e.type_of(found)
+    if kind.kind not in _KINDS:
+        scope.report(
+            "PS202",
+            f"{what} is an amount of something (int, cpu, bytes, bandwidth), and this is {describe(kind)}",
+            found.span,
+            label=describe(kind),
+        )
+        return None
+    return found
+
+
+def _request(scope: Scope, params: Params, what: str, kind: Type | None) -> e.Expr | None:
+    node = params.required("request", "0")
+    if node is None or kind is None:
+        return None
+    if isinstance(node, s.MapLit):
+        scope.report("PS202", f"the request of {what} is an amount", node.span)
+        return None
+    found = read_as(scope, node, REQUEST, kind.present())
+    if found is None or not no_holes(scope, found):
+        return None
+    inputs = scope.inputs()
+    for one in e.walk(found):
+        match one:
+            case e.Attr(owner="namespace"):
+                pass
+            case e.InputRef(name=name) if inputs[name].owner == "namespace":
+                pass
+            case _:
+                continue
+        scope.report(
+            "PS220",
+            "what a pod requests cannot rest on its namespace",
+            one.span,
+            label="changes without the pod",
+        )
+        return None
+    return found
