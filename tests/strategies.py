@@ -157,11 +157,23 @@ def special(draw: Draw, kind: str, at: At, depth: int) -> str:
         case "int":
             inner = number(draw, draw(st.sampled_from(("ratio", "float"))), at, depth - 1)
             whole = draw(st.sampled_from(("floor", "ceil", "round")))
+            way = draw(st.sampled_from(("half_even", "half_up", "half_away", "trunc", "floor", "ceil")))
+            scale = draw(st.sampled_from(("100", "0.5", "-10")))
             ranked = f'rank({string(draw, at)}, ["a", "1", "gold"])'
-            return draw(st.sampled_from((f"{whole}({inner} * 100)", ranked)))
+            rounded = f"round({inner} * {scale}, {way})"
+            return draw(st.sampled_from((f"{whole}({inner} * 100)", rounded, ranked)))
         case "ratio":
             of = draw(st.sampled_from(("cpu", "bytes", "int", "duration")))
             top, bottom = number(draw, of, at, depth - 1), number(draw, of, at, depth - 1)
+            if draw(st.integers(0, 3)) == 0:
+                deviation = draw(st.sampled_from((literal(draw, of), number(draw, of, at, depth - 1))))
+                return f"normal_cdf({top}, {bottom}, {deviation})"
+            if draw(st.integers(0, 3)) == 0:
+                limit, deviation = (
+                    literal(draw, "ratio"),
+                    draw(st.sampled_from(("0.1", "0.3", "0.005", "0.5"))),
+                )
+                return f"beta_cdf({limit}, ({top} / {bottom} else 0.5), {deviation})"
             return f"({top} / {bottom} else {literal(draw, 'ratio')})"
         case "float":
             inner = number(draw, draw(st.sampled_from(("int", "ratio"))), at, depth - 1)

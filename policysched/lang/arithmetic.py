@@ -7,6 +7,7 @@ exist (division by zero, a logarithm of zero) is None.
 import math
 from collections.abc import Sequence
 
+from policysched.lang.distributions import beta_cdf, normal_cdf
 from policysched.lang.expr import CompareOp, Function
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN
 
@@ -81,8 +82,12 @@ def call(function: Function, args: Sequence[Number], *, floating: bool) -> Numbe
         case "min" | "max" | "clamp" | "abs":
             values = [float(arg) for arg in args] if floating else list(args)
             return _choose(function, values)
-        case "floor" | "ceil" | "round":
+        case "floor" | "ceil" | "round" | "round_half_up" | "round_half_away" | "trunc":
             return _whole(function, args[0])
+        case "normal_cdf":
+            return normal_cdf(float(args[0]), float(args[1]), float(args[2]))
+        case "beta_cdf":
+            return beta_cdf(float(args[0]), float(args[1]), float(args[2]))
         case "sqrt":
             return None if args[0] < 0 else math.sqrt(float(args[0]))
         case "log":
@@ -115,5 +120,13 @@ def _whole(function: Function, value: Number) -> int:
             return saturate(math.floor(value))
         case "ceil":
             return saturate(math.ceil(value))
+        case "trunc":
+            return saturate(math.trunc(value))
+        case "round_half_up":
+            low = math.floor(value)
+            return saturate(low + (value - low >= 0.5))
+        case "round_half_away":
+            size = math.floor(abs(value))
+            return saturate(int(math.copysign(size + (abs(value) - size >= 0.5), value)))
         case _:
             return saturate(round(value))

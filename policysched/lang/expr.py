@@ -142,12 +142,17 @@ class Negate:
     span: Span = field(compare=False)
 
 
-Function = Literal["min", "max", "clamp", "abs", "floor", "ceil", "round", "sqrt", "log", "exp"]
+Function = Literal[
+    "min", "max", "clamp", "abs",
+    "floor", "ceil", "round", "round_half_up", "round_half_away", "trunc",
+    "sqrt", "log", "exp", "normal_cdf", "beta_cdf",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`floor`, `ceil` and `round` (half to even) give an int64, saturating; `sqrt log exp` float64."""
+    """`floor`, `ceil`, `trunc`, `round` (half to even), `round_half_up` (toward plus infinity) and `round_half_away` (from
+    zero) give an int64, saturating; `sqrt log exp` and the distributions float64."""
 
     function: Function
     args: tuple["Expr", ...]

@@ -13,6 +13,7 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.expr import (
     And,
     Attr,
+    Call,
     Const,
     CountPods,
     Else,
@@ -251,6 +252,10 @@ def _operations(expr: Expr) -> int:
             return len(items) - 1
         case In() | Rank() | Else() | If() | Window():
             return 2
+        case Call(function="normal_cdf"):
+            return 4
+        case Call(function="beta_cdf"):
+            return 60  # some forty steps of a continued fraction, and logarithms
         case CountPods(where=where):
             return 1 if where is None else 8  # each pod of the node is looked at
         case SumPods():

@@ -103,7 +103,8 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         "PS209",
         "wrong-arguments",
         "a function has too many or too few arguments",
-        "`clamp(x, low, high)` takes three, `min` and `max` two or more, `rank(x, [...])` two, the others one.",
+        "`clamp(x, low, high)` takes three, `min` and `max` two or more, `rank(x, [...])` two, `normal_cdf` and `beta_cdf` three, `round` one and "
+        "perhaps how to round, the others one.",
         bad="queue by clamp(pod.priority, 10)",
         good="queue by clamp(pod.priority, 0, 10)",
     ),

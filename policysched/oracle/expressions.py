@@ -9,6 +9,7 @@ from typing import assert_never
 from zoneinfo import ZoneInfo
 
 from policysched.lang import expr as e
+from policysched.lang.distributions import beta_cdf, normal_cdf
 from policysched.oracle.attributes import attribute
 from policysched.oracle.context import Context
 from policysched.oracle.inputs import input_value
@@ -158,7 +159,11 @@ def _call(expr: e.Call, context: Context) -> Value:
             return min(max(number, low), high)
         case "abs":
             return abs(args[0]) if isinstance(args[0], float) else saturated(abs(args[0]))
-        case "floor" | "ceil" | "round":
+        case "normal_cdf":
+            return normal_cdf(*map(float, args))
+        case "beta_cdf":
+            return beta_cdf(*map(float, args))
+        case "floor" | "ceil" | "round" | "round_half_up" | "round_half_away" | "trunc":
             return rounded(expr.function, args[0])
         case "sqrt" | "log" | "exp":
             return transcendental(expr.function, float(args[0]))

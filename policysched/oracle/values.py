@@ -7,6 +7,7 @@ at all (a division by zero, the logarithm of nothing) is MISSING, as an absent l
 import math
 from collections.abc import Callable
 from enum import Enum
+from fractions import Fraction
 from typing import Final
 
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN
@@ -66,7 +67,7 @@ _WHOLE_OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 
 def rounded(function: str, number: Number) -> int:
-    """`floor`, `ceil` or `round` (half to even), as an int64."""
+    """`floor`, `ceil`, `trunc`, or `round` in one of its modes, as an int64."""
     if isinstance(number, int):
         return number
     match function:
@@ -74,6 +75,14 @@ def rounded(function: str, number: Number) -> int:
             return saturated(math.floor(number))
         case "ceil":
             return saturated(math.ceil(number))
+        case "trunc":
+            return saturated(int(number))
+        case "round_half_up":
+            # Exactly, for `floor(number + 0.5)` is wrong just below a half and far from zero.
+            return saturated(math.floor(Fraction(number) + Fraction(1, 2)))
+        case "round_half_away":
+            away = math.floor(abs(Fraction(number)) + Fraction(1, 2))
+            return saturated(away if number >= 0 else -away)
         case _:
             return saturated(round(number))
 

@@ -1,4 +1,4 @@
-"""The functions of the language on arrays: `min max clamp abs floor ceil round sqrt log exp`.
+"""The functions of the language on arrays: rounding, roots and logarithms, distributions.
 
 Each gives values and where there are any: outside a function's domain there is no value.
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN
 from policysched.plan.columns import Array
+from policysched.plan.distributions import beta_cdf, normal_cdf
 from policysched.plan.whole_numbers import negated
 
 Result = tuple[Array, Array | bool]
@@ -57,6 +58,12 @@ def _rounding(function: Callable[[Array], Array]) -> Callable[[Sequence[Array]],
     return run
 
 
+def _half_up(values: Array) -> Array:
+    """Not `floor(values + 0.5)`, which is wrong just below a half."""
+    low = np.floor(values)
+    return np.where(values - low >= 0.5, low + 1.0, low)
+
+
 def to_whole(values: Array) -> Array:
     """Floats without a fraction as int64, saturating."""
     low, high = values <= float(INT64_MIN), values >= float(INT64_MAX)
@@ -98,7 +105,12 @@ FUNCTIONS: dict[str, Callable[[Sequence[Array]], Result]] = {
     "floor": _rounding(np.floor),
     "ceil": _rounding(np.ceil),
     "round": _rounding(np.rint),
+    "round_half_up": _rounding(_half_up),
+    "round_half_away": _rounding(lambda values: np.copysign(_half_up(np.abs(values)), values)),
+    "trunc": _rounding(np.trunc),
     "sqrt": _root,
     "log": _logarithm,
     "exp": _exponential,
+    "normal_cdf": lambda args: (normal_cdf([as_float(one) for one in args]), True),
+    "beta_cdf": lambda args: (beta_cdf([as_float(one) for one in args]), True),
 }

@@ -45,6 +45,21 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score root weight 2 lower (sqrt(node.free.cpu / 1m - 100) else 0) normalize max",
         "score power weight 1 lower abs(floor(exp(node.pods * 0.5)) - 3) normalize range(0, 10)",
     ),
+    "roundings": (
+        "filter half_up require round(node.pods * 0.5, half_up) != 1",
+        "filter half_away require round(node.pods * -0.5, half_away) != -2",
+        "score truncated weight 2 higher round(node.free.cpu / 300m, trunc) normalize range(-3, 12)",
+        "score even weight 2 higher round(node.free.memory / 2Gi, half_even) normalize minmax",
+        "score seeds weight 1 higher round((node.requested.cpu / node.allocatable.cpu else 0) * 10 + 0.5, trunc) normalize range(0, 10)",
+    ),
+    "distributions": (
+        _RX,
+        _LOAD,
+        "filter safe require 1 - beta_cdf(90%, node.requested.cpu / node.allocatable.cpu else 1, 0.1) <= 30%",
+        "filter normal require normal_cdf(800Mbps, rx else 0bps, 100Mbps) > 1%",
+        "score risk weight 5 lower 1 - beta_cdf(0.9, load, 0.05 * (1 + node.pods)) normalize range(0, 1) missing neutral",
+        "score far weight 1 higher normal_cdf(node.free.memory, 4Gi, 1Gi) normalize range(0, 1)",
+    ),
     "labels": (
         'filter rack reject node.labels["rack"] == "a"',
         'filter not_both reject node.labels["rack"] == "b" and node.labels["pool"] == "a"',

@@ -126,6 +126,16 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.arithmetic.both",
         lambda _: lambda _, right: right,
     ),
+    "halves are rounded up from the wrong side": (
+        "roundings",
+        "policysched.plan.functions._half_up",
+        lambda _: np.rint,
+    ),
+    "a distribution is as narrow as it can be": (
+        "distributions",
+        "policysched.plan.functions.beta_cdf",
+        lambda right: lambda args: right([*args[:2], args[2] * 0]),
+    ),
     "ties are settled by the node alone": (
         "lists",
         "policysched.plan.evaluate.text_hash",

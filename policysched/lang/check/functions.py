@@ -5,7 +5,7 @@ from policysched.lang import syntax as s
 from policysched.lang import types as t
 from policysched.lang.check.dimensions import DIMENSIONLESS, common, describe, same_dimension
 from policysched.lang.check.reading import Reader, mismatch
-from policysched.lang.check.scope import COUNTED, did_you_mean
+from policysched.lang.check.scope import COUNTED, did_you_mean, one_of
 from policysched.lang.check.windows import window
 from policysched.lang.types import Kind, Type
 
@@ -14,8 +14,14 @@ def call(reader: Reader, node: s.CallExpr, expected: Type | None) -> e.Expr | No
     match node.function.text:
         case "min" | "max" | "clamp" | "abs" as name:
             return _choice(reader, node, name, expected)
+        case "round" if len(node.args) == 2:
+            return _rounded(reader, node)
         case "floor" | "ceil" | "round" as name:
             return _plain(reader, node, name, t.INT)
+        case "normal_cdf":
+            return _normal_cdf(reader, node)
+        case "beta_cdf":
+            return _beta_cdf(reader, node)
         case "sqrt" | "log" | "exp" as name:
             return _plain(reader, node, name, t.FLOAT)
         case "rank":
@@ -74,7 +80,59 @@ def _choice(reader: Reader, node: s.CallExpr, name: e.Function, expected: Type |
 def _plain(reader: Reader, node: s.CallExpr, name: e.Function, result: Type) -> e.Expr | None:
     if not _arguments(reader, node, 1, 1):
         return None
-    arg = reader.numeric(reader.read(node.args[0], None), f"`{name}`")
+    arg = _plain_number(reader, node, node.args[0])
+    return None if arg is None else e.Call(name, (arg,), result, result.held_as_float, node.span)
+
+
+def _rounded(reader: Reader, node: s.CallExpr) -> e.Expr | None:
+    """`round(x, half_up)`: the mode is a word of the function's, whatever else is called so."""
+    arg, mode = _plain_number(reader, node, node.args[0]), node.args[1]
+    function = ROUNDINGS.get(mode.name) if isinstance(mode, s.Bare) else None
+    if function is None:
+        word = mode.name if isinstance(mode, s.Bare) else mode.span.text
+        reader.scope.report(
+            "PS212",
+            f"`{word}` is no way to round",
+            mode.span,
+            label="unknown word",
+            help=did_you_mean(word, ROUNDINGS) or f"it is {one_of(ROUNDINGS)}",
+        )
+    return None if arg is None or function is None else e.Call(function, (arg,), t.INT, False, node.span)
+
+
+def _normal_cdf(reader: Reader, node: s.CallExpr) -> e.Expr | None:
+    """Three amounts of one dimension: how far the first is from the second, in units of the third."""
+    if not _arguments(reader, node, 3, 3):
+        return None
+    args = [reader.numeric(arg, "`normal_cdf`") for arg in reader.alike(node.args, None)]
+    known = [arg for arg in args if arg is not None]
+    if len(known) < len(args):
+        return None
+    first = e.type_of(known[0])
+    for arg in known:
+        kind = e.type_of(arg)
+        if kind.kind is Kind.TIMESTAMP or not same_dimension(kind, first):
+            message = (
+                "`normal_cdf` needs amounts, and this is a point in time"
+                if kind.kind is Kind.TIMESTAMP
+                else f"`normal_cdf` compares {describe(first)} with {describe(kind)}"
+            )
+            reader.scope.report("PS204", message, arg.span, label=describe(kind))
+            return None
+    return e.Call("normal_cdf", tuple(known), t.RATIO, True, node.span)
+
+
+def _beta_cdf(reader: Reader, node: s.CallExpr) -> e.Expr | None:
+    if not _arguments(reader, node, 3, 3):
+        return None
+    args = [_plain_number(reader, node, arg) for arg in node.args]
+    known = [arg for arg in args if arg is not None]
+    return e.Call("beta_cdf", tuple(known), t.RATIO, True, node.span) if len(known) == len(args) else None
+
+
+def _plain_number(reader: Reader, node: s.CallExpr, written: s.Expression) -> e.Expr | None:
+    name = node.function.text
+    arg = reader.numeric(reader.read(written, None), f"`{name}`")
     if arg is None:
         return None
     have = e.type_of(arg)
@@ -87,7 +145,7 @@ def _plain(reader: Reader, node: s.CallExpr, name: e.Function, result: Type) -> 
             help="divide it by one of its own kind first: `node.free.memory / 1Gi`",
         )
         return None
-    return e.Call(name, (arg,), result, result.held_as_float, node.span)
+    return arg
 
 
 def _rank(reader: Reader, node: s.CallExpr) -> e.Expr | None:
@@ -119,6 +177,15 @@ def count_pods(reader: Reader, node: s.CountExpr) -> e.Expr | None:
     return None if where is None else e.CountPods(where, node.span)
 
 
+ROUNDINGS: dict[str, e.Function] = {
+    "half_even": "round",
+    "half_up": "round_half_up",
+    "half_away": "round_half_away",
+    "trunc": "trunc",
+    "floor": "floor",
+    "ceil": "ceil",
+}
+
 FUNCTIONS = (
     "min",
     "max",
@@ -130,6 +197,8 @@ FUNCTIONS = (
     "sqrt",
     "log",
     "exp",
+    "normal_cdf",
+    "beta_cdf",
     "rank",
     "window",
     "count",
