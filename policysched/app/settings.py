@@ -72,11 +72,18 @@ class Settings:
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
     """`flags` has the form of the file, without what was not given. Raises BadSettings."""
+    return _settings(given_settings(file, environment, flags))
+
+
+def given_settings(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What was given, the layers laid over each other, in the form of the file. Raises BadSettings."""
     from_file = _read_file(file) if file is not None else {}
     from_environment = _read_environment(environment)
     if found := findings("settings", flags):
         raise BadSettings(f"flags: {found[0]}")
-    return _settings(_laid_over(_laid_over(from_file, from_environment), flags))
+    return _laid_over(_laid_over(from_file, from_environment), flags)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -158,10 +165,10 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             log_level=log.get("level", "info"),
             lease=_lease(given.get("leader_election", {})),
             connections_max=api.get("connections_max", 96),
-            reflecting=_made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
-            binding=_made(BindSettings, given.get("binding", {})),
-            reporting=_made(ReportSettings, given.get("reporting", {})),
-            limits=_made(Limits, given.get("scheduling", {})),
+            reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
+            binding=made(BindSettings, given.get("binding", {})),
+            reporting=made(ReportSettings, given.get("reporting", {})),
+            limits=made(Limits, given.get("scheduling", {})),
             params=given.get("params", {}),
             compile_timeout_s=given.get("compile_timeout_s", 20.0),
             stop_wait_s=given.get("stop_wait_s", 25.0),
@@ -186,7 +193,7 @@ def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
     return LeaseSettings(namespace=place.namespace, name=place.name, **times)
 
 
-def _made(kind: type[Made], given: Mapping[str, Any]) -> Made:
+def made(kind: type[Made], given: Mapping[str, Any]) -> Made:
     """The defaults of a dataclass with what was given put in their places."""
     names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     assert set(given) <= names, f"the schema lets through what {kind.__name__} lacks: {set(given) - names}"

@@ -20,6 +20,7 @@ from policysched import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
+    "extender": ("policysched.cli.extender", "Answer for policies where kube-scheduler stays: its extender."),
     "sandbox": ("policysched.cli.sandbox", "A pretend cluster on this machine."),
     "demo": ("policysched.cli.demo", "A cluster, the scheduler and a policy edited live, in twenty seconds."),
     "lint": ("policysched.cli.lint", "Check policies and say what is wrong with them."),

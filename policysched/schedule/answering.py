@@ -339,8 +339,10 @@ class Answering:
         running = self._core.policies.running.get(policy)
         if not self._synced:
             raise NoAnswer("the first lists of nodes and pods are not in yet", ready=False)
+        if not self._core.policies.running:
+            raise NoAnswer("no policy is active yet", ready=False)
         if running is None:
-            there = ", ".join(sorted(self._core.policies.running)) or "none"
+            there = ", ".join(sorted(self._core.policies.running))
             raise NoAnswer(f"there is no policy `{policy}` (active: {there})", ready=True)
         self._asked = True
         return running.plan

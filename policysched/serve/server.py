@@ -5,8 +5,9 @@ answers between two decisions; if it does not within a while, the answer is 503 
 """
 
 import asyncio
+import ssl
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,6 +15,7 @@ from typing import TypeVar
 import orjson
 from aiohttp import web
 
+from policysched import __version__
 from policysched.serve.health import Health, report
 from policysched.serve.metrics import CONTENT_TYPE
 
@@ -31,12 +33,22 @@ class CannotListen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What the main loop is asked for. `decisions` gets how many are wanted at most, and a `namespace/name` or ''."""
+    """What the main loop is asked for. `decisions` gets how many are wanted at most, and a `namespace/name` or ''; None
+    where nothing is decided."""
 
     metrics: Callable[[], str]
     policy: Callable[[], Json]
-    decisions: Callable[[int, str], Json]
+    decisions: Callable[[int, str], Json] | None
     configz: Callable[[], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What else is served, and how. `body_bytes_max`: larger requests are refused (413)."""
+
+    routes: Sequence[web.RouteDef] = ()
+    tls: ssl.SSLContext | None = None
+    body_bytes_max: int = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +69,14 @@ class HttpThread:
     """Serves from `start` to `stop`. `ask` runs a function in the main loop and gives its result."""
 
     def __init__(
-        self, address: Address, health: Health, pages: Pages, main_loop: asyncio.AbstractEventLoop
+        self,
+        address: Address,
+        health: Health,
+        pages: Pages,
+        main_loop: asyncio.AbstractEventLoop,
+        extras: Extras = Extras(),
     ) -> None:
+        self._extras = extras
         self._address = address
         self._health = health
         self._pages = pages
@@ -92,7 +110,9 @@ class HttpThread:
         await runner.setup()
         try:
             try:
-                site = web.TCPSite(runner, self._address.host, self._address.port)
+                site = web.TCPSite(
+                    runner, self._address.host, self._address.port, ssl_context=self._extras.tls
+                )
                 await site.start()
             except OSError as error:
                 self._up.set_exception(error)
@@ -103,7 +123,7 @@ class HttpThread:
             await runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application()
+        application = web.Application(client_max_size=self._extras.body_bytes_max)
         application.add_routes(
             [
                 web.get("/livez", self._checked("livez")),
@@ -111,10 +131,13 @@ class HttpThread:
                 web.get("/readyz", self._checked("readyz")),
                 web.get("/metrics", self._metrics),
                 web.get("/policy", self._json(self._pages.policy)),
-                web.get("/decisions", self._decisions),
                 web.get("/configz", self._json(self._pages.configz)),
+                web.get("/version", self._version),
             ]
         )
+        if self._pages.decisions is not None:
+            application.add_routes([web.get("/decisions", self._decisions(self._pages.decisions))])
+        application.add_routes(self._extras.routes)
         return application
 
     def _checked(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -130,12 +153,20 @@ class HttpThread:
         text = await self._ask(self._pages.metrics)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _decisions(self, request: web.Request) -> web.Response:
-        limit = request.query.get("limit", str(DECISIONS_SHOWN))
-        if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
-            raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
-        found = await self._ask(lambda: self._pages.decisions(int(limit), request.query.get("pod", "")))
-        return _json(found)
+    async def _version(self, _request: web.Request) -> web.Response:
+        return web.Response(text=f"policysched {__version__}\n")
+
+    def _decisions(
+        self, look: Callable[[int, str], Json]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            limit = request.query.get("limit", str(DECISIONS_SHOWN))
+            if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
+                raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
+            found = await self._ask(lambda: look(int(limit), request.query.get("pod", "")))
+            return _json(found)
+
+        return answer
 
     def _json(self, look: Callable[[], Json]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:

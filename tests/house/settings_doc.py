@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from policysched.app.extender_desk import ExtenderLimits
 from policysched.app.settings import ENVIRONMENT_PREFIX
 from policysched.cli.run import run
 from policysched.kube.bind import BindSettings
@@ -20,6 +21,7 @@ _DEFAULTS: Mapping[str, object] = {
     "binding": BindSettings(),
     "reporting": ReportSettings(),
     "scheduling": Limits(),
+    "extender_server": ExtenderLimits(),
 }
 """The dataclass of each section. What has no default here says it in the schema's words."""
 
@@ -83,7 +85,7 @@ def table() -> str:
 def fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every setting by its path."""
     for name, field in schema("settings")["properties"].items():
-        if "properties" in field:
+        if "properties" in field and "description" not in field:
             yield from ((f"{name}.{inner}", one) for inner, one in field["properties"].items())
         else:
             yield name, field

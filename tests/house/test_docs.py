@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+from policysched.app.extender_settings import read_extender_settings
 from policysched.app.settings import BadSettings, read_settings
 from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.builtins import BUILTINS
@@ -115,6 +116,20 @@ def test_the_settings_of_the_manifests_are_settings() -> None:
     assert read.http is not None and read.lease is not None
     with pytest.raises(BadSettings):
         read_settings(ROOT / "deploy" / "lease.yaml", {}, {})
+    extender = read_extender_settings(ROOT / "deploy" / "extender" / "settings.yaml", {}, {})
+    assert extender.place == "ConfigMap policysched/extender-policies"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, _ in settings_doc.fields() if re.match(r"extender_server\.(?!tls)", name)]
+)
+def test_a_documented_default_of_the_extender_is_the_one_that_is_used(name: str) -> None:
+    given = {"policies": "a/b", "http": ":1"}
+    documented = {name.partition(".")[2]: yaml.safe_load(settings_doc.default(name))}
+
+    as_documented = read_extender_settings(None, {}, {**given, "extender_server": documented})
+
+    assert as_documented.limits == read_extender_settings(None, {}, given).limits
 
 
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────

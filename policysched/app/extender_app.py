@@ -1,0 +1,181 @@
+"""`policysched extender`, put together: the cluster and the policies are followed as by the scheduler, and asked.
+
+    reflectors ─┐
+    policies   ─┼─► inbox ─► Answering.handle         kube-scheduler ──POST──► HTTP thread ──► ExtenderDesk ─┐
+    samples    ─┘                  ▲                                                                          │
+                                   └──────────────── one question at a time, between two events ◄─────────────┘
+
+Every replica answers: nothing is decided here, so there is no Lease. What differs in a test is in `ExtenderRuntime`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from policysched.app.compiling import Compile
+from policysched.app.extender_settings import ExtenderSettings
+from policysched.app.logs import say
+from policysched.app.mirror import Mirror
+from policysched.app.policy_feed import LastGood, PolicyFeed
+from policysched.app.policy_folder import PolicyFolder
+from policysched.app.settings import Place
+from policysched.kube.api import Api
+from policysched.kube.bind import Binder
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.report import About, Reporter, Words
+from policysched.kube.resources import NAMESPACES, NODES, PODS, config_map
+from policysched.kube.transport import Transport
+from policysched.samples.source import SampleSource, Wanted
+from policysched.schedule import commands as c
+from policysched.schedule.answering import Answering
+from policysched.schedule.events import Event
+
+log = logging.getLogger(__name__)
+
+SLICE_EVENTS = 64
+"""How many events are applied before a question may be answered."""
+
+OURSELVES = "policysched-extender"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderRuntime:
+    """What the world is made of, as `scheduler_app.Runtime`."""
+
+    transport: Transport
+    compile_texts: Compile
+    now_ns: Callable[[], int]
+    monotonic_s: Callable[[], float]
+    random: Callable[[str], Random]
+    identity: str
+    samples: SampleSource | None = None
+    beat: Callable[[], None] = field(default=lambda: None)
+
+
+class NothingToRun(Exception):
+    """No policy can be used, neither of those that were given nor a last known good one."""
+
+
+class ExtenderApp:
+    """`run` until cancelled. Raises UnusableFile where policy files are given that cannot be read."""
+
+    def __init__(self, settings: ExtenderSettings, runtime: ExtenderRuntime) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.answering = Answering()
+        self.connectivity = Connectivity(runtime.monotonic_s)
+        api = Api(runtime.transport)
+        self.mirror = Mirror(
+            api,
+            self.post,
+            random=runtime.random,
+            connectivity=self.connectivity,
+            settings=settings.reflecting,
+        )
+        self.binder = Binder(api, self.post, random=runtime.random("bind"), connectivity=self.connectivity)
+        self.reporter = Reporter(
+            api,
+            instance=runtime.identity,
+            now_ns=runtime.now_ns,
+            random=runtime.random("report"),
+            binds_waiting=lambda: 0,
+            shown=lambda _: None,  # conditions of pods are kube-scheduler's
+            settings=settings.reporting,
+        )
+        self._last_good: LastGood | None = None
+        self._folder: PolicyFolder | None = None
+        if isinstance(settings.source, Place):
+            assert settings.last_good is not None, "a ConfigMap has its last known good"
+            self._last_good = LastGood(
+                api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
+            )
+        self.feed = PolicyFeed(
+            settings.place, runtime.compile_texts, self.post, read_last_good=self._read_last_good
+        )
+        if not isinstance(settings.source, Place):
+            self._folder = PolicyFolder(settings.source, self.feed.take)
+        self._inbox: deque[Event] = deque()
+        self._wake = asyncio.Event()
+
+    def post(self, event: Event) -> None:
+        """Something happened. In the loop's own thread."""
+        self._inbox.append(event)
+        self._wake.set()
+
+    def wanted(self) -> Wanted:
+        """The metrics that running policies declare."""
+        return {
+            name: program.metrics for name, program in self.answering.programs().items() if program.metrics
+        }
+
+    async def run(self) -> None:
+        """Raises NothingToRun, and what is a bug of ours."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, work in self._parts().items():
+                    group.create_task(work, name=name)
+        except* NothingToRun as group_of_one:
+            raise group_of_one.exceptions[0] from None
+
+    def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
+        parts = self.mirror.cluster((NAMESPACES, NODES, PODS))
+        if isinstance(self.settings.source, Place):
+            watched = config_map(self.settings.source.namespace, self.settings.source.name)
+            parts["ConfigMap"] = self.mirror.watch(watched, self.feed.take, self.feed.listed)
+            parts["reporter"] = self.reporter.run()
+        if self._last_good is not None:
+            parts["last good"] = self._last_good.run()
+        if self._folder is not None:
+            parts["files"] = self._folder.run()
+        parts["policies"] = self.feed.run()
+        if self.runtime.samples is not None:
+            parts["samples"] = self.runtime.samples.run(self.wanted, self.post)
+        parts["core"] = self._follow()
+        return parts
+
+    async def _read_last_good(self) -> Mapping[str, str]:
+        return {} if self._last_good is None else await self._last_good.read()
+
+    async def _follow(self) -> None:
+        answering, now_ns = self.answering, self.runtime.now_ns
+        while True:
+            self._wake.clear()
+            self.runtime.beat()
+            for _ in range(min(SLICE_EVENTS, len(self._inbox))):
+                self._carry_out(answering.handle(self._inbox.popleft(), now_ns()))
+            self._carry_out(answering.advance(now_ns()))
+            if answering.fatal_at_start is not None:
+                raise NothingToRun(answering.fatal_at_start)
+            if self._inbox or answering.busy:
+                await asyncio.sleep(0)  # questions and watches first
+                continue
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _carry_out(self, commands: Iterable[c.Command]) -> None:
+        for command in commands:
+            match command:
+                case c.Log():
+                    say(log, command)
+                case c.ReportPolicies(event_type, reason, message):
+                    level = logging.WARNING if event_type == "Warning" else logging.INFO
+                    log.log(level, message, extra={"reason": reason})
+                    self._report(event_type, reason, message)
+                case c.KeepPolicies(texts):
+                    if self._last_good is not None:
+                        self._last_good.keep(texts)
+                case _:
+                    raise AssertionError(f"nothing here asks for {command}")
+
+    def _report(self, event_type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        source = self.settings.source
+        if isinstance(source, Place):
+            about = About("ConfigMap", source.namespace, source.name, self.feed.uid)
+            self.reporter.say(Words(about, event_type, reason, "Reloading", message, OURSELVES))

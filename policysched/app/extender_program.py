@@ -1,0 +1,157 @@
+"""`policysched extender` in the real world: real clocks, a real connection, signals, threads and exit codes."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import time
+import uuid
+from contextlib import AsyncExitStack
+from typing import Any
+
+from policysched import __version__
+from policysched.app.compiling import WorkerCompiler
+from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.app.extender_desk import ExtenderDesk
+from policysched.app.extender_settings import ExtenderSettings
+from policysched.app.extender_telemetry import ExtenderTelemetry
+from policysched.app.settings import Place
+from policysched.app.status import policy_page
+from policysched.kube.session import Where, connect
+from policysched.samples.file import FileSamples
+from policysched.serve.extender import extender_routes
+from policysched.serve.health import Health, Pulse
+from policysched.serve.server import Extras, HttpThread, Pages
+from policysched.serve.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+STUCK_AFTER_S = 60.0
+
+
+def run_extender(settings: ExtenderSettings) -> int:
+    """Until a signal; the exit code. Raises BadConfiguration, BadSamples, BadCertificate, UnusableFile and
+    CannotListen before anything is answered."""
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: ExtenderSettings) -> int:
+    where = Where(
+        settings.kubeconfig,
+        settings.context,
+        settings.connections_max,
+        user_agent=f"policysched-extender/{__version__}",
+    )
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    samples = FileSamples(settings.metrics, now_ns=time.time_ns) if settings.metrics is not None else None
+    pulse, telemetry = Pulse(stuck_after_s=STUCK_AFTER_S), ExtenderTelemetry()
+    tls = ServerTls(settings.tls) if settings.tls is not None else None
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(await connect(where))
+        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        stack.push_async_callback(compiler.close)
+        runtime = ExtenderRuntime(
+            transport=session,
+            compile_texts=compiler,
+            now_ns=time.time_ns,
+            monotonic_s=time.monotonic,
+            random=lambda name: random.Random(f"{identity}/{name}"),
+            identity=identity,
+            samples=samples,
+            beat=pulse.beat,
+        )
+        app = ExtenderApp(settings, runtime)
+        telemetry.watch(app, time.time_ns)
+        stopping = asyncio.Event()
+        await _serve(settings, app, pulse, telemetry, tls, stopping, stack)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        log.info(
+            "started",
+            extra={
+                "version": __version__,
+                "server": session.host,
+                "policies": settings.place,
+                "pid": os.getpid(),
+            },
+        )
+        work = [asyncio.create_task(app.run(), name="app")]
+        if tls is not None:
+            work.append(asyncio.create_task(tls.follow(), name="certificate"))
+        return await _until_stopped(work, stopping)
+
+
+async def _until_stopped(work: list[asyncio.Task[None]], stopping: asyncio.Event) -> int:
+    stop: asyncio.Task[Any] = asyncio.create_task(stopping.wait(), name="stop")
+    try:
+        await asyncio.wait((*work, stop), return_when=asyncio.FIRST_COMPLETED)
+        for task in work:
+            if task.done():
+                task.result()
+        log.info("stopping")
+        return 0
+    except NothingToRun as error:
+        log.error("ending, for there is no policy to answer by", extra={"why": str(error)})
+        return 3
+    finally:
+        for task in (*work, stop):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*work, stop, return_exceptions=True)
+
+
+async def _serve(
+    settings: ExtenderSettings,
+    app: ExtenderApp,
+    pulse: Pulse,
+    telemetry: ExtenderTelemetry,
+    tls: ServerTls | None,
+    stopping: asyncio.Event,
+    stack: AsyncExitStack,
+) -> None:
+    loop = asyncio.get_running_loop()
+    desk = ExtenderDesk(
+        app.answering,
+        app.binder,
+        app.post,
+        telemetry.note,
+        main_loop=loop,
+        now_ns=time.time_ns,
+        budget_s=settings.limits.budget_s,
+    )
+    stack.push_async_callback(desk.close)
+    health = Health(
+        live={"loop": pulse.check},
+        ready={
+            "shutdown": lambda: "stopping" if stopping.is_set() else "",
+            "sync": lambda: "" if app.answering.synced else "the first lists are not in yet",
+            "policies": lambda: "" if app.answering.programs() else "no policy is active",
+            "api": lambda: "the API server cannot be reached" if app.connectivity.away else "",
+        },
+    )
+    place = str(settings.source) if isinstance(settings.source, Place) else settings.place
+    pages = Pages(
+        metrics=telemetry.registry.render,
+        policy=lambda: policy_page(app.answering, place),
+        decisions=None,
+        configz=lambda: {"policysched": dict(settings.as_given)},
+    )
+    extras = Extras(
+        routes=extender_routes(
+            desk,
+            loop,
+            certificates=settings.tls is not None and settings.tls.client_ca is not None,
+        ),
+        tls=None if tls is None else tls.context,
+        body_bytes_max=settings.limits.body_bytes_max,
+    )
+    server = HttpThread(settings.http, health, pages, loop, extras)
+    port = server.start()
+    # In a thread, for the server may be waiting for an answer of this very loop.
+    stack.push_async_callback(asyncio.to_thread, server.stop)
+    scheme = "http" if tls is None else "https"
+    log.info("answering", extra={"address": f"{scheme}://{settings.http.host}:{port}"})

@@ -1,0 +1,99 @@
+"""The settings of `policysched extender`: the same file, variables and precedence as those of `run`.
+
+One file may serve both; what only the other one reads is checked all the same, and left alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from policysched.app.extender_desk import ExtenderLimits
+from policysched.app.logs import LogFormat
+from policysched.app.settings import BadSettings, Place, given_settings, made
+from policysched.kube.reflect import ReflectSettings
+from policysched.kube.report import ReportSettings
+from policysched.serve.server import Address
+from policysched.serve.tls import TlsFiles
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderSettings:
+    """`source` is the policies' ConfigMap, or files and folders; `last_good` goes with a ConfigMap."""
+
+    source: Place | tuple[Path, ...]
+    last_good: Place | None
+    http: Address
+    limits: ExtenderLimits = field(default_factory=ExtenderLimits)
+    tls: TlsFiles | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    metrics: Path | None = None
+    log_format: LogFormat = "text"
+    log_level: str = "info"
+    connections_max: int = 96
+    reflecting: ReflectSettings = field(default_factory=ReflectSettings)
+    reporting: ReportSettings = field(default_factory=ReportSettings)
+    compile_timeout_s: float = 20.0
+    as_given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """Where the policies stand, for words about them."""
+        if isinstance(self.source, Place):
+            return f"ConfigMap {self.source}"
+        return f"files {', '.join(map(str, self.source))}"
+
+
+def read_extender_settings(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+) -> ExtenderSettings:
+    """`flags` has the form of the file, without what was not given. Raises BadSettings."""
+    given = given_settings(file, environment, flags)
+    own = given.get("extender_server", {})
+    # A flag for the one wins over the other in the file.
+    from_files = "policy_files" in flags or ("policy_files" in given and "policies" not in flags)
+    if not from_files and "policies" not in given:
+        raise BadSettings(
+            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
+        )
+    if "http" not in given:
+        raise BadSettings(
+            "nothing says where to listen: give --http HOST:PORT, or `http` in the settings file"
+        )
+    api, log = given.get("api", {}), given.get("log", {})
+    source: Place | tuple[Path, ...]
+    if from_files:
+        source, last_good = tuple(Path(one).expanduser() for one in given["policy_files"]), None
+    else:
+        source = Place.parse(given["policies"])
+        last_good = Place.parse(given.get("last_good", f"{source}-last-good"))
+    try:
+        return ExtenderSettings(
+            source=source,
+            last_good=last_good,
+            http=Address.parse(given["http"]),
+            limits=made(ExtenderLimits, {name: one for name, one in own.items() if name != "tls"}),
+            tls=_tls(own.get("tls")),
+            kubeconfig=Path(given["kubeconfig"]).expanduser() if "kubeconfig" in given else None,
+            context=given.get("context"),
+            metrics=Path(given["metrics"]).expanduser() if "metrics" in given else None,
+            log_format=log.get("format", "text"),
+            log_level=log.get("level", "info"),
+            connections_max=api.get("connections_max", 96),
+            reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
+            reporting=made(ReportSettings, given.get("reporting", {})),
+            compile_timeout_s=given.get("compile_timeout_s", 20.0),
+            as_given=given,
+        )
+    except ValueError as error:
+        raise BadSettings(str(error)) from error
+
+
+def _tls(given: Mapping[str, str] | None) -> TlsFiles | None:
+    if given is None:
+        return None
+    files = {name: Path(path).expanduser() for name, path in given.items()}
+    if not {"certificate", "key"} <= files.keys():
+        raise ValueError("extender_server.tls: a certificate and its key belong together: give both")
+    return TlsFiles(files["certificate"], files["key"], files.get("client_ca"))

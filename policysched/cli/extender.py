@@ -1,0 +1,119 @@
+"""`policysched extender`: the policies for a cluster that keeps its kube-scheduler."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    help="How to reach the cluster; in a pod its service account.",
+)
+@click.option("--context", help="A context of the kubeconfig other than the current one.")
+@click.option(
+    "--policies", metavar="NAMESPACE/CONFIGMAP", help="The ConfigMap whose keys *.policy are the policies."
+)
+@click.option(
+    "--policy-files",
+    metavar="PATH",
+    multiple=True,
+    help="A file, or a folder with files *.policy, instead of a ConfigMap. May be given several times.",
+)
+@click.option(
+    "--last-good",
+    metavar="NAMESPACE/CONFIGMAP",
+    help="Where the last known good texts are kept (default: the policies' name with -last-good).",
+)
+@click.option("--http", metavar="ADDRESS", help="Where to listen: HOST:PORT or :PORT.")
+@click.option("--tls-certificate", type=click.Path(dir_okay=False), help="PEM: serve HTTPS.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM: the certificate's key.")
+@click.option(
+    "--tls-client-ca",
+    type=click.Path(dir_okay=False),
+    help="PEM: answer only who shows a certificate of this authority.",
+)
+@click.option(
+    "--budget", "budget_s", type=float, metavar="SECONDS", help="Answer within this time (default: 4)."
+)
+@click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
+@click.option("--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="One line an occurrence, for people or as JSON."
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+def extender(
+    kubeconfig: str | None,
+    context: str | None,
+    policies: str | None,
+    policy_files: tuple[str, ...],
+    last_good: str | None,
+    http: str | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
+    budget_s: float | None,
+    config: str | None,
+    metrics: str | None,
+    log_format: str | None,
+    log_level: str | None,
+) -> int:
+    """Answer kube-scheduler's questions by the policies: filter, prioritize, preempt and bind of the extender protocol.
+
+    kube-scheduler's configuration says where: `urlPrefix: http://HOST:PORT/POLICY` and the verbs. Settings may also
+    stand in a file (--config) and in POLICYSCHED_* variables. Ends with 0 after SIGTERM, with 3 when there is no
+    policy to answer by.
+
+    \b
+    policysched extender --policies kube-system/policies --http :8888
+    policysched extender --policy-files ./policies --http 127.0.0.1:8888 --kubeconfig ~/.kube/config
+    """
+    flags: dict[str, Any] = {
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "policies": policies,
+        "policy_files": list(policy_files),
+        "last_good": last_good,
+        "http": http,
+        "metrics": metrics,
+        "log": _given(format=log_format, level=log_level),
+        "extender_server": _given(
+            budget_s=budget_s,
+            tls=_given(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca),
+        ),
+    }
+    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), _given(**flags))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, {}, [])}
+
+
+def _run(config: str | None, flags: dict[str, Any]) -> int:
+    # Here, for `--help` and a misspelt flag need none of it.
+    from policysched.app.extender_program import run_extender
+    from policysched.app.extender_settings import read_extender_settings
+    from policysched.app.logs import set_up_logging
+    from policysched.app.policy_files import UnusableFile
+    from policysched.app.settings import BadSettings
+    from policysched.kube.session import BadConfiguration
+    from policysched.samples.file import BadSamples
+    from policysched.serve.server import CannotListen
+    from policysched.serve.tls import BadCertificate
+
+    try:
+        settings = read_extender_settings(Path(config) if config else None, os.environ, flags)
+        set_up_logging(settings.log_format, settings.log_level)
+        return run_extender(settings)
+    except (
+        BadSettings,
+        BadConfiguration,
+        BadSamples,
+        BadCertificate,
+        CannotListen,
+        UnusableFile,
+    ) as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,112 @@
+"""A real kube-scheduler that asks policysched: `deploy/extender/` applied but for the Deployment, its command line run as a
+process with a token of its ServiceAccount, and a KubeSchedulerConfiguration that points there."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane.api import Json
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import pod
+from tests.controlplane.process import Process, free_ports
+from tests.controlplane.waiting import wait_for
+from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, Running, kubectl, manifests
+
+NAMESPACE = "policysched"
+EXTENDER = DEPLOY / "extender"
+
+
+class Extending:
+    """`port` is where the extender listens, or would."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path, *, binds: bool = False) -> None:
+        self.control_plane = control_plane
+        self.api = control_plane.api
+        self.folder = folder
+        self.port = free_ports(1)[0]
+        self._started_count = 0
+        applied = [one for one in manifests(EXTENDER) if one["kind"] not in NEEDS_A_KUBELET]
+        if binds:
+            applied += list(yaml.safe_load_all((EXTENDER / "binding.yaml").read_text()))
+        self.applied = applied
+        kubectl(control_plane.kubeconfig_path, "apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
+        self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched-extender")
+
+    def put_policies(self, **texts: str) -> None:
+        """`main="..."` is the key main.policy; whatever was there is replaced."""
+        data = {f"{name}.policy": text for name, text in texts.items()}
+        meta = {"name": "extender-policies", "namespace": NAMESPACE}
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+        kubectl(self.control_plane.kubeconfig_path, "apply", "-f", "-", stdin=json.dumps(manifest))
+
+    @contextmanager
+    def running(self, *flags: str, settings: Mapping[str, Any] = {}, ready: str = "") -> Iterator[Running]:
+        """`python -m policysched extender` for the length of a block; it must end with 0 after SIGTERM. `ready`: a
+        policy to wait for."""
+        self._started_count += 1
+        shipped = next(
+            one for one in manifests(EXTENDER) if one["metadata"]["name"].startswith("extender-settings")
+        )
+        path = self.folder / f"extender{self._started_count}.yaml"
+        path.write_text(yaml.safe_dump({**yaml.safe_load(shipped["data"]["settings.yaml"]), **settings}))
+        log = self.folder / f"extender{self._started_count}.log"
+        command = [
+            *(sys.executable, "-m", "policysched", "extender", "--config", str(path)),
+            *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}", *flags),
+        ]
+        one = Running(command, log, self.port)
+        try:
+            if ready:
+                one.wait_for_state(ready, "active")
+            yield one
+            if one.process.poll() is None:
+                assert one.terminate() == 0, one.log()
+        except BaseException:
+            print(one.log()[-20_000:])  # pytest shows it with the failure
+            raise
+        finally:
+            one.kill()
+
+    def start_kube_scheduler(self, *policies: str, url: str = "", **fields: Any) -> Process:
+        """With an extender for each of the policies. `fields` are those of the configuration, laid over the example's
+        that we ship."""
+        (example,) = yaml.safe_load((EXTENDER / "kube-scheduler.yaml").read_text())["extenders"]
+        url = url or f"http://127.0.0.1:{self.port}"
+        extenders = [
+            {
+                name: value
+                for name, value in {**example, "urlPrefix": f"{url}/{one}", **fields}.items()
+                if value is not None
+            }
+            for one in policies
+        ]
+        return self.control_plane.start_scheduler(json.dumps({"extenders": extenders}))
+
+    # Pods
+
+    def create(self, name: str, *, labels: Mapping[str, str] = {}, **spec: Any) -> None:
+        manifest = pod(name, **spec)
+        manifest["metadata"]["labels"] = dict(labels)
+        self.api.post(PODS, manifest)
+
+    def node_of(self, name: str) -> str:
+        node: str = self.api.get(f"{PODS}/{name}")["spec"].get("nodeName", "")
+        return node
+
+    def bound(self, name: str) -> str:
+        return wait_for(lambda: self.node_of(name), f"pod {name} to be bound")
+
+    def note(self, name: str, reason: str) -> str:
+        """The first event of that reason about the object, once it is there."""
+
+        def look() -> Sequence[Json]:
+            found = self.api.items("/apis/events.k8s.io/v1/events")
+            return [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
+
+        said: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
+        return said

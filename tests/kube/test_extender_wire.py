@@ -1,0 +1,145 @@
+"""The extender protocol's JSON, as kube-scheduler and older ones write it, and as nobody should."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policysched.kube.extender_wire import (
+    BadArguments,
+    NodeReader,
+    filter_result,
+    preemption_result,
+    read_arguments,
+    read_binding,
+    read_preemption,
+)
+from tests.words import node_manifest, pod_manifest
+
+
+def arguments(**fields: Any) -> bytes:
+    return json.dumps({"Pod": pod_manifest("web"), **fields}).encode()
+
+
+def test_names_are_read_in_any_case_and_answered_capitalised() -> None:
+    old = json.dumps({"pod": pod_manifest("web"), "nodenames": ["a", "b"]}).encode()
+
+    asked = read_arguments(old, NodeReader())
+    said = filter_result(asked, ["b"], {}, {"a": "no"})
+
+    assert (asked.pod.name, asked.names, asked.nodes) == ("web", ("a", "b"), None)
+    assert said == {
+        "Nodes": None,
+        "NodeNames": ["b"],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"a": "no"},
+        "Error": "",
+    }
+
+
+def test_whole_nodes_come_back_as_they_were_sent() -> None:
+    one, other = node_manifest("a"), {**node_manifest("b"), "somethingNew": 1}
+    asked = read_arguments(arguments(Nodes={"items": [one, other]}, NodeNames=None), NodeReader())
+
+    said = filter_result(asked, ["b"], {"a": "no"}, {})
+
+    assert [node.name for node in asked.nodes or ()] == ["a", "b"]
+    assert said["Nodes"] == {"metadata": {}, "items": [other]}
+    assert said["NodeNames"] is None
+
+
+def test_nobody_left_is_an_empty_list_and_not_nothing() -> None:
+    asked = read_arguments(arguments(NodeNames=["a"]), NodeReader())
+
+    assert filter_result(asked, [], {}, {"a": "no"})["NodeNames"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"{}", "no Pod"),
+        (b'{"Pod": 3, "NodeNames": []}', "no Pod"),
+        (b'{"Pod": {}, "NodeNames": []}', "metadata"),
+        (arguments(), "neither Nodes nor NodeNames"),
+        (arguments(NodeNames="a"), "no list of names"),
+        (arguments(NodeNames=[1]), "no list of names"),
+        (arguments(Nodes=[]), "no list of nodes"),
+        (arguments(Nodes={"items": "x"}), "no list of nodes"),
+        (arguments(Nodes={"items": [None]}), "metadata"),
+        (arguments(Nodes={"items": [{"metadata": {"name": 4}}]}), "Node"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_words(body: bytes, words: str) -> None:
+    with pytest.raises(BadArguments, match=words):
+        read_arguments(body, NodeReader())
+
+
+def test_a_node_that_came_before_in_the_same_version_is_known_again() -> None:
+    reader = NodeReader()
+    first = node_manifest("a")
+    first["metadata"]["resourceVersion"] = "7"
+    later = {**first, "metadata": {**first["metadata"], "resourceVersion": "8", "labels": {"new": "yes"}}}
+
+    one, same, other = reader.read(first), reader.read(dict(first)), reader.read(later)
+
+    assert one is same
+    assert other.labels == {"new": "yes"}
+
+
+def test_nodes_without_a_version_are_read_each_time() -> None:
+    reader, manifest = NodeReader(), node_manifest("a")
+
+    before = reader.read(manifest)
+    manifest["metadata"]["labels"] = {"new": "yes"}
+
+    assert before.labels != reader.read(manifest).labels == {"new": "yes"}
+
+
+def test_victims_are_read_whole_or_by_their_uid_and_answered_by_uid() -> None:
+    victim = pod_manifest("low", uid="uid-low")
+    body = {"Pod": pod_manifest("web")}
+    whole = {**body, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 2}}}
+    meta = {**body, "nodeNameToMetaVictims": {"a": {"pods": [{"uid": "uid-low"}], "numPDBViolations": 2}}}
+
+    one, other = (read_preemption(json.dumps(each).encode()) for each in (whole, meta))
+
+    assert one.victims["a"].uids == other.victims["a"].uids == ("uid-low",)
+    assert (list(one.victims["a"].pods), list(other.victims["a"].pods)) == (["uid-low"], [])
+    for asked in (one, other):
+        assert preemption_result(asked, ["a"]) == {
+            "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uid-low"}], "NumPDBViolations": 2}}
+        }
+    assert preemption_result(one, []) == {"NodeNameToMetaVictims": {}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"NodeNameToVictims": [1]},
+        {"NodeNameToVictims": {"a": 3}},
+        {"NodeNameToVictims": {"a": {"Pods": [{}]}}},
+        {"NodeNameToMetaVictims": {"a": {"Pods": [{}]}}},
+        {"NodeNameToMetaVictims": {"a": {"Pods": "x"}}},
+    ],
+)
+def test_victims_that_cannot_be_read_are_told(more: dict[str, Any]) -> None:
+    with pytest.raises(BadArguments):
+        read_preemption(json.dumps({"Pod": pod_manifest("web"), **more}).encode())
+
+
+def test_a_binding_needs_all_four_names_and_none_may_leave_its_place_in_the_path() -> None:
+    whole = {"PodName": "web", "PodNamespace": "team", "PodUID": "u", "Node": "a"}
+
+    found = read_binding(json.dumps(whole).encode())
+
+    assert (found.uid, found.namespace, found.name, found.node) == ("u", "team", "web", "a")
+    for name in whole:
+        for bad in ("", None, 3, "../x"):
+            with pytest.raises(BadArguments, match=name):
+                read_binding(json.dumps({**whole, name: bad}).encode())

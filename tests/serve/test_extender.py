@@ -1,0 +1,211 @@
+"""The extender's routes over HTTP: what each verb answers where there is no answer, in time or not at all, and TLS."""
+
+import asyncio
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from policysched.serve.extender import Call, Reply, Work, extender_routes
+from policysched.serve.health import Health
+from policysched.serve.server import Address, Extras, HttpThread, Pages
+from policysched.serve.tls import BadCertificate, ServerTls, TlsFiles
+from tests.controlplane.certificates import Authority, KeyPair, openssl_missing
+
+PAGES = Pages(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
+WELL = Health(live={}, ready={})
+
+
+class Desk:
+    """Answers with what it was asked; the verb preempt waits, bind breaks."""
+
+    budget_s = 0.2
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, str]] = []
+        self.worked_on = 0
+
+    def read(self, call: Call) -> Work | Reply:
+        async def work() -> Reply:
+            self.worked_on += 1
+            if call.verb == "preempt":
+                await asyncio.sleep(5)
+            assert call.verb != "bind", "a bug of ours"
+            return Reply(200, {"policy": call.policy, **call.options, "bytes": len(call.body)}, "answered")
+
+        return Reply(400, "bad\n", "bad") if call.body == b"bad" else work
+
+    def late(self, call: Call) -> Reply:
+        return Reply(503, f"{call.verb} is late\n", "late")
+
+    def note(self, call: Call, reply: Reply, seconds: float) -> None:
+        assert seconds >= 0
+        self.noted.append((call.verb, reply.outcome))
+
+
+def post(url: str, body: bytes, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, data=body, timeout=10, context=context) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def served(
+    scenario: Callable[[int, Desk], Awaitable[None]],
+    *,
+    tls: ssl.SSLContext | None = None,
+    certificates: bool = False,
+    body_bytes_max: int = 2**20,
+) -> None:
+    async def main() -> None:
+        desk, loop = Desk(), asyncio.get_running_loop()
+        routes = extender_routes(desk, loop, certificates=certificates)
+        extras = Extras(routes=routes, tls=tls, body_bytes_max=body_bytes_max)
+        server = HttpThread(Address("127.0.0.1", 0), WELL, PAGES, loop, extras)
+        port = server.start()
+        try:
+            await scenario(port, desk)
+        finally:
+            await asyncio.to_thread(server.stop)
+
+    asyncio.run(main())
+
+
+def test_the_policy_is_the_path_and_the_verb_its_end() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        base = f"http://127.0.0.1:{port}"
+        status, text = await asyncio.to_thread(
+            post, f"{base}/net-aware/filter?scale=candidates", b"x" * 70_000
+        )
+        assert (status, json.loads(text)) == (
+            200,
+            {"policy": "net-aware", "scale": "candidates", "bytes": 70_000},
+        )
+        assert (await asyncio.to_thread(post, f"{base}/net-aware/filters", b""))[0] == 404
+        assert (await asyncio.to_thread(post, f"{base}/filter", b""))[0] == 404
+        assert await asyncio.to_thread(post, f"{base}/net-aware/filter", b"bad") == (400, "bad\n")
+        assert desk.noted == [("filter", "answered"), ("filter", "bad")]
+
+    served(scenario)
+
+
+def test_what_takes_longer_than_the_budget_is_answered_with_that_fact() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        began_s = time.monotonic()
+        answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/preempt", b"{}")
+        assert answer == (503, "preempt is late\n")
+        assert time.monotonic() - began_s < 3
+        assert desk.noted == [("preempt", "late")]
+
+    served(scenario)
+
+
+def test_a_busy_main_loop_is_late_as_well() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        asking = asyncio.create_task(asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", b"{}"))
+        await asyncio.sleep(0)
+        busy_until_s = time.monotonic() + 0.7
+        while time.monotonic() < busy_until_s:
+            sum(range(1000))
+        assert await asking == (503, "filter is late\n")
+        assert desk.noted == [("filter", "late")]
+
+    served(scenario)
+
+
+def test_a_bug_of_ours_is_a_500_and_the_next_request_is_answered() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        base = f"http://127.0.0.1:{port}/p"
+        assert (await asyncio.to_thread(post, f"{base}/bind", b"{}"))[0] == 500
+        assert (await asyncio.to_thread(post, f"{base}/filter", b"{}"))[0] == 200
+        assert desk.worked_on == 2
+
+    served(scenario)
+
+
+def test_a_request_that_is_too_large_is_refused() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        base = f"http://127.0.0.1:{port}/p/filter"
+        assert (await asyncio.to_thread(post, base, b"x" * 70_000))[0] == 413
+        assert desk.worked_on == 0
+
+    served(scenario, body_bytes_max=65_536)
+
+
+# ── TLS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    if openssl_missing():
+        pytest.skip(openssl_missing() or "")
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def trusting(authority: Authority, client: KeyPair | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    if client is not None:
+        context.load_cert_chain(client.certificate, client.key)
+    return context
+
+
+def test_only_who_shows_a_certificate_is_answered_where_one_is_asked_for(authority: Authority) -> None:
+    serving, client = authority.serving(), authority.client("kube-scheduler")
+    tls = ServerTls(TlsFiles(serving.certificate, serving.key, authority.certificate))
+
+    async def scenario(port: int, desk: Desk) -> None:
+        url = f"https://127.0.0.1:{port}"
+        with_one = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority, client))
+        without = await asyncio.to_thread(post, f"{url}/p/filter", b"{}", trusting(authority))
+        assert with_one[0] == 200
+        assert without == (403, "a client certificate is asked for\n")
+        assert desk.worked_on == 1
+        probe = urllib.request.Request(f"{url}/livez")
+        with urllib.request.urlopen(probe, timeout=5, context=trusting(authority)) as answer:
+            assert answer.status == 200
+
+    served(scenario, tls=tls.context, certificates=True)
+
+
+def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(
+    authority: Authority, tmp_path: Path
+) -> None:
+    first = authority.serving()
+    files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    files.certificate.write_bytes(first.certificate.read_bytes())
+    files.key.write_bytes(first.key.read_bytes())
+    tls = ServerTls(files)
+    second = authority.serving()
+
+    async def scenario(port: int, _desk: Desk) -> None:
+        def shown() -> str:
+            return ssl.get_server_certificate(("127.0.0.1", port))
+
+        before = await asyncio.to_thread(shown)
+        files.certificate.write_bytes(second.certificate.read_bytes() + b"\n")
+        tls.look_again()
+        halfway = await asyncio.to_thread(shown)
+        files.key.write_bytes(second.key.read_bytes())
+        tls.look_again()
+        after = await asyncio.to_thread(shown)
+        assert before == halfway != after
+
+    served(scenario, tls=tls.context)
+
+
+def test_files_that_make_no_certificate_are_refused_at_the_start(
+    authority: Authority, tmp_path: Path
+) -> None:
+    serving = authority.serving()
+    with pytest.raises(BadCertificate, match="No such file"):
+        ServerTls(TlsFiles(tmp_path / "none.crt", serving.key))
+    with pytest.raises(BadCertificate, match=r"serving\.key"):
+        ServerTls(TlsFiles(serving.key, serving.key))
+    with pytest.raises(BadCertificate, match=r"serving\.key"):
+        ServerTls(TlsFiles(serving.certificate, serving.key, serving.key))
