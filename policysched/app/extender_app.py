@@ -94,7 +94,11 @@ class ExtenderApp:
                 api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
             )
         self.feed = PolicyFeed(
-            settings.place, runtime.compile_texts, self.post, read_last_good=self._read_last_good
+            settings.place,
+            runtime.compile_texts,
+            self.post,
+            read_last_good=self._read_last_good,
+            params=settings.params,
         )
         if not isinstance(settings.source, Place):
             self._folder = PolicyFolder(settings.source, self.feed.take)

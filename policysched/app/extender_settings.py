@@ -34,6 +34,7 @@ class ExtenderSettings:
     connections_max: int = 96
     reflecting: ReflectSettings = field(default_factory=ReflectSettings)
     reporting: ReportSettings = field(default_factory=ReportSettings)
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
     as_given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,6 +84,7 @@ def read_extender_settings(
             connections_max=api.get("connections_max", 96),
             reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
             reporting=made(ReportSettings, given.get("reporting", {})),
+            params=given.get("params", {}),
             compile_timeout_s=given.get("compile_timeout_s", 20.0),
             as_given=given,
         )

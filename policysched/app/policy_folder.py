@@ -1,4 +1,5 @@
-"""Policies from files instead of a ConfigMap of the API: each `*.policy` of the folders, and the files themselves.
+"""Policies from files instead of a ConfigMap of the API: each `*.policy` and `*.params.yaml` of the
+folders, and the files themselves.
 
 A folder is read flat, as a ConfigMap that is mounted there is, and its texts are offered as that ConfigMap's would be:
 whole, whenever one of them differs from before. A folder that cannot be read for a moment (a mount that is being
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from policysched.app.policy_files import SUFFIX, UnusableFile
+from policysched.app.policy_files import PARAMETERS_SUFFIX, SUFFIX, UnusableFile
 from policysched.kube.resources import ConfigMapSeen
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def read_policy_folder(paths: Sequence[Path]) -> dict[str, str]:
             raise UnusableFile(f"{file}: not UTF-8 text (byte {error.start})") from None
         except OSError as error:
             raise UnusableFile(f"{file}: {error.strerror or error}") from None
-    if not texts:
+    if not any(name.endswith(SUFFIX) for name in texts):
         raise UnusableFile(f"{', '.join(map(str, paths))}: no file there ends in {SUFFIX}")
     return texts
 
@@ -74,7 +75,11 @@ class PolicyFolder:
 def _files(path: Path) -> list[Path]:
     try:
         return (
-            sorted(one for one in path.iterdir() if one.suffix == SUFFIX and one.is_file())
+            sorted(
+                one
+                for one in path.iterdir()
+                if one.name.endswith((SUFFIX, PARAMETERS_SUFFIX)) and one.is_file()
+            )
             if path.is_dir()
             else [path]
         )

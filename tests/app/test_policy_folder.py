@@ -27,15 +27,15 @@ def test_a_change_is_offered_whole_and_nothing_else_is(tmp_path: Path) -> None:
     offered = Offered(tmp_path)
 
     unchanged = offered.looked()
-    (tmp_path / "b.policy").write_text("two")
+    (tmp_path / "b.params.yaml").write_text("two")
     added = offered.looked()
-    (tmp_path / "a.policy").unlink()
+    (tmp_path / "b.params.yaml").unlink()
     removed = offered.looked()
 
     assert (unchanged, added, removed[1:]) == (
         [],
-        [{"a.policy": "one", "b.policy": "two"}],
-        [{"b.policy": "two"}],
+        [{"a.policy": "one", "b.params.yaml": "two"}],
+        [{"a.policy": "one"}],
     )
     assert len({one.resource_version for one in offered.seen}) == 2
 
