@@ -57,7 +57,8 @@ class Extending:
         log = self.folder / f"extender{self._started_count}.log"
         command = [
             *(sys.executable, "-m", "policysched", "extender", "--config", str(path)),
-            *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}", *flags),
+            *("--kubeconfig", str(self.kubeconfig), "--http", f"127.0.0.1:{self.port}"),
+            *("--budget", "50", *flags),
         ]
         one = Running(command, log, self.port)
         try:
@@ -74,7 +75,8 @@ class Extending:
 
     def start_kube_scheduler(self, *policies: str, url: str = "", **fields: Any) -> Process:
         """With an extender for each of the policies. `fields` are those of the configuration, laid over the example's
-        that we ship."""
+        that we ship, but that no answer is done without: a busy machine must not make a pod go elsewhere."""
+        fields = {"ignorable": False, "httpTimeout": "60s", **fields}
         (example,) = yaml.safe_load((EXTENDER / "kube-scheduler.yaml").read_text())["extenders"]
         url = url or f"http://127.0.0.1:{self.port}"
         extenders = [
@@ -101,12 +103,13 @@ class Extending:
     def bound(self, name: str) -> str:
         return wait_for(lambda: self.node_of(name), f"pod {name} to be bound")
 
-    def note(self, name: str, reason: str) -> str:
+    def note(self, name: str, reason: str, *, containing: str = "") -> str:
         """The first event of that reason about the object, once it is there."""
 
         def look() -> Sequence[Json]:
             found = self.api.items("/apis/events.k8s.io/v1/events")
-            return [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
+            about = [one for one in found if one["regarding"]["name"] == name and one["reason"] == reason]
+            return [one for one in about if containing in one["note"]]
 
         said: str = wait_for(look, f"an event {reason} about {name}")[0]["note"]
         return said

@@ -65,7 +65,7 @@ def test_a_refusals_reason_stands_in_the_pods_event(extending: Extending, *, nam
         extending.create("large", cpu="2")
 
         assert extending.bound("small") == "c"
-        assert extending.note("large", "FailedScheduling").startswith(
+        assert extending.note("large", "FailedScheduling", containing="r17").startswith(
             "0/3 nodes are available: 1 Insufficient cpu, 2 rack r17 is being repaired."
         )
 
