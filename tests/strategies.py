@@ -76,6 +76,7 @@ class Names:
     metrics: tuple[str, ...] = ()
     lets: tuple[tuple[str, str], ...] = ()
     resource: bool = False  # `link`, a bandwidth
+    lists: tuple[str, ...] = ()  # of records: `cards` of the node, `wants` of the pod
     keys: tuple[str, ...] = ()  # parameters that hold the key of a label
     weights: tuple[str, ...] = ()
 
@@ -90,6 +91,7 @@ class At:
     bare_metrics: bool = False
     time: bool = True
     shares: bool = False  # what the pod's namespace holds
+    element: bool = False  # in the midst of a list of records
     open_labels: bool = False  # in `reject`, an absent label of the node needs no asking
     known: frozenset[str] = frozenset()
 
@@ -193,6 +195,16 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         optional += [name for name, its in at.names.node_optional if its == kind]
         if kind == "int":
             found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
+    if at.element and kind in OF_CARDS:
+        found += [OF_CARDS[kind]] * 4
+    elif kind in OF_CARDS:
+        value = draw(st.sampled_from((OF_CARDS[kind], f"({OF_CARDS[kind]} + {OF_CARDS[kind]})")))
+        if kind == "int":
+            value = draw(st.sampled_from((value, "card.clock")))
+        folded = a_fold(draw, draw(st.sampled_from(("sum", "min", "max"))), at, value, literal(draw, kind))
+        found += [folded] * 2 if folded else []
+        counted = a_fold(draw, "count", at) if kind == "int" else ""
+        found += [counted] * 2 if counted else []
     found += POD_NUMBERS[kind]
     if kind == "bandwidth" and at.names.resource:
         found += ["pod.requests.link", *(RESOURCE_OF_NODE if at.node and at.metrics else ())]
@@ -214,7 +226,11 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
 
 
 def string(draw: Draw, at: At) -> str:
-    found = [*POD_STRINGS, *(name for name, its in at.names.pod if its == "string")]
+    found = [
+        *POD_STRINGS,
+        *["card.health"] * 4 * at.element,
+        *(name for name, its in at.names.pod if its == "string"),
+    ]
     absent = [name for name, its in at.names.pod_optional if its == "string"]
     absent += [f'pod.labels["{key}"]' for key in LABEL_KEYS] + [f"pod.labels[{key}]" for key in at.names.keys]
     if at.node:
@@ -292,6 +308,9 @@ def atom(draw: Draw, at: At, depth: int) -> str:
             return listed_condition(draw, at)
         case _:
             found = [name for name, its in at.names.pod if its == "bool"]
+            some = a_fold(draw, "any", at, fallback="false")
+            found += [some] * 2 if some else []
+            found += ["(has card.clock)"] if at.element else []
             found += [name for name, its in at.names.node if its == "bool" and at.node]
             if at.node:
                 found.append("node.ready")
@@ -330,6 +349,8 @@ BARE_UNITS = {"bandwidth": "Mbit/s", "duration": "s"}
 def declarations(draw: Draw) -> tuple[list[str], Names]:
     lines: list[str] = []
     names = Names()
+    if draw(st.integers(0, 2)) == 0:
+        lines, names = lists_of_records(draw)
     for index in range(draw(st.integers(0, 2))):
         kind = draw(st.sampled_from(SCALARS))
         lines.append(f"{draw(st.sampled_from(('let', 'param')))} l{index}: {kind} = {literal(draw, kind)}")
@@ -371,6 +392,56 @@ def a_resource(draw: Draw, names: Names) -> str:
         )
     )
     return f"{asked_for}{has}resource link {{ capacity = {capacity}, request = {request} }}"
+
+
+RECORD = """record card {
+  health: string
+  memory: bytes = "freeMemory" unit "MiB" default 1Gi
+  clock: int optional
+  speed: float default 0.5
+}"""
+
+
+def lists_of_records(draw: Draw) -> tuple[list[str], Names]:
+    """One of the node, and perhaps one of the pod."""
+    lines, names = [RECORD], Names()
+    for name, owner in (("cards", "node"), ("wants", "pod")):
+        if name == "cards" or draw(st.booleans()):
+            at = draw(st.sampled_from(("", ' at "items"')))
+            clauses = draw(
+                st.sampled_from(
+                    (
+                        "default [] invalid default",
+                        f'default [] invalid reject "bad {name}"',
+                        "optional invalid default",
+                    )
+                )
+            )
+            lines.append(f'input {name}: list<card> = {owner}.annotations["cards"]{at} {clauses}')
+            listed = name if clauses.startswith("default") else f"{name}?"
+            names = replace(names, lists=(*names.lists, listed))
+    return lines, names
+
+
+def a_fold(draw: Draw, function: str, at: At, value: str = "", fallback: str = "0") -> str:
+    """Over one of the lists, in the form that the function needs; with an `else` where it may be missing."""
+    usable = [name for name in at.names.lists if at.node or name.startswith("wants")]
+    if not usable or at.element:
+        return ""
+    name = draw(st.sampled_from(usable))
+    inside = replace(at, element=True, bare_metrics=False)
+    where = f" where {condition(draw, inside, draw(st.integers(0, 1)))}" if draw(st.integers(0, 3)) else ""
+    if not value and not where and function == "any":
+        where = " where true"
+    text = (
+        f"{function}({value} over {name.rstrip('?')}{where})"
+        if value
+        else f"{function}({name.rstrip('?')}{where})"
+    )
+    return f"({text} else {fallback})" if name.endswith("?") or function in ("min", "max") else text
+
+
+OF_CARDS = {"bytes": "card.memory", "int": "(card.clock else 3)", "float": "card.speed"}
 
 
 def an_input(draw: Draw, name: str, names: Names) -> tuple[str, Names]:

@@ -211,6 +211,37 @@ class SumPods:
 
 
 @dataclass(frozen=True, slots=True)
+class Element:
+    """A field of the list's element that is being looked at, by its place in the record."""
+
+    index: int
+    name: str
+    type: Type
+    span: Span = field(compare=False)
+
+
+FoldFunction = Literal["count", "any", "sum", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Over the elements of a list for which `where` is True (None: all of them). Missing where the list is.
+
+    `count` is how many, `any` whether there is one. The others look at `value`, and pass over elements where it is
+    missing: `sum` adds in the order of the list (whole numbers exactly, then held to int64; float64 from 0 on, then held
+    to the finite), nothing is 0; `min` and `max` of nothing are missing.
+    """
+
+    function: FoldFunction
+    items: "InputRef"
+    value: "Expr | None"
+    where: "Expr | None"
+    type: Type
+    floating: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     span: Span = field(compare=False)
 
@@ -244,6 +275,8 @@ Expr = (
     | If
     | CountPods
     | SumPods
+    | Element
+    | Fold
     | Now
     | Window
 )
@@ -270,6 +303,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return () if where is None else (where,)
         case SumPods(value=value):
             return (value,)
+        case Fold(items=items, value=value, where=where):
+            return (items, *(part for part in (value, where) if part is not None))
         case _:
             return ()
 
@@ -283,12 +318,36 @@ def walk(expr: Expr) -> Iterator[Expr]:
         pending.extend(reversed(children(one)))
 
 
+def looks_at_element(expr: Expr) -> bool:
+    """Whether the value is another for each element of the list around it."""
+    pending = [expr]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Element):
+            return True
+        if not isinstance(one, Fold):
+            pending.extend(children(one))
+    return False
+
+
 def type_of(expr: Expr) -> Type:
     """The type that the checker gave, for the nodes that do not carry one as well."""
     from policysched.lang import types
 
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Arith() | Call() | Else() | If() | SumPods():
+        case (
+            Const()
+            | Attr()
+            | InputRef()
+            | MetricRef()
+            | Arith()
+            | Call()
+            | Else()
+            | If()
+            | Element()
+            | Fold()
+            | SumPods()
+        ):
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
@@ -303,7 +362,7 @@ def type_of(expr: Expr) -> Type:
 def is_floating(expr: Expr) -> bool:
     """Whether the value is held as float64."""
     match expr:
-        case Arith() | Call() | Else() | If():
+        case Arith() | Call() | Else() | If() | Fold():
             return expr.floating
         case Negate(operand=operand):
             return is_floating(operand)

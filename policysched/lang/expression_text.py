@@ -113,6 +113,10 @@ def _bare_text(expression: s.Expression) -> str:
             return f"has {expression_text(target)}"
         case s.CallExpr(function=function, args=args):
             return f"{function.text}({_joined(args)})"
+        case s.FoldExpr(function=function, value=value, over=over, where=where):
+            what = over.name if value is None else f"{expression_text(value)} over {over.name}"
+            condition = "" if where is None else f" where {expression_text(where)}"
+            return f"{function.text}({what}{condition})"
         case s.CountExpr(where=where):
             return (
                 "count(pods on node)"

@@ -15,8 +15,10 @@ from policysched.lang.expr import (
     Compare,
     Const,
     CountPods,
+    Element,
     Else,
     Expr,
+    Fold,
     Has,
     If,
     In,
@@ -38,7 +40,7 @@ from policysched.text import Span
 def fold(expr: Expr) -> Expr:
     """The same expression with every constant part evaluated."""
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Has() | Now() | Window():
+        case Const() | Attr() | InputRef() | MetricRef() | Element() | Has() | Now() | Window():
             return expr
         case Not(operand=operand):
             return _not(replace(expr, operand=fold(operand)))
@@ -73,6 +75,9 @@ def fold(expr: Expr) -> Expr:
             return expr if where is None else replace(expr, where=fold(where))
         case SumPods():
             return replace(expr, value=fold(expr.value))
+        case Fold(value=value, where=where):
+            value, where = (None if part is None else fold(part) for part in (value, where))
+            return replace(expr, value=value, where=where)
 
 
 def is_constant(expr: Expr, value: bool) -> bool:

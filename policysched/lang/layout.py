@@ -145,6 +145,13 @@ def shape_of(statement: s.Statement) -> Shape:
         case s.Let(name=name, type=type_, value=value):
             head = _part(f"let {name.text}: {type_text(type_)} =", span, end=type_.span.end)
             return Shape(head, [_valued("", value, value.span)])
+        case s.Record(name=name, fields=fields):
+            return Shape(
+                _part(f"record {name.text}", span, end=name.span.end),
+                [_part(_field_text(field), field.span) for field in fields],
+                block=True,
+                tall=True,
+            )
         case s.Input():
             return _input(statement)
         case s.Metric(name=name, type=type_, params=params):
@@ -176,6 +183,18 @@ def shape_of(statement: s.Statement) -> Shape:
             return _words(span, f"drop {name.text}")
         case _:
             raise AssertionError(f"a layer is laid out by the printer: {statement!r}")
+
+
+def _field_text(field: s.RecordField) -> str:
+    parts = [f"{field.name.text}: {type_text(field.type)}"]
+    if field.key is not None:
+        parts.append(f"= {string_text(field.key.value)}")
+    if field.unit is not None:
+        parts.append(f"unit {string_text(field.unit.value)}")
+    if field.absent is not None:
+        value = "" if field.absent.value is None else f" {expression_text(field.absent.value)}"
+        parts.append(f"{field.absent.kind}{value}")
+    return " ".join(parts)
 
 
 def _limits_text(limits: s.Bounds | s.Choices) -> str:
@@ -212,6 +231,8 @@ def _input(statement: s.Input) -> Shape:
     name, source = statement.name.text, statement.source
     head = f"input {name}: {type_text(statement.type)} = {expression_text(source)}"
     segments = []
+    if statement.at is not None:
+        segments.append(_part(f"at {string_text(statement.at.value)}", statement.at.span))
     if statement.unit is not None:
         segments.append(_part(f"unit {string_text(statement.unit.value)}", statement.unit.span))
     absent = statement.absent

@@ -52,6 +52,8 @@ class Input:
     Absent: `default` where there is one; else missing if `type.optional`; else `required_text` refuses the pod (a pod
     or namespace input) or the node. Present but not of the type: `invalid_text` refuses likewise, or with
     `invalid_default` it counts as absent. `unit` multiplies a bare number (`unit_factor`, in the held unit).
+
+    With `at` the source is JSON, and the value what the path of names leads to; where it leads to nothing, the value is absent.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Input:
     owner: Literal["pod", "node", "namespace"]
     source_map: str
     source_key: str | None
+    at: str | None
     unit: str | None
     default: Const | None
     required_text: str | None

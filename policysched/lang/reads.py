@@ -16,8 +16,10 @@ from policysched.lang.expr import (
     Call,
     Const,
     CountPods,
+    Element,
     Else,
     Expr,
+    Fold,
     If,
     In,
     InputRef,
@@ -246,7 +248,7 @@ def cost_of(expr: Expr | None) -> Cost:
 
 def _operations(expr: Expr) -> int:
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Now():
+        case Const() | Attr() | InputRef() | MetricRef() | Element() | Now():
             return 0
         case And(items=items) | Or(items=items):
             return len(items) - 1
@@ -260,6 +262,8 @@ def _operations(expr: Expr) -> int:
             return 1 if where is None else 8  # each pod of the node is looked at
         case SumPods():
             return 1  # a column that placements keep
+        case Fold():
+            return 8  # each element of the list
         case _:
             return 1
 

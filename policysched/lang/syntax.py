@@ -133,6 +133,18 @@ class CountExpr:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class FoldExpr:
+    """`sum(card.memory over cards where E)`; without a value `any(cards where E)` and `count(cards where E)`. An element of
+    the list is called by the name of its record."""
+
+    function: Name
+    value: "Expression | None"
+    over: Bare
+    where: "Expression | None"
+    span: Span
+
+
 Expression = (
     NumberLit
     | StringLit
@@ -147,6 +159,7 @@ Expression = (
     | HasExpr
     | CallExpr
     | CountExpr
+    | FoldExpr
 )
 
 
@@ -343,10 +356,35 @@ class Invalid:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordField:
+    """`memory: bytes = "freeMemory" unit "MiB" default 0`; `key` is what JSON calls it, where not by its name."""
+
+    name: Name
+    type: TypeRef
+    key: StringLit | None
+    unit: StringLit | None
+    absent: Absent | None
+    misplaced: tuple[Invalid | StringLit, ...]  # clauses that a field does not have
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`record card { health: string  memory: bytes }`: of what the elements of a list consist."""
+
+    name: Name
+    fields: tuple[RecordField, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
+    """`at` is a path into the source, which is then JSON."""
+
     name: Name
     type: TypeRef
     source: Expression
+    at: StringLit | None
     unit: StringLit | None
     absent: Absent | None
     invalid: Invalid | None
@@ -475,6 +513,7 @@ Statement = (
     | Include
     | Parameter
     | Let
+    | Record
     | Input
     | Metric
     | Queue

@@ -23,6 +23,7 @@ class Kind(Enum):
     TIMESTAMP = "timestamp"  # int64 ns since 1970
     QOS = "qos"  # int: BestEffort 0 < Burstable 1 < Guaranteed 2
     LIST = "list"
+    RECORD = "record"  # a tuple of its fields' values; only an element of a list
     MAP = "map"  # labels and the like; only indexed, never a value of its own
 
 
@@ -41,6 +42,7 @@ class Type:
     kind: Kind
     optional: bool = False
     element: "Type | None" = None
+    record: "Record | None" = None
 
     @property
     def numeric(self) -> bool:
@@ -56,14 +58,36 @@ class Type:
         return self.numeric or self.kind is Kind.QOS
 
     def present(self) -> "Type":
-        return Type(self.kind, False, self.element)
+        return Type(self.kind, False, self.element, self.record)
 
     def absent_allowed(self) -> "Type":
-        return Type(self.kind, True, self.element)
+        return Type(self.kind, True, self.element, self.record)
 
     def __str__(self) -> str:
         name = f"list<{self.element}>" if self.kind is Kind.LIST else self.kind.value
+        if self.record is not None:
+            name = self.record.name
         return f"{name}?" if self.optional else name
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """`key` is what JSON calls it. Absent: `default` where there is one, missing if `type.optional`, else the whole text
+    is invalid. `unit` as of an input."""
+
+    name: str
+    type: Type
+    key: str
+    unit: str | None
+    default: bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Of what the elements of a list consist. A value of it is a tuple, field by field, None for what is missing."""
+
+    name: str
+    fields: tuple[RecordField, ...]
 
 
 BOOL = Type(Kind.BOOL)

@@ -7,13 +7,15 @@ from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
 from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
 from policysched.lang.program import Program
+from policysched.lang.records import RecordValue
 from policysched.oracle.builtin import ClusterFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
-    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
+    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `element` is that of the list
+    which is being looked through. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
     are None where nothing may read what namespaces hold, the clock or the queue (gangs)."""
 
     program: Program
@@ -27,6 +29,7 @@ class Context:
     other: Pod | None = None
     victim: Pod | None = None
     cluster: ClusterFacts | None = None
+    element: RecordValue | None = None
     cache: Cache | None = None
 
 

@@ -19,6 +19,7 @@ from policysched.oracle.values import (
     Number,
     Value,
     arithmetic,
+    finite,
     rounded,
     saturated,
     transcendental,
@@ -71,6 +72,12 @@ def value(expr: e.Expr, context: Context) -> Value:
             return _count_pods(expr, context)
         case e.SumPods():
             return _sum_pods(expr, context)
+        case e.Element():
+            assert context.element is not None, f"{expr.name} is read where no list is looked through"
+            field = context.element[expr.index]
+            return MISSING if field is None else field
+        case e.Fold():
+            return _fold(expr, context)
         case e.Now():
             assert context.now_ns is not None, "the checker lets nothing read the clock here"
             return context.now_ns
@@ -206,6 +213,45 @@ def _sum_pods(expr: e.SumPods, context: Context) -> Value:
     return float(total) if expr.type.held_as_float else saturated(total)
 
 
+def _fold(expr: e.Fold, context: Context) -> Value:
+    """Element after element; see `lang.expr.Fold`."""
+    items = value(expr.items, context)
+    if items is MISSING:
+        return MISSING
+    assert isinstance(items, tuple), f"{expr.items.name} is {items!r}, and no list"
+    found: list[Number] = []
+    count = 0
+    for item in items:
+        assert isinstance(item, tuple), f"{item!r} is no record"
+        inside = replace(context, element=item)
+        if not holds(expr.where, inside):
+            continue
+        count += 1
+        one = MISSING if expr.value is None else value(expr.value, inside)
+        if one is not MISSING:
+            found.append(_number(one))
+    match expr.function:
+        case "count":
+            return count
+        case "any":
+            return count > 0
+        case "min":
+            return min(found, default=MISSING)
+        case "max":
+            return max(found, default=MISSING)
+        case "sum":
+            return _sum(found, floating=expr.floating)
+
+
+def _sum(numbers: list[Number], *, floating: bool) -> Number:
+    if not floating:
+        return saturated(sum(int(number) for number in numbers))
+    total = 0.0
+    for number in numbers:
+        total += float(number)
+    return finite(total)
+
+
 def _inside_window(expr: e.Window, context: Context) -> Value:
     assert context.now_ns is not None, "the checker lets nothing read the clock here"
     local = datetime.fromtimestamp(context.now_ns // 10**9, tz=UTC).astimezone(ZoneInfo(expr.zone))
@@ -213,6 +259,6 @@ def _inside_window(expr: e.Window, context: Context) -> Value:
     return any(start <= minute < end for start, end in expr.spans)
 
 
-def _number(found: Value) -> Number:
+def _number(found: object) -> Number:
     assert isinstance(found, int | float), f"{found!r} is not a number"
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policysched.cluster.objects import Namespace, Node, Pod
 from policysched.lang.program import Input
-from policysched.lang.units import parse_value
+from policysched.lang.records import NoValue, held_value
 from policysched.oracle.context import Context
 from policysched.oracle.values import MISSING, Value
 
@@ -24,10 +24,10 @@ def read_input(declared: Input, context: Context) -> Value | Refused:
     """
     text = _text(declared, context)
     if text is not None:
-        parsed = parse_value(text, declared.type, declared.unit)
-        if parsed is not None:
-            return parsed
-        if declared.invalid_text is not None:
+        found = held_value(text, declared.type, declared.unit, declared.at)
+        if not isinstance(found, NoValue):
+            return found
+        if found is NoValue.INVALID and declared.invalid_text is not None:
             return Refused(declared.invalid_text)
     if declared.default is not None:
         return declared.default.value

@@ -10,6 +10,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Final
 
+from policysched.lang.records import RecordValue
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN
 
 
@@ -25,7 +26,7 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 Number = int | float
-Present = bool | int | float | str | tuple[int | float | str, ...]
+Present = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
 Value = Present | Missing
 
 

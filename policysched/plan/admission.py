@@ -2,7 +2,7 @@
 
 from policysched.lang.message import uncovered_message
 from policysched.lang.program import Input, Program
-from policysched.lang.units import parse_value
+from policysched.lang.records import NoValue, held_value
 from policysched.plan.scalars import Seen, input_text
 
 
@@ -40,12 +40,13 @@ class Admission:
 
 def _refusal(declared: Input, text: str | None) -> str | None:
     if text is not None:
-        if not _invalid(declared, text):
+        found = held_value(text, declared.type, declared.unit, declared.at)
+        if not isinstance(found, NoValue):
             return None
-        if declared.invalid_text is not None:
+        if found is NoValue.INVALID and declared.invalid_text is not None:
             return declared.invalid_text
     return declared.required_text if declared.default is None else None
 
 
 def _invalid(declared: Input, text: str) -> bool:
-    return parse_value(text, declared.type, declared.unit) is None
+    return held_value(text, declared.type, declared.unit, declared.at) is NoValue.INVALID

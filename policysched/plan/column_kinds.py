@@ -11,17 +11,19 @@ from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from policysched.cluster.objects import HostPort, Namespace, Node, Pod, Taint
 from policysched.cluster.usage import Usage
 from policysched.lang.expr import Expr
 from policysched.lang.program import Input, Metric
-from policysched.lang.types import Kind
-from policysched.lang.units import parse_value
+from policysched.lang.records import NoValue, held_value
+from policysched.lang.records import Value as HeldOrRecords
+from policysched.lang.types import Kind, Type
 from policysched.plan.interner import ABSENT, Interner
 from policysched.plan.scalars import Function, Seen, attribute, compiled, promised
 
+Array = NDArray[Any]
 Scalar = bool | int | float
 Mixture = tuple[tuple[int, int], ...]
 """How many pods of which group are on a node: codes of groups and counts, sorted."""
@@ -38,6 +40,8 @@ class Interners:
     taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
     ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
     lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
+    records: Interner[tuple[Type, HeldOrRecords]] = field(default_factory=Interner)  # lists of them
+    flat: dict[int, tuple[tuple[Array, Array], ...]] = field(default_factory=dict)  # see `elements`
     groups: Interner[Hashable] = field(default_factory=Interner)
     examples: list[Pod] = field(default_factory=list)  # one pod of each group
     mixtures: Interner[Mixture] = field(default_factory=Interner)
@@ -45,6 +49,7 @@ class Interners:
 
     def total(self) -> int:
         texts = len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
+        texts += len(self.records)
         texts += sum(len(one) for one in self.domains.values())
         return texts + len(self.groups) + len(self.mixtures)
 
@@ -306,7 +311,7 @@ INPUT_THERE, INPUT_ABSENT, INPUT_REQUIRED, INPUT_INVALID = 0, 1, 2, 3
 """States of an input on a node: it has a value; optional and absent; absent but required; refused as invalid."""
 
 
-def read_node_input(declared: Input, node: Node) -> tuple[int, Scalar | str]:
+def read_node_input(declared: Input, node: Node) -> tuple[int, HeldOrRecords]:
     """Its state, and the value where it has one."""
     source: object = getattr(node, declared.source_map)
     if declared.source_key is None:
@@ -315,14 +320,15 @@ def read_node_input(declared: Input, node: Node) -> tuple[int, Scalar | str]:
         assert isinstance(source, Mapping), f"node.{declared.source_map} is no map"
         text = source.get(declared.source_key)
     if text is not None:
-        value = parse_value(text, declared.type, declared.unit)
-        if value is not None:
+        value = held_value(text, declared.type, declared.unit, declared.at)
+        if not isinstance(value, NoValue):
             return INPUT_THERE, value
-        if declared.invalid_text is not None:
+        if value is NoValue.INVALID and declared.invalid_text is not None:
             return INPUT_INVALID, 0
     if declared.default is not None:
-        assert not isinstance(declared.default.value, tuple), f"input {declared.name} has a list as default"
-        return INPUT_THERE, declared.default.value
+        default = declared.default.value
+        assert default == () or not isinstance(default, tuple), f"input {declared.name} has {default!r}"
+        return INPUT_THERE, () if isinstance(default, tuple) else default
     return (INPUT_REQUIRED if declared.required_text is not None else INPUT_ABSENT), 0
 
 
@@ -354,6 +360,9 @@ class InputValue(metaclass=_OneOfAKind):
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> Scalar:
         state, value = read_node_input(self.declared, node)
+        if self.declared.type.kind is Kind.LIST:
+            return codes.records.code((self.declared.type, value)) if state == INPUT_THERE else 0
+        assert not isinstance(value, tuple), f"input {self.declared.name} is {value!r}"
         if self.declared.type.kind is Kind.STRING:
             return codes.strings.code(str(value)) if state == INPUT_THERE else ABSENT
         assert not isinstance(value, str), (

@@ -94,7 +94,7 @@ def comparison(machine: Machine, expr: e.Compare) -> Step:
 def _text_operand(machine: Machine, expr: e.Expr, other: e.Expr) -> Operand:
     """A text of the pod that is compared with what is in a column need not be remembered: if no row has it, it equals
     none."""
-    in_column = isinstance(other, e.Attr | e.InputRef)
+    in_column = isinstance(other, e.Attr | e.InputRef | e.Element)
     if e.type_of(expr).kind is not Kind.STRING or not is_leaf(expr) or not in_column:
         return machine.operand(expr)
     number = machine.leaf_number(expr)
@@ -129,6 +129,7 @@ def _in_constants(machine: Machine, expr: e.In) -> Step:
         among: Array = np.zeros(values.shape, np.bool_)
         for option in options:
             one = frame.view.codes.strings.find(str(option)) if texts else option
+            assert not isinstance(one, tuple), f"`in` looks among single values, not for {one!r}"
             among = among | (values == (float(one) if floating else one))
         return Vector(among, found.known)
 

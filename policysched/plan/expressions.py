@@ -7,6 +7,7 @@ from policysched.lang import expr as e
 from policysched.lang.program import Program
 from policysched.plan.arithmetic import arithmetic, call, conditional, negative, otherwise
 from policysched.plan.conditions import comparison, conjunction, disjunction, has, membership, negation, rank
+from policysched.plan.elements import element, over_elements
 from policysched.plan.machine import Machine, Maker
 from policysched.plan.of_node import attribute, count_pods, metric, node_input, sum_pods
 
@@ -28,6 +29,8 @@ MAKERS: Mapping[type, Maker] = {
     e.If: conditional,
     e.CountPods: count_pods,
     e.SumPods: sum_pods,
+    e.Element: element,
+    e.Fold: over_elements,
 }
 
 

@@ -148,6 +148,10 @@ class Machine:
                     touch |= Touch.NODE | Touch.USAGE
                 case e.Attr(owner="node"):
                     touch |= Touch.NODE
+                case e.Element():
+                    touch |= (
+                        Touch.NODE
+                    )  # where the list is the node's; a list of the pod's is not a step's to read
                 case e.InputRef() if e.Stage.NODE in one.stage:
                     touch |= Touch.NODE
                 case e.MetricRef(name=name):
@@ -159,14 +163,14 @@ class Machine:
     def _timed(self, expr: e.Expr) -> bool:
         if is_leaf(expr):
             return self.leaves[self.leaf_number(expr)].timed
-        if isinstance(expr, e.CountPods | e.SumPods):
+        if isinstance(expr, e.CountPods | e.SumPods | e.Fold):
             return e.Stage.TIME in e.stage_of(expr)
         return any(self._timed(child) for child in e.children(expr))
 
 
 def is_leaf(expr: e.Expr) -> bool:
-    """Whether it depends on the pod, the clock or nothing."""
-    return e.Stage.NODE not in e.stage_of(expr)
+    """Whether it depends on the pod, the clock or nothing: neither on the node nor on the element of a list."""
+    return e.Stage.NODE not in e.stage_of(expr) and not e.looks_at_element(expr)
 
 
 def both(left: Known, right: Known) -> Known:

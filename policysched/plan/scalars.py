@@ -4,7 +4,7 @@ What depends on the pod only is worked out once a pod and never becomes an array
 right-hand side of most comparisons. The words of an explanation are filled in with these, too. A missing value is None.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil
@@ -16,11 +16,11 @@ from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
 from policysched.cluster.shares import ShareOf, Shares
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
-from policysched.lang.arithmetic import arithmetic, call, compare, negate, saturate
+from policysched.lang.arithmetic import Number, arithmetic, call, compare, finite, negate, saturate
 from policysched.lang.program import Input, Metric
-from policysched.lang.units import parse_value
+from policysched.lang.records import NoValue, RecordValue, held_value
 
-Held = bool | int | float | str | tuple[int | float | str, ...]
+Held = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
 Value = Held | None
 
 _NO_FACTS = PodFacts(queued_ns=0, attempts=0)
@@ -30,7 +30,7 @@ _NOBODY_HOLDS = Shares()
 @dataclass(slots=True)
 class Seen:
     """What a function may look at. Without a node only what depends on the pod can be asked. `other` is the pod that is
-    being counted, or the victim that preemption considers."""
+    being counted, or the victim that preemption considers, `element` that of the list which is being looked through."""
 
     pod: Pod
     namespace: Namespace
@@ -41,6 +41,7 @@ class Seen:
     usage: Usage | None = None
     other: Pod | None = None
     shares: ShareOf = _NOBODY_HOLDS
+    element: RecordValue | None = None
 
     def on(self, node: Node, usage: Usage) -> "Seen":
         return replace(self, node=node, usage=usage)
@@ -116,6 +117,15 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
             return _count(None if where is None else function(where))
         case e.SumPods():
             return _sum(expr, function(expr.value))
+        case e.Element(index=index):
+            return _field(index)
+        case e.Fold():
+            return _fold(
+                expr,
+                function(expr.items),
+                None if expr.where is None else function(expr.where),
+                None if expr.value is None else function(expr.value),
+            )
         case e.Now():
             return lambda seen: seen.now_ns
         case e.Window(spans=spans, zone=zone):
@@ -252,9 +262,11 @@ def input_value(declared: Input, of: e.Owner = "pod") -> Function:
     def value(seen: Seen) -> Value:
         text = text_of(seen)
         if text is not None:
-            found = parse_value(text, declared.type, declared.unit)
-            if found is not None or declared.invalid_text is not None:
+            found = held_value(text, declared.type, declared.unit, declared.at)
+            if not isinstance(found, NoValue):
                 return found
+            if found is NoValue.INVALID and declared.invalid_text is not None:
+                return None
         return default
 
     return value
@@ -273,6 +285,14 @@ def _metric(metric: Metric) -> Function:
             return None
         held = sample.value if floating else int(sample.value)
         return arithmetic("+", held, polled.assumed.get(seen.node.name, 0), floating=floating)
+
+    return value
+
+
+def _field(index: int) -> Function:
+    def value(seen: Seen) -> Value:
+        assert seen.element is not None, "no list is being looked through"
+        return seen.element[index]
 
     return value
 
@@ -326,7 +346,11 @@ def _in(expr: e.In, item: Function, options: Function) -> Function:
         if one is None or among is None:
             return None
         assert isinstance(among, tuple) and not isinstance(one, tuple), f"{one!r} in {among!r}"
-        return float(one) in [float(option) for option in among] if floating else one in among
+        return (
+            float(one) in [float(option) for option in among if isinstance(option, int | float)]
+            if floating
+            else one in among
+        )
 
     return value
 
@@ -439,3 +463,48 @@ def minute_of_week(now_ns: int, zone: ZoneInfo) -> int:
 def _number(found: Value) -> int | float:
     assert isinstance(found, int | float), f"{found!r} is not a number"
     return found
+
+
+# ── lists of records ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fold(expr: e.Fold, items: Function, where: Function | None, of_element: Function | None) -> Function:
+    def value(seen: Seen) -> Value:
+        listed = items(seen)
+        if listed is None:
+            return None
+        assert isinstance(listed, tuple), f"{expr.items.name} is {listed!r}, and no list"
+        count, found = 0, list[Number]()
+        for element in listed:
+            assert isinstance(element, tuple), f"{element!r} is no record"
+            inside = replace(seen, element=element)
+            if where is not None and where(inside) is not True:
+                continue
+            count += 1
+            one = None if of_element is None else of_element(inside)
+            if one is not None:
+                assert isinstance(one, int | float), f"{one!r} is no number"
+                found.append(one)
+        match expr.function:
+            case "count":
+                return count
+            case "any":
+                return count > 0
+            case "min":
+                return min(found, default=None)
+            case "max":
+                return max(found, default=None)
+            case "sum":
+                return total(found, floating=expr.floating)
+
+    return value
+
+
+def total(numbers: Sequence[Number], *, floating: bool) -> Number:
+    """As `lang.expr.Fold` says: whole numbers exactly, floats in their order."""
+    if not floating:
+        return saturate(sum(int(number) for number in numbers))
+    added = 0.0
+    for number in numbers:
+        added += float(number)
+    return finite(added)

@@ -6,6 +6,7 @@ compared is what the API server can say: zero and missing resources, sidecars an
 resources, odd quantities.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -131,6 +132,28 @@ class Dice(Random):
         return {name: self.choice(QUANTITIES[name][least:]) for name in self.some(names, len(names))}
 
 
+def cards(seed: str) -> dict[str, str]:
+    """An annotation with a list of records, sound or not; drawn apart, so that it disturbs no other choice."""
+    dice = Dice(seed)
+    if dice.one_in(5):
+        return {}
+    if dice.one_in(8):
+        return {"cards": dice.choice(("", "[", "7", '{"items": 3}', "null", '[{"health": 1}]', "[[]]"))}
+    listed = [_card(dice) for _ in range(dice.choice((0, 1, 1, 2, 3)))]
+    return {"cards": json.dumps({"items": listed} if dice.one_in(2) else listed)}
+
+
+def _card(dice: Dice) -> Json:
+    card: Json = {
+        "health": dice.choice(("Healthy", "Healthy", "Ill", "a")),
+        "freeMemory": dice.choice((0, 1, 512, "1024", 4096, 2**43)),
+        "speed": dice.choice((0, 0.1, 0.2, 1.5, -3.25, 1e300, "7")),
+    }
+    if not dice.one_in(3):
+        card["clock"] = dice.choice((0, 1, 7, -4, 2**62, -(2**62), None))
+    return card
+
+
 # ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -151,7 +174,7 @@ def random_node(dice: Dice, name: str) -> Node:
             "metadata": {
                 "name": name,
                 "labels": {"kubernetes.io/hostname": name, **dice.choice(ZONES), **dice.labels()},
-                "annotations": dice.labels(),
+                "annotations": {**dice.labels(), **cards(f"{name} {allocatable}")},
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
             "spec": {
@@ -216,7 +239,7 @@ def random_pod(dice: Dice, name: str) -> Pod:
                 "namespace": dice.choice(NAMESPACES),
                 "uid": f"uid-{name}-{dice.randrange(1000)}",
                 "labels": dice.labels(),
-                "annotations": dice.labels(),
+                "annotations": {**dice.labels(), **cards(f"{name} {spec}")},
                 "ownerReferences": owners,
                 "creationTimestamp": dice.choice(("2026-01-05T09:00:00Z", "2026-01-05T09:59:59Z")),
                 **({"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(10) else {}),

@@ -71,6 +71,21 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.kernels.node_resources_balanced_allocation._scaled",
         lambda _: lambda deviation: np.rint((1 - deviation) * 100).astype(np.int64),
     ),
+    "whole sums wrap around": (
+        "records",
+        "policysched.plan.elements._sums",
+        lambda right: lambda values, whose, count, **how: right(values[:-1], whose[:-1], count, **how),
+    ),
+    "the greatest is taken for the least": (
+        "records",
+        "policysched.plan.elements._extremes",
+        lambda right: lambda expr, values, whose, count: -right(expr, -values, whose, count),
+    ),
+    "an element is held against another node than its own": (
+        "records",
+        "policysched.plan.elements.Elements.column",
+        lambda right: lambda self, kind: right(self, kind)[::-1],
+    ),
     "a pod that is being deleted is spread against": (
         "pods among pods",
         "policysched.plan.kernels.pod_topology_spread.Meant",

@@ -66,9 +66,9 @@ def has(reader: Reader, node: s.HasExpr) -> e.Expr | None:
     if target is None:
         return None
     absent = isinstance(target, e.MetricRef) or e.type_of(target).optional
-    if isinstance(target, e.Attr | e.InputRef | e.MetricRef) and absent:
+    if isinstance(target, e.Attr | e.InputRef | e.MetricRef | e.Element) and absent:
         return e.Has(target, node.span)
-    if isinstance(target, e.Attr | e.InputRef | e.Const):
+    if isinstance(target, e.Attr | e.InputRef | e.Element | e.Const):
         reader.scope.report(
             "PS301",
             f"`{node.target.span.text}` is always there",

@@ -1,5 +1,6 @@
 """`let`, `input` and `metric`: the names that the rest of a policy may use, in the order of the file."""
 
+import re
 from typing import Literal, cast
 
 from policysched.lang import program as p
@@ -22,11 +23,11 @@ from policysched.lang.check.scope import (
 )
 from policysched.lang.expr import Const, type_of
 from policysched.lang.fold import fold
-from policysched.lang.types import BOOL, STRING, Kind, Type
+from policysched.lang.types import BOOL, STRING, Kind, Record, RecordField, Type
 from policysched.lang.units import UNITS
 from policysched.text import Span
 
-_TYPES = {kind.value: Type(kind) for kind in Kind if kind not in (Kind.LIST, Kind.MAP)}
+_TYPES = {kind.value: Type(kind) for kind in Kind if kind not in (Kind.LIST, Kind.MAP, Kind.RECORD)}
 _INPUT_TYPES = tuple(_TYPES)
 
 
@@ -49,7 +50,9 @@ def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES,
     return None
 
 
-def declare(scope: Scope, kind: Literal["param", "let", "input", "metric"], name: s.Name) -> Declared | None:
+def declare(
+    scope: Scope, kind: Literal["param", "let", "record", "input", "metric"], name: s.Name
+) -> Declared | None:
     """Take the name, or report that something else has it."""
     taken = scope.declared.get(name.text)
     if taken is not None:
@@ -108,12 +111,72 @@ def declare_metric(scope: Scope, node: s.Metric) -> None:
         declared.value = value
 
 
+# ── records ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def declare_record(scope: Scope, node: s.Record) -> None:
+    errors = scope.error_count()
+    fields: dict[str, RecordField] = {}
+    spans: dict[str, Span] = {}
+    for one in node.fields:
+        if one.name.text in fields:
+            scope.report(
+                "PS213",
+                f"the record has a field `{one.name.text}` already",
+                one.name.span,
+                label="declared again",
+                related=(declared_at(spans[one.name.text]),),
+            )
+            continue
+        found = _field(scope, one)
+        if found is not None:
+            fields[found.name], spans[found.name] = found, one.name.span
+    declared = declare(scope, "record", node.name)
+    if declared is not None and scope.error_count() == errors:
+        declared.value = Record(node.name.text, tuple(fields.values()))
+
+
+def _field(scope: Scope, node: s.RecordField) -> RecordField | None:
+    type_ = type_named(scope, node.type, _INPUT_TYPES)
+    for clause in node.misplaced:
+        scope.report(
+            "PS217",
+            "a field of a record has no such clause",
+            clause.span,
+            help="what happens where the JSON is not as the record says stands in the input that reads it",
+        )
+    absent = node.absent
+    if absent is not None and absent.kind == "required":
+        scope.report("PS217", "a field is required unless it says `optional` or `default`", absent.span)
+    if type_ is None:
+        return None
+    default = None
+    if absent is not None and absent.kind == "default" and absent.value is not None:
+        const = constant(scope, absent.value, type_)
+        default = None if const is None or isinstance(const.value, tuple) else const.value
+    if absent is not None and absent.kind == "optional":
+        type_ = type_.absent_allowed()
+    key = node.name.text if node.key is None else node.key.value
+    return RecordField(node.name.text, type_, key, _unit(scope, node.unit, type_.present()), default)
+
+
+def list_of_records(scope: Scope, node: s.TypeRef) -> Type | None:
+    """`list<NAME>` of a record that is declared above; None for every other type."""
+    if node.name.text != "list" or node.argument is None or node.argument.argument is not None:
+        return None
+    declared = scope.declared.get(node.argument.name.text)
+    if declared is None or not isinstance(declared.value, Record):
+        return None
+    declared.used = True
+    return Type(Kind.LIST, element=Type(Kind.RECORD, record=declared.value))
+
+
 # ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def declare_input(scope: Scope, node: s.Input) -> None:
     errors = scope.error_count()
-    type_ = type_named(scope, node.type, _INPUT_TYPES)
+    type_ = list_of_records(scope, node.type) or type_named(scope, node.type, _INPUT_TYPES)
     source = _source(scope, node.source)
     value = None
     if type_ is not None and source is not None:
@@ -156,7 +219,7 @@ def _source(scope: Scope, node: s.Expression) -> _Source | None:
 
 def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input:
     owner, source_map, key = source
-    _check_absent(scope, node, can_be_absent=key is not None)
+    _check_absent(scope, node, can_be_absent=key is not None or node.at is not None)
     _check_invalid(scope, node, type_)
     default = None
     if node.absent is not None and node.absent.kind == "default" and node.absent.value is not None:
@@ -175,6 +238,7 @@ def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input
         owner=owner,
         source_map=source_map,
         source_key=key,
+        at=_path(scope, node.at),
         unit=_unit(scope, node.unit, type_),
         default=default,
         required_text=required,
@@ -184,6 +248,20 @@ def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input
         invalid_default=node.invalid is not None and node.invalid.kind == "default",
         span=node.name.span,
     )
+
+
+_PATH = re.compile(r"[^.\s]+(?:\.[^.\s]+)*")
+
+
+def _path(scope: Scope, node: s.StringLit | None) -> str | None:
+    if node is None:
+        return None
+    if _PATH.fullmatch(node.value):
+        return node.value
+    scope.report(
+        "PS208", "a path is names with points between", node.span, help='such as `at "status.cardList"`'
+    )
+    return None
 
 
 def _check_absent(scope: Scope, node: s.Input, *, can_be_absent: bool) -> None:
@@ -200,7 +278,7 @@ def _check_absent(scope: Scope, node: s.Input, *, can_be_absent: bool) -> None:
 
 
 def _check_invalid(scope: Scope, node: s.Input, type_: Type) -> None:
-    if type_ == STRING:
+    if type_ == STRING and node.at is None:
         if node.invalid is not None:
             _without_effect(scope, node.invalid.span, "every text is a string")
         return

@@ -20,6 +20,7 @@ _WORDS = {
     Kind.TIMESTAMP: "a point in time",
     Kind.QOS: "a QoS class",
     Kind.LIST: "a list",
+    Kind.RECORD: "a record",
     Kind.MAP: "a map",
 }
 
@@ -27,7 +28,7 @@ _WORDS = {
 def describe(type_: Type) -> str:
     """The type in words, for messages."""
     if type_.kind is Kind.LIST and type_.element is not None:
-        return f"a list of {type_.element.kind.value}"
+        return f"a list of {type_.element.present()}"
     return _WORDS[type_.kind]
 
 

@@ -13,6 +13,7 @@ from policysched.lang.check.attributes import attribute
 from policysched.lang.check.choices import conditional, otherwise
 from policysched.lang.check.conditions import comparison, has, junction, negation
 from policysched.lang.check.dimensions import describe
+from policysched.lang.check.elements import element, is_element, over_elements
 from policysched.lang.check.functions import call, count_pods
 from policysched.lang.check.limits import within_limits
 from policysched.lang.check.lists import list_literal, membership
@@ -60,6 +61,8 @@ def _read_node(reader: Reader, node: s.Expression, expected: Type | None) -> e.E
             return list_literal(reader, node, None if expected is None else expected.element)
         case s.Bare():
             return bare_name(reader, node, expected)
+        case s.Attribute() if is_element(reader, node):
+            return element(reader, node)
         case s.Attribute():
             if names_a_resource(reader.scope, node, reader.place):
                 return amount(reader.scope, node, reader.place)
@@ -88,3 +91,5 @@ def _read_node(reader: Reader, node: s.Expression, expected: Type | None) -> e.E
             return call(reader, node, expected)
         case s.CountExpr():
             return count_pods(reader, node)
+        case s.FoldExpr():
+            return over_elements(reader, node)

@@ -15,8 +15,10 @@ from policysched.lang.expr import (
     Call,
     Const,
     CountPods,
+    Element,
     Else,
     Expr,
+    Fold,
     Has,
     If,
     InputRef,
@@ -39,7 +41,7 @@ NOTHING: Known = frozenset()
 def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
     """The parts that may be missing and would make all of it missing, in the order of the text."""
     match expr:
-        case Attr() | InputRef():
+        case Attr() | InputRef() | Element():
             if type_of(expr).optional and expr not in known:
                 yield expr
         case MetricRef():
@@ -47,6 +49,10 @@ def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
                 yield expr
         case Has() | CountPods() | SumPods():
             return
+        case Fold(items=items, function=function):
+            yield from holes(items, known)
+            if function in ("min", "max"):
+                yield expr
         case And(items=items):
             for item in items:
                 yield from holes(item, known)
@@ -151,6 +157,13 @@ def report_hole(scope: Scope, hole: Expr) -> None:
                 hole.span,
                 label="no value when it is",
                 help="say what it is then: `... else 0`",
+            )
+        case Fold():
+            scope.report(
+                "PS218",
+                f"`{hole.function}` of no elements has no value",
+                hole.span,
+                help=f"say what it is then: `{written} else 0`",
             )
         case Call():
             what = "greater than zero" if hole.function == "log" else "zero or more"

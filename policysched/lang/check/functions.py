@@ -4,6 +4,7 @@ from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
 from policysched.lang.check.dimensions import DIMENSIONLESS, common, describe, same_dimension
+from policysched.lang.check.elements import over_elements
 from policysched.lang.check.reading import Reader, mismatch
 from policysched.lang.check.scope import COUNTED, did_you_mean, one_of
 from policysched.lang.check.windows import window
@@ -16,6 +17,8 @@ def call(reader: Reader, node: s.CallExpr, expected: Type | None) -> e.Expr | No
             return _choice(reader, node, name, expected)
         case "round" if len(node.args) == 2:
             return _rounded(reader, node)
+        case "count" if len(node.args) == 1 and isinstance(node.args[0], s.Bare):
+            return over_elements(reader, s.FoldExpr(node.function, None, node.args[0], None, node.span))
         case "floor" | "ceil" | "round" as name:
             return _plain(reader, node, name, t.INT)
         case "normal_cdf":

@@ -61,6 +61,8 @@ def _children(node: s.Expression) -> tuple[s.Expression, ...]:
             return (condition, then, otherwise)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
+        case s.FoldExpr(value=value, where=where):
+            return tuple(part for part in (value, where) if part is not None)
         case s.ListLit(items=items):
             return tuple(item for item in items if not isinstance(item, s.StringLit | s.NumberLit | s.Bare))
         case _:

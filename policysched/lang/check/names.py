@@ -7,7 +7,7 @@ from policysched.lang.check.attributes import like_attribute
 from policysched.lang.check.reading import Reader
 from policysched.lang.check.scope import Declared, declared_at, did_you_mean
 from policysched.lang.program import Input, Metric, Parameter
-from policysched.lang.types import Type
+from policysched.lang.types import Record, Type
 from policysched.text import Label
 
 
@@ -53,6 +53,14 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
                 return reader.misplaced(node.span, f"`{node.name}`, an input of the {one.owner},", declared)
             type_ = one.type if one.default is None else one.type.present()
             return e.InputRef(one.name, type_, one.stage, node.span)
+        case Record():
+            reader.scope.report(
+                "PS202",
+                f"`{node.name}` is a record, and has no value of its own",
+                node.span,
+                help=f"its fields have, where a list of it is looked through: `any(LIST where {node.name}.FIELD ...)`",
+            )
+            return None
         case Metric() as one:
             if not reader.place.metrics:
                 return reader.misplaced(node.span, f"the metric `{node.name}`", declared)

@@ -12,7 +12,7 @@ from hashlib import sha256
 from policysched.lang import program as p
 from policysched.lang import syntax as s
 from policysched.lang.check import lints
-from policysched.lang.check.declarations import declare_input, declare_let, declare_metric
+from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
 from policysched.lang.check.declared_parameters import declare_parameter, given_for_nothing, with_its_value
 from policysched.lang.check.include import Expansion, Find, expand
 from policysched.lang.check.layers import Layers
@@ -106,7 +106,7 @@ def canonical_text(work: Work, header: s.Header) -> str:
     kept = [
         with_its_value(one, values[one.name.text]) if isinstance(one, s.Parameter) else one
         for one in work.expansion.statements
-        if isinstance(one, s.Parameter | s.Let | s.Input | s.Metric | s.Resource)
+        if isinstance(one, s.Parameter | s.Let | s.Record | s.Input | s.Metric | s.Resource)
     ]
     layers = [one for one in work.expansion.statements if isinstance(one, s.Layer)]
     statements = (header, *kept, *work.once.values(), *work.table.rules.values(), *layers)
@@ -166,6 +166,8 @@ def declare_names(work: Work) -> None:
                 declare_parameter(work.scope, statement)
             case s.Let():
                 declare_let(work.scope, statement)
+            case s.Record():
+                declare_record(work.scope, statement)
             case s.Input():
                 declare_input(work.scope, statement)
             case s.Metric():

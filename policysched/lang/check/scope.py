@@ -14,6 +14,7 @@ from policysched.lang import program as p
 from policysched.lang.expr import Const
 from policysched.lang.given import NOTHING_GIVEN, GivenParameters
 from policysched.lang.rules import diagnostic
+from policysched.lang.types import Record
 from policysched.text import Diagnostic, Label, Severity, Span
 
 _COMPARED_MAX = 300
@@ -33,6 +34,7 @@ class Place:
     other: bool = False
     count: bool = False
     queue: bool = True  # what the queue knows of the pod
+    element: Record | None = None  # of the list that is being looked through
     shares: bool = True  # what the pod's namespace holds
 
 
@@ -53,12 +55,12 @@ TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 
 @dataclass(slots=True)
 class Declared:
-    """A parameter, a `let`, an input or a metric. `value` None: it has a mistake that was reported."""
+    """A parameter, a `let`, a record, an input or a metric. `value` None: it has a mistake that was reported."""
 
-    kind: Literal["param", "let", "input", "metric"]
+    kind: Literal["param", "let", "record", "input", "metric"]
     name: str
     span: Span
-    value: Const | p.Parameter | p.Input | p.Metric | None
+    value: Const | p.Parameter | Record | p.Input | p.Metric | None
     used: bool = False
 
 

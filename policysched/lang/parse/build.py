@@ -95,6 +95,12 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class _At:
+    path: s.StringLit
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     params: tuple[s.Param | s.ParamBlock, ...]
     span: Span
@@ -147,11 +153,12 @@ class Build(Transformer[Token, Any]):
 
     def input(self, children: Children) -> s.Input:
         name, kind, _equal, source, *clauses = children
-        unit = _of(clauses, _Unit)
+        unit, at = _of(clauses, _Unit), _of(clauses, _At)
         return s.Input(
             _name(name),
             kind,
             source,
+            None if at is None else at.path,
             None if unit is None else unit.text,
             _of(clauses, s.Absent),
             _of(clauses, s.Invalid),
@@ -160,6 +167,30 @@ class Build(Transformer[Token, Any]):
 
     def input_unit(self, children: Children) -> _Unit:
         return _Unit(_string(children[1]), _span(children))
+
+    def input_at(self, children: Children) -> _At:
+        return _At(_string(children[1]), _span(children))
+
+    def record(self, children: Children) -> s.Record:
+        fields = tuple(child for child in children if isinstance(child, s.RecordField))
+        return s.Record(_name(children[0]), fields, self._whole())
+
+    def record_field(self, children: Children) -> s.RecordField:
+        name, kind, *rest = children
+        key = next(
+            (_string(child) for child in rest if isinstance(child, Token) and child.type == "STRING"), None
+        )
+        unit, at, invalid = _of(rest, _Unit), _of(rest, _At), _of(rest, s.Invalid)
+        misplaced = tuple(one for one in (invalid, None if at is None else at.path) if one is not None)
+        return s.RecordField(
+            _name(name),
+            kind,
+            key,
+            None if unit is None else unit.text,
+            _of(rest, s.Absent),
+            misplaced,
+            _span(children),
+        )
 
     def input_default(self, children: Children) -> s.Absent:
         return s.Absent("default", children[1], _span(children))
@@ -336,6 +367,17 @@ class Build(Transformer[Token, Any]):
     def call(self, children: Children) -> s.CallExpr:
         function, _open, *args, _close = children
         return s.CallExpr(_name(function), tuple(args), _span(children))
+
+    def fold_elements(self, children: Children) -> s.FoldExpr:
+        function, _open, over, _where, where, _close = children
+        return s.FoldExpr(_name(function), None, s.Bare(str(over), _span([over])), where, _span(children))
+
+    def fold_values(self, children: Children) -> s.FoldExpr:
+        function, _open, value, _over, over, *where = children
+        condition = where[1] if len(where) > 1 else None
+        return s.FoldExpr(
+            _name(function), value, s.Bare(str(over), _span([over])), condition, _span(children)
+        )
 
     def count(self, children: Children) -> s.CountExpr:
         return s.CountExpr(children[2] if len(children) > 3 else None, _span(children))

@@ -30,7 +30,7 @@ _STATEMENTS = frozenset(STATEMENTS)
 _RESERVED = frozenset(RESERVED_STATEMENTS)
 _IN_LAYERS = frozenset(LAYER_STATEMENTS) | _RESERVED
 _PREFIXES = frozenset({"replace", "locked"})
-_SETS_A_PARAMETER = re.compile(r"\s*=(?!=)")
+_SETS_A_PARAMETER = re.compile(r"\s*(?:=(?!=)|:)")
 _OPENS_A_BLOCK = re.compile(r"\s*\{")
 _GOES_ON_WITH = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
 _TEMPLATE = re.compile(r"\{\{|\$\{|\$\(")

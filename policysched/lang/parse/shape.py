@@ -28,6 +28,7 @@ _HOLDERS = (
     s.Absent,
     s.Bounds,
     s.Choices,
+    s.RecordField,
     *s.Clause.__args__,
 )
 
@@ -73,7 +74,7 @@ def remarks(statement: object) -> Iterator[Diagnostic]:
     match statement:
         case s.Header():
             yield from _header(statement)
-        case s.Parameter() | s.Let() | s.Input() | s.Metric() | s.Resource():
+        case s.Parameter() | s.Let() | s.Record() | s.Input() | s.Metric() | s.Resource():
             yield from _declared(statement.name)
         case s.Filter():
             yield from _clauses(statement.clauses, FILTER_CLAUSES, "filter")
@@ -109,6 +110,8 @@ def operands(node: s.Expression) -> tuple[s.Expression, ...]:
             return (condition, then, otherwise)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
+        case s.FoldExpr(value=one, where=where):
+            return tuple(part for part in (one, where) if part is not None)
         case _:
             return ()
 

@@ -8,12 +8,12 @@ LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "
 """What can begin a statement in a layer, and outside of one as well."""
 
 TOP_STATEMENTS = (
-    "policy", "library", "include", "param", "let", "input", "metric", "queue", "gang", "preemption", "outage", "resource", "layer",
+    "policy", "library", "include", "param", "let", "record", "input", "metric", "queue", "gang", "preemption", "outage", "resource", "layer",
 )  # fmt: skip
 
 STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 
-RESERVED_STATEMENTS = ("shadow", "canary", "test", "record", "state", "extender", "quota")
+RESERVED_STATEMENTS = ("shadow", "canary", "test", "state", "extender", "quota")
 """Kept for later versions: they begin no statement yet, and nothing can be called so."""
 
 OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
@@ -26,7 +26,7 @@ SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "mi
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
 CONTINUATIONS = frozenset(
-    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "unit", "default", "optional", "required", "invalid", "version", "on", "where")
+    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where")
 )  # fmt: skip
 """Words that go on with a statement, so that a line beginning with one does not begin another."""
 

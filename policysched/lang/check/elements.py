@@ -1,0 +1,118 @@
+"""Lists of records in expressions: `count(cards where card.health == "Healthy")`, `sum(card.memory over cards)`.
+
+Inside, an element is called by the name of its record. A list is looked through once; in the midst of it no other is.
+"""
+
+from dataclasses import replace
+from typing import cast
+
+from policysched.lang import expr as e
+from policysched.lang import syntax as s
+from policysched.lang import types as t
+from policysched.lang.check.dimensions import describe
+from policysched.lang.check.names import bare_name
+from policysched.lang.check.reading import Reader
+from policysched.lang.check.scope import did_you_mean
+from policysched.lang.types import Kind, Record
+
+OF_ELEMENTS = ("count", "any")
+OF_VALUES = ("sum", "min", "max")
+
+
+def over_elements(reader: Reader, node: s.FoldExpr) -> e.Expr | None:
+    name = node.function.text
+    allowed = OF_ELEMENTS if node.value is None else OF_VALUES
+    if name not in allowed:
+        _no_such_fold(reader, node)
+        return None
+    if reader.place.element is not None:
+        reader.scope.report(
+            "PS220",
+            f"`{name}` looks through a list in the midst of another",
+            node.span,
+            label="one list at a time",
+            help="declare another input that holds what is needed, or write two conditions",
+        )
+        return None
+    items = bare_name(reader, node.over, None)
+    if items is None:
+        return None
+    record = _record_of(items)
+    if record is None or not isinstance(items, e.InputRef):
+        reader.scope.report(
+            "PS202",
+            f"`{name}` looks through a list of records, and this is {describe(e.type_of(items))}",
+            node.over.span,
+            label=describe(e.type_of(items)),
+            help="declare one: `input NAME: list<RECORD> = ...`",
+        )
+        return None
+    inside = reader.at(replace(reader.place, element=record))
+    where = None if node.where is None else inside.condition(node.where, "where")
+    if node.where is not None and where is None:
+        return None
+    if node.value is None:
+        type_ = t.INT if name == "count" else t.BOOL
+        return e.Fold(cast(e.FoldFunction, name), items, None, where, type_, False, node.span)
+    value = inside.numeric(inside.read(node.value, None), f"`{name}`")
+    if value is None:
+        return None
+    if name == "sum" and e.type_of(value).kind is Kind.TIMESTAMP:
+        reader.scope.report("PS204", "points in time cannot be added", value.span)
+        return None
+    type_ = e.type_of(value).present()
+    return e.Fold(cast(e.FoldFunction, name), items, value, where, type_, e.is_floating(value), node.span)
+
+
+def is_element(reader: Reader, node: s.Attribute) -> bool:
+    """Whether it is of a record."""
+    declared = reader.scope.declared.get(node.owner)
+    return declared is not None and declared.kind == "record"
+
+
+def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
+    record = reader.place.element
+    if reader.scope.declared[node.owner].value is None:
+        return None  # the record itself has a mistake that was reported
+    if record is None or record.name != node.owner:
+        reader.scope.report(
+            "PS220",
+            f"`{node.owner}` is a record, and no list of it is being looked through here",
+            node.span,
+            label="not known here",
+            help=f"such as `any(LIST where {node.span.text} ...)`",
+        )
+        return None
+    names = [field.name for field in record.fields]
+    name = node.path[0].text
+    if len(node.path) > 1 or node.path[0].keyed or node.path[0].named or name not in names:
+        reader.scope.report(
+            "PS211",
+            f"unknown field `{node.span.text}`",
+            node.span,
+            label=f"no such field of `{record.name}`",
+            help=did_you_mean(name, names) or f"its fields are {', '.join(names)}",
+        )
+        return None
+    index = names.index(name)
+    field = record.fields[index]
+    type_ = field.type if field.default is None else field.type.present()
+    return e.Element(index, name, type_, node.span)
+
+
+def _record_of(items: e.Expr) -> Record | None:
+    element_type = e.type_of(items).element
+    return None if element_type is None else element_type.record
+
+
+def _no_such_fold(reader: Reader, node: s.FoldExpr) -> None:
+    name = node.function.text
+    if name in OF_VALUES:
+        hint = f"`{name}` needs a value: `{name}(RECORD.FIELD over {node.over.name} where ...)`"
+    elif name in OF_ELEMENTS:
+        hint = f"`{name}` needs no value: `{name}({node.over.name} where ...)`"
+    else:
+        hint = (
+            did_you_mean(name, OF_ELEMENTS + OF_VALUES) or f"there are {', '.join(OF_ELEMENTS + OF_VALUES)}"
+        )
+    reader.scope.report("PS210", f"`{name}` cannot look through a list so", node.function.span, help=hint)
