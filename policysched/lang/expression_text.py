@@ -114,9 +114,9 @@ def _bare_text(expression: s.Expression) -> str:
         case s.CallExpr(function=function, args=args):
             return f"{function.text}({_joined(args)})"
         case s.FoldExpr(function=function, value=value, over=over, where=where):
-            what = over.name if value is None else f"{expression_text(value)} over {over.name}"
-            condition = "" if where is None else f" where {expression_text(where)}"
-            return f"{function.text}({what}{condition})"
+            what = over.text if value is None else f"{expression_text(value)} over {over.text}"
+            filtered = "" if where is None else f" where {expression_text(where)}"
+            return f"{function.text}({what}{filtered})"
         case s.CountExpr(where=where):
             return (
                 "count(pods on node)"

@@ -199,7 +199,7 @@ def _field_text(field: s.RecordField) -> str:
 
 def _limits_text(limits: s.Bounds | s.Choices) -> str:
     if isinstance(limits, s.Choices):
-        return f"in {expression_text(limits.values)}"
+        return f"in [{', '.join(expression_text(item) for item in limits.items)}]"
     return f"range {expression_text(limits.low, SUM)}..{expression_text(limits.high, SUM)}"
 
 

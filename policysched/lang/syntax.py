@@ -140,7 +140,7 @@ class FoldExpr:
 
     function: Name
     value: "Expression | None"
-    over: Bare
+    over: Name
     where: "Expression | None"
     span: Span
 
@@ -314,7 +314,7 @@ class Bounds:
 class Choices:
     """`in [A, B]`: the values that a parameter may have."""
 
-    values: ListLit
+    items: tuple[Expression, ...]
     span: Span
 
 

@@ -160,15 +160,18 @@ def _field(scope: Scope, node: s.RecordField) -> RecordField | None:
     return RecordField(node.name.text, type_, key, _unit(scope, node.unit, type_.present()), default)
 
 
-def list_of_records(scope: Scope, node: s.TypeRef) -> Type | None:
-    """`list<NAME>` of a record that is declared above; None for every other type."""
-    if node.name.text != "list" or node.argument is None or node.argument.argument is not None:
-        return None
-    declared = scope.declared.get(node.argument.name.text)
-    if declared is None or not isinstance(declared.value, Record):
-        return None
-    declared.used = True
-    return Type(Kind.LIST, element=Type(Kind.RECORD, record=declared.value))
+def _input_type(scope: Scope, node: s.TypeRef) -> Type | None:
+    """Of an input: a single value, or `list<NAME>` of a record that is declared above."""
+    if node.name.text == "list" and node.argument is not None and node.argument.argument is None:
+        name = node.argument.name.text
+        declared = scope.declared.get(name)
+        if name in scope.broken or (declared is not None and declared.kind == "record"):
+            record = None if declared is None else declared.value
+            if declared is None or not isinstance(record, Record):
+                return None  # a mistake that was reported
+            declared.used = True
+            return Type(Kind.LIST, element=Type(Kind.RECORD, record=record))
+    return type_named(scope, node, _INPUT_TYPES)
 
 
 # ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +179,7 @@ def list_of_records(scope: Scope, node: s.TypeRef) -> Type | None:
 
 def declare_input(scope: Scope, node: s.Input) -> None:
     errors = scope.error_count()
-    type_ = list_of_records(scope, node.type) or type_named(scope, node.type, _INPUT_TYPES)
+    type_ = _input_type(scope, node.type)
     source = _source(scope, node.source)
     value = None
     if type_ is not None and source is not None:

@@ -94,7 +94,7 @@ def _choices(scope: Scope, node: s.Choices, type_: Type) -> tuple[Const, ...]:
     if type_.kind in (Kind.LIST, Kind.BOOL):
         scope.report("PS202", f"{describe(type_)} has no list of choices", node.span, help="leave it out")
         return ()
-    found = [constant(scope, item, type_) for item in node.values.items]
+    found = [constant(scope, item, type_) for item in node.items]
     return tuple(one for one in found if one is not None)
 
 

@@ -34,7 +34,7 @@ def over_elements(reader: Reader, node: s.FoldExpr) -> e.Expr | None:
             help="declare another input that holds what is needed, or write two conditions",
         )
         return None
-    items = bare_name(reader, node.over, None)
+    items = bare_name(reader, s.Bare(node.over.text, node.over.span), None)
     if items is None:
         return None
     record = _record_of(items)
@@ -108,9 +108,9 @@ def _record_of(items: e.Expr) -> Record | None:
 def _no_such_fold(reader: Reader, node: s.FoldExpr) -> None:
     name = node.function.text
     if name in OF_VALUES:
-        hint = f"`{name}` needs a value: `{name}(RECORD.FIELD over {node.over.name} where ...)`"
+        hint = f"`{name}` needs a value: `{name}(RECORD.FIELD over {node.over.text} where ...)`"
     elif name in OF_ELEMENTS:
-        hint = f"`{name}` needs no value: `{name}({node.over.name} where ...)`"
+        hint = f"`{name}` needs no value: `{name}({node.over.text} where ...)`"
     else:
         hint = (
             did_you_mean(name, OF_ELEMENTS + OF_VALUES) or f"there are {', '.join(OF_ELEMENTS + OF_VALUES)}"

@@ -18,7 +18,9 @@ def call(reader: Reader, node: s.CallExpr, expected: Type | None) -> e.Expr | No
         case "round" if len(node.args) == 2:
             return _rounded(reader, node)
         case "count" if len(node.args) == 1 and isinstance(node.args[0], s.Bare):
-            return over_elements(reader, s.FoldExpr(node.function, None, node.args[0], None, node.span))
+            return over_elements(
+                reader, s.FoldExpr(node.function, None, _name_of(node.args[0]), None, node.span)
+            )
         case "floor" | "ceil" | "round" as name:
             return _plain(reader, node, name, t.INT)
         case "normal_cdf":
@@ -42,6 +44,10 @@ def call(reader: Reader, node: s.CallExpr, expected: Type | None) -> e.Expr | No
                 help=did_you_mean(unknown, FUNCTIONS) or f"functions are {', '.join(FUNCTIONS)}",
             )
             return None
+
+
+def _name_of(node: s.Bare) -> s.Name:
+    return s.Name(node.name, node.span)
 
 
 def _arguments(reader: Reader, node: s.CallExpr, low: int, high: int) -> bool:

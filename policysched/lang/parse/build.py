@@ -145,7 +145,7 @@ class Build(Transformer[Token, Any]):
         return s.Bounds(low, high, _span(children))
 
     def parameter_choices(self, children: Children) -> s.Choices:
-        return s.Choices(children[1], _span(children))
+        return s.Choices(children[1].items, _span(children))
 
     def let(self, children: Children) -> s.Let:
         name, kind, _equal, value = children
@@ -370,14 +370,12 @@ class Build(Transformer[Token, Any]):
 
     def fold_elements(self, children: Children) -> s.FoldExpr:
         function, _open, over, _where, where, _close = children
-        return s.FoldExpr(_name(function), None, s.Bare(str(over), _span([over])), where, _span(children))
+        return s.FoldExpr(_name(function), None, _name(over), where, _span(children))
 
     def fold_values(self, children: Children) -> s.FoldExpr:
         function, _open, value, _over, over, *where = children
         condition = where[1] if len(where) > 1 else None
-        return s.FoldExpr(
-            _name(function), value, s.Bare(str(over), _span([over])), condition, _span(children)
-        )
+        return s.FoldExpr(_name(function), value, _name(over), condition, _span(children))
 
     def count(self, children: Children) -> s.CountExpr:
         return s.CountExpr(children[2] if len(children) > 3 else None, _span(children))

@@ -1,0 +1,106 @@
+"""JSON read as typed values: whole, or not at all."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policysched.lang.records import ELEMENTS_MAX, TEXT_BYTES_MAX, NoValue, held_value
+from policysched.lang.types import BOOL, BYTES, FLOAT, INT, STRING, Kind, Record, RecordField, Type
+
+CARD = Record(
+    "card",
+    (
+        RecordField("health", STRING, "health", None, None),
+        RecordField("memory", BYTES, "freeMemory", "MiB", None),
+        RecordField("clock", INT, "clock", None, 0),
+        RecordField("speed", FLOAT.absent_allowed(), "speed", None, None),
+    ),
+)
+CARDS = Type(Kind.LIST, element=Type(Kind.RECORD, record=CARD))
+
+
+def read(value: object, at: str | None = None) -> object:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return held_value(text, CARDS, None, at)
+
+
+def card(**more: object) -> dict[str, object]:
+    return {"health": "Healthy", "freeMemory": 1024, **more}
+
+
+def test_a_record_is_its_fields_in_their_order_by_the_names_that_json_has() -> None:
+    found = read([card(clock=5705, speed=0.5, unknown=[1]), card(freeMemory="2Gi", clock="7")])
+
+    assert found == (("Healthy", 2**30, 5705, 0.5), ("Healthy", 2**31, 7, None))
+
+
+def test_what_is_absent_has_its_default_or_is_missing_or_makes_the_whole_text_invalid() -> None:
+    assert read([card(clock=None, speed=None)]) == (("Healthy", 2**30, 0, None),)
+    assert read([card(), {"freeMemory": 1}]) is NoValue.INVALID
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "[",
+        "cards",
+        7,
+        {"a": 1},
+        [7],
+        [[]],
+        [card(health=1)],
+        [card(health=True)],
+        [card(freeMemory=True)],
+        [card(freeMemory="much")],
+        [card(clock=1.5)],
+        [card(clock=2**63)],
+        '[{"health": "x", "freeMemory": NaN}]',
+        '[{"health": "x", "freeMemory": 1e999999}]',
+        [card()] * (ELEMENTS_MAX + 1),
+        "[" * 100_000,
+        '{"a": ' * 5_000 + "1" + "}" * 5_000,
+        f'[{{"health": "{"x" * TEXT_BYTES_MAX}", "freeMemory": 1}}]',
+        "1" * 5_000,
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_what_is_no_such_list_is_invalid_and_raises_nothing(value: object) -> None:
+    assert read(value) is NoValue.INVALID
+
+
+def test_a_path_leads_into_the_json_and_to_nothing_is_absent() -> None:
+    whole = {"status": {"cardList": [card()], "cardNumber": 1, "ready": True, "name": "x", "memory": "2Gi"}}
+    text = json.dumps(whole)
+
+    assert read(whole, "status.cardList") == (("Healthy", 2**30, 0, None),)
+    assert read(whole, "status.cards") is NoValue.ABSENT
+    assert read(whole, "spec.cards") is NoValue.ABSENT
+    assert read(whole, "status.cardNumber.x") is NoValue.INVALID
+    assert held_value(text, INT, None, "status.cardNumber") == 1
+    assert held_value(text, BOOL, None, "status.ready") is True
+    assert held_value(text, STRING, None, "status.name") == "x"
+    assert held_value(text, STRING, None, "status.cardNumber") is NoValue.INVALID
+    assert held_value(text, BYTES, None, "status.memory") == 2**31
+    assert held_value(text, BYTES, "MiB", "status.cardNumber") == 2**20
+
+
+def test_digits_are_read_as_they_stand() -> None:
+    assert held_value('{"x": 0.1}', FLOAT, None, "x") == 0.1
+    assert held_value('{"x": 9223372036854775807}', INT, None, "x") == 2**63 - 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(("health", "freeMemory", "clock", "a")), inner)
+    ),
+)
+
+
+@given(JSON | st.text())
+def test_no_json_and_no_text_raises_anything(value: object) -> None:
+    for at in (None, "a", "health.a"):
+        read(value, at)
