@@ -637,7 +637,11 @@ def gang(draw: Draw, names: Names) -> str:
     """By an optional label, the minimum a number or an input of the pod."""
     minima = ["2", "3", "max(1, pod.priority)", *(name for name, kind in names.pod if kind == "int")]
     terms = f"min = {draw(st.sampled_from(minima))} timeout = {draw(st.sampled_from(('30s', '5m')))}"
-    terms += draw(st.sampled_from(("", " on_timeout = fail", " on_timeout = best_effort", " mode = gate")))
+    terms += draw(
+        st.sampled_from(
+            ("", " on_timeout = fail", " on_timeout = best_effort", " mode = gate", ' topology = "rack"')
+        )
+    )
     return f'gang by pod.labels["{draw(st.sampled_from(LABEL_KEYS))}"] {{ {terms} }}'
 
 

@@ -297,7 +297,7 @@ class GangMode(Enum):
 @dataclass(frozen=True, slots=True)
 class Gang:
     """`by` missing: the pod is in no gang. `minimum`, `maximum` are int expressions of the pod; `timeout_ns` too
-    (None: never)."""
+    (None: never). `topology` is the key of a label that all nodes of one gang have to agree on."""
 
     by: Expr
     minimum: Expr
@@ -305,6 +305,7 @@ class Gang:
     timeout: Expr | None
     on_timeout: OnTimeout
     mode: GangMode
+    topology: str | None
     span: Span = field(compare=False)
 
 

@@ -227,14 +227,6 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good="gang by pod.name { min = 2  timeout = 5m }",
     ),
     _rule(
-        "PS224",
-        "not-available-yet",
-        "this part of the language is not carried out in this version",
-        "It is refused by name, so that nobody believes in a rule that is not there.",
-        bad='gang by pod.owner.name { min = 2  timeout = 5m  topology = "rack" }',
-        good="gang by pod.owner.name { min = 2  timeout = 5m }",
-    ),
-    _rule(
         "PS225",
         "unknown-include",
         "what is to be included is not there",
@@ -328,6 +320,14 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         "`node.free.cpu` must mean what kube-scheduler means by it. A resource of the policy's own needs a name of its own.",
         bad="resource cpu { capacity = 4, request = 1 }",
         good="resource licences { capacity = 4, request = 1 }\nfilter enough require pod.requests.licences <= node.free.licences",
+    ),
+    _rule(
+        "PS235",
+        "topology-needs-whole",
+        "a gang is to keep together, and its members go one by one",
+        "`topology` puts all members into one domain. That needs a decision for all at once, which `mode = gate` leaves to each member.",
+        bad='gang by pod.owner.name { min = 2  timeout = 5m  mode = gate  topology = "rack" }',
+        good='gang by pod.owner.name { min = 2  timeout = 5m  topology = "rack" }',
     ),
     _rule(
         "PS236",

@@ -5,6 +5,7 @@ tests say so; where they differ, this one is read first. It is written to be rea
 of `plan`, of columns or of arrays.
 
     evaluate(program, pod, cache, ...)    every verdict, every score and the choice, as an Explanation
+    selected(totals, pod)                 the node that is chosen among these totals
     judge(program, pod, cache, among)     the same on some nodes alone, as a Judgement
     value(expr, context)                  what one expression is worth, or MISSING
     order_key(program, pod, ...)          the pod's place in the queue
@@ -14,7 +15,7 @@ of `plan`, of columns or of arrays.
 
 from policysched.oracle.assume import with_placed
 from policysched.oracle.context import Context
-from policysched.oracle.evaluate import evaluate
+from policysched.oracle.evaluate import evaluate, selected
 from policysched.oracle.expressions import value
 from policysched.oracle.gang import GangTerms, gang_terms
 from policysched.oracle.judge import judge
@@ -29,6 +30,7 @@ __all__ = [
     "gang_terms",
     "judge",
     "order_key",
+    "selected",
     "value",
     "with_placed",
 ]

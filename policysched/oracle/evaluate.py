@@ -74,7 +74,7 @@ def evaluate_among(
         rejected=dict(refused.items()),
         scores=scores,
         totals=dict(totals.items()),
-        selected=_selected(totals, pod),
+        selected=selected(totals, pod),
     )
 
 
@@ -135,7 +135,7 @@ def _scores(
     return {name: dict(column.items()) for name, column in found.items() if column is not None}
 
 
-def _selected(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
+def selected(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
     """The greatest total; among equals the greatest `node_hash XOR pod_hash`, which spreads pods over equal nodes and is
     the same in every replay."""
     if not totals:

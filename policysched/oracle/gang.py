@@ -12,7 +12,8 @@ from policysched.oracle.values import MISSING
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none."""
+    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none. `topology`: the key of the label that all
+    members' nodes have to agree on."""
 
     key: tuple[str, str]
     minimum: int
@@ -20,6 +21,7 @@ class GangTerms:
     timeout_ns: int | None
     on_timeout: OnTimeout
     mode: GangMode
+    topology: str | None = None
 
 
 def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
@@ -39,6 +41,7 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
         timeout_ns=_whole(gang.timeout, context),
         on_timeout=gang.on_timeout,
         mode=gang.mode,
+        topology=gang.topology,
     )
 
 

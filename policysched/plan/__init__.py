@@ -21,6 +21,7 @@ from policysched.plan.plan import Plan
 from policysched.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
 from policysched.plan.verdict import Verdict
 from policysched.plan.victims import MayEvict
+from policysched.plan.within import Within
 
 __all__ = [
     "DryRun",
@@ -31,6 +32,7 @@ __all__ = [
     "Overlay",
     "Plan",
     "Verdict",
+    "Within",
     "compile",
     "listing",
 ]

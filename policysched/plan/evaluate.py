@@ -36,6 +36,7 @@ from policysched.plan.scalars import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
 from policysched.plan.verdict import NoNode, Verdict
+from policysched.plan.within import Within, domains_worth_trying, room_for
 
 _STATES_BYTES_MAX = 64 * 2**20
 _STATES_MIN = 4
@@ -94,9 +95,10 @@ class Evaluator:
         samples: Samples,
         overlay: Overlay | None = None,
         nominated: NodeName | None = None,
+        within: Within | None = None,
     ) -> Verdict:
         """Where the pod goes under the plan, or why it waits. A node that it is `nominated` to is taken before all
-        others if it passes the filters."""
+        others if it passes the filters. `within` a domain it goes to a node of that, whatever is better elsewhere."""
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
         refusal = self._refusal(plan, pod)
@@ -104,18 +106,48 @@ class Evaluator:
             return self._refused(refusal)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
-        row = None if nominated is None else self._columns.row(nominated)
+        row, feasible = None if nominated is None else self._columns.row(nominated), state.feasible_count
         if row is None or not state.feasible[row]:
-            row = state.best(text_hash(pod.uid), self._columns.name_hash)
+            among = None if within is None else within.rows(world.view())
+            row = state.best(text_hash(pod.uid), self._columns.name_hash, among)
+            if among is not None:
+                feasible = state.feasible_among(among)
         return Verdict(
             pod_refusal=None,
-            feasible_count=state.feasible_count,
+            feasible_count=feasible,
+            elsewhere=state.feasible_count - feasible,
             node_count=self._columns.node_count,
             selected=None if row is None else self._columns.names[row],
             score=0 if row is None else int(state.total[row]),
             valid_until_ns=self._valid_until_ns(plan, variant, state, world, seen),
             why_not=lambda: why_not(state, world, plan.layer_wakes),
         )
+
+    def domains(
+        self,
+        plan: Plan,
+        pod: Pod,
+        key: str,
+        *,
+        now_ns: int,
+        facts: PodFacts,
+        samples: Samples,
+        overlay: Overlay,
+        needed: int,
+        alike: bool,
+    ) -> tuple[str, ...]:
+        """The values of the label `key` of nodes that would do for the pod, those of the nodes that it prefers first. Where all
+        who `needed` places are `alike`, domains that are too small for so many are left out, as far as that is known."""
+        self._columns.refresh()
+        if self._refusal(plan, pod) is not None:
+            return ()
+        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        variant = plan.variant(plan.active_layers(seen))
+        state, world = self._state(plan, variant, seen, overlay)
+        view = world.view()
+        order = state.ordered(text_hash(pod.uid), self._columns.name_hash)
+        room = room_for(pod.requests, variant, view) if alike else None
+        return domains_worth_trying(state, view, key, order, room, needed)
 
     def dry_run(
         self,

@@ -8,7 +8,8 @@ from policysched.plan.scalars import Function, Seen, compiled
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none."""
+    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none. `topology`: the key of the label that all
+    members' nodes have to agree on."""
 
     key: tuple[str, str]
     minimum: int
@@ -16,6 +17,7 @@ class GangTerms:
     timeout_ns: int | None
     on_timeout: OnTimeout
     mode: GangMode
+    topology: str | None = None
 
 
 class Gangs:
@@ -42,6 +44,7 @@ class Gangs:
             timeout_ns=_whole(self._timeout, seen),
             on_timeout=self._gang.on_timeout,
             mode=self._gang.mode,
+            topology=self._gang.topology,
         )
 
 

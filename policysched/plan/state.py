@@ -304,15 +304,32 @@ class State:
         """Whom a filter refuses; None where it does not apply because of an outage."""
         return None if self.out.intersection(self.bound.filters[place].metrics) else self._refused[place]
 
-    def best(self, pod_hash: int, name_hash: Array) -> int | None:
-        """The row with the greatest total, among equals the greatest `node_hash XOR pod_hash`."""
+    def best(self, pod_hash: int, name_hash: Array, among: Array | None = None) -> int | None:
+        """The row with the greatest total, among equals the greatest `node_hash XOR pod_hash`. `among`: bool by row."""
         if not self.feasible_count:
             return None
         total = self.total
+        if among is not None:
+            total = np.where(self._inside(among), total, _REFUSED_TOTAL)
+            if total.max() == _REFUSED_TOTAL:
+                return None
         tied = np.flatnonzero(total == total.max())
         if len(tied) == 1:
             return int(tied[0])
         return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])
+
+    def ordered(self, pod_hash: int, name_hash: Array) -> Array:
+        """The feasible rows, as `best` prefers them."""
+        rows = np.flatnonzero(self.feasible)
+        return rows[np.lexsort((~(name_hash[rows] ^ np.uint64(pod_hash)), -self.total[rows]))]
+
+    def feasible_among(self, among: Array) -> int:
+        return int(np.count_nonzero(self._inside(among)))
+
+    def _inside(self, among: Array) -> Array:
+        found = self.feasible.copy()
+        found[: len(among)] &= among
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Verdict:
     __slots__ = (
         "_why",
         "_why_not",
+        "elsewhere",
         "feasible_count",
         "node_count",
         "pod_refusal",
@@ -46,6 +47,7 @@ class Verdict:
         score: int,
         valid_until_ns: int | None,
         why_not: Callable[[], NoNode],
+        elsewhere: int = 0,
     ) -> None:
         self.pod_refusal = pod_refusal
         self.feasible_count = feasible_count
@@ -53,6 +55,7 @@ class Verdict:
         self.selected = selected
         self.score = score
         self.valid_until_ns = valid_until_ns
+        self.elsewhere = elsewhere
         self._why_not = why_not
         self._why = why_not() if selected is None else None
 

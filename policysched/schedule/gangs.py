@@ -49,6 +49,7 @@ class Gang(Unit):
         "restarted_ns",
         "said_disagreement",
         "terms",
+        "topology",
     )
 
     def __init__(self, gang_id: GangId, terms: GangTerms) -> None:
@@ -56,6 +57,7 @@ class Gang(Unit):
         self.id = gang_id
         self.mode = terms.mode
         self.on_timeout = terms.on_timeout
+        self.topology = terms.topology
         self.due: dict[PodUid, PendingPod] = {}
         self.idle: dict[PodUid, PendingPod] = {}  # those of `due` that do not stand in the queue themselves
         self.placed: dict[PodUid, None] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import unavailable_message
-from policysched.plan import Overlay
+from policysched.plan import Overlay, Within
 from policysched.schedule.admission import Admission
 from policysched.schedule.commands import Bind
 from policysched.schedule.core import Core, Flight
@@ -22,6 +22,7 @@ from policysched.schedule.nominated import nominated_overlay
 from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
 from policysched.schedule.records import Decision
 from policysched.schedule.reports import PendingReason
+from policysched.schedule.topology import DOMAINS_CHANGE, elsewhere_reason, worth_trying
 from policysched.schedule.units import PendingPod, Place
 
 _PLACED_PODS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
@@ -55,6 +56,8 @@ class _Found:
     fits: list[tuple[PendingPod, Success]] = field(default_factory=list)
     failures: dict[Hashable, Failure] = field(default_factory=dict)
     surplus: bool = False  # the maximum kept some from being asked
+    within: Within | None = None  # the domain that all of them were to be in
+    also: list[Failure] = field(default_factory=list)  # in other domains
 
 
 class Trials:
@@ -148,7 +151,9 @@ class Trials:
     def _seen_by_others(self, pod: PendingPod) -> Hashable:
         return self._core.evaluator.seen_by_others(self._core.plan(pod.policy), pod.pod)
 
-    def _ask(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> Success | Failure:
+    def _ask(
+        self, pod: PendingPod, overlay: Overlay | None, now_ns: int, within: Within | None = None
+    ) -> Success | Failure:
         core = self._core
         nominated = core.cache.nominated.get(pod.uid)
         verdict = core.evaluator.evaluate(
@@ -159,18 +164,24 @@ class Trials:
             samples=core.samples.get(pod.policy, {}),
             overlay=overlay,
             nominated=None if nominated is None else nominated.nominated_node,
+            within=within,
         )
         if verdict.selected is not None:
             return Success(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
         if verdict.pod_refusal is not None:
             return _refused(verdict.pod_refusal)
-        counts = verdict.counts()
+        counts, wakes = dict(verdict.counts()), verdict.wakes() | _ALWAYS
+        waits_for_policy = verdict.node_count and verdict.only_scaleup_no() and not verdict.elsewhere
+        if within is not None:
+            wakes |= DOMAINS_CHANGE
+            if verdict.elsewhere:
+                counts[elsewhere_reason(within)] = verdict.elsewhere
         return Failure(
-            "PolicyPending" if verdict.node_count and verdict.only_scaleup_no() else "Unschedulable",
+            "PolicyPending" if waits_for_policy else "Unschedulable",
             unavailable_message(verdict.node_count, counts),
             verdict.node_count,
             counts,
-            verdict.wakes() | _ALWAYS,
+            wakes,
             verdict.valid_until_ns,
         )
 
@@ -198,7 +209,23 @@ class Trials:
         self._park_gang(gang, found, placed, needed, now_ns)
 
     def _search(self, gang: Gang, now_ns: int) -> _Found:
-        core, found = self._core, _Found()
+        """Members with a node. Where they are to keep together, in the first domain that takes as many as are needed; if
+        none does, as far as it went in the one that took most."""
+        if gang.topology is None:
+            return self._search_within(gang, None, now_ns)
+        tried = []
+        for within in worth_trying(self._core, gang, gang.topology, now_ns):
+            found = self._search_within(gang, within, now_ns)
+            if found.fits and len(found.fits) >= gang.needed:
+                return found
+            tried.append(found)
+        tried = tried or [self._search_within(gang, Within(gang.topology, None), now_ns)]
+        best = max(tried, key=lambda one: len(one.fits))
+        best.also = [failure for one in tried if one is not best for failure in one.failures.values()]
+        return best
+
+    def _search_within(self, gang: Gang, within: Within | None, now_ns: int) -> _Found:
+        core, found = self._core, _Found(within=within)
         members, vacancies, needed = gang.in_order(), gang.vacancies, gang.needed
         kin = self._kin_in_trial(members)
         alike = Counter(kin.values())
@@ -212,7 +239,7 @@ class Trials:
                 break
             if kin[pod.uid] in found.failures:
                 continue
-            result = self._ask(pod, overlay, now_ns)
+            result = self._ask(pod, overlay, now_ns, within)
             if isinstance(result, Success):
                 overlay.place(pod.pod, result.node)
                 found.fits.append((pod, result))
@@ -228,8 +255,9 @@ class Trials:
         """What is left of a gang waits as one for whatever could help any of its members."""
         core = self._core
         failures = list(found.failures.values())
-        expiries = [one.valid_until_ns for one in failures if one.valid_until_ns is not None]
-        reason, message = _gang_words(gang, failures, len(found.fits), needed, bool(placed))
+        all_failures = [*failures, *found.also]
+        expiries = [one.valid_until_ns for one in all_failures if one.valid_until_ns is not None]
+        reason, message = _gang_words(gang, found, needed, bool(placed))
         for pod in gang.due.values():
             self._admission.rekey(pod, now_ns)
             gang.reorder(pod)
@@ -239,7 +267,7 @@ class Trials:
             gang,
             gang.id,
             now_ns=now_ns,
-            wakes=frozenset().union(*(one.wakes for one in failures)),
+            wakes=frozenset().union(*(one.wakes for one in all_failures)),
             valid_until_ns=min(expiries, default=None),
             reason=reason,
             message=message,
@@ -318,17 +346,20 @@ def _refused(why: str) -> Failure:
     return Failure("PolicyPending", why, 0, {}, _PLACED_PODS, None)
 
 
-def _gang_words(
-    gang: Gang, failures: list[Failure], fits: int, needed: int, some_placed: bool
-) -> tuple[PendingReason, str]:
+def _gang_words(gang: Gang, found: _Found, needed: int, some_placed: bool) -> tuple[PendingReason, str]:
     """Why those wait who are left. The first kind of member that found no node speaks for all."""
-    if not failures:
+    first = next(iter(found.failures.values()), None)
+    if first is None:
         return "PolicyPending", _full(gang)
-    first = failures[0]
     if some_placed or needed == 0:
         return first.reason, f"gang {gang.name}: {first.message}"
-    count = fits + len(gang.placed)
-    return first.reason, f"gang {gang.name}: {count} of {gang.minimum} members fit now: {first.message}"
+    count, where = len(found.fits) + len(gang.placed), ""
+    if found.within is not None and found.within.value is not None:
+        where = f" in {found.within.key}={found.within.value}"
+    return (
+        first.reason,
+        f"gang {gang.name}: {count} of {gang.minimum} members fit now{where}: {first.message}",
+    )
 
 
 def _refused_beforehand(gang: Gang | None) -> str | None:

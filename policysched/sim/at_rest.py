@@ -12,7 +12,7 @@ from policysched.cluster.objects import NodeName, ObservedPod, PodFacts, PodSetK
 from policysched.kube import wire
 from policysched.lang.program import GangMode, Program
 from policysched.lang.verdict import Explanation
-from policysched.oracle import GangTerms, evaluate, gang_terms, order_key
+from policysched.oracle import GangTerms, evaluate, gang_terms, order_key, selected
 from policysched.schedule.scheduler import Scheduler
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.churn import NOBODY
@@ -118,14 +118,22 @@ class AtRest:
             return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing befell it"]
         if len(placed) + len(due) < minimum or vacancies <= 0:
             return []
-        fits = self._place(program, [seen for seen, _ in due], cache, keep=bool(whole))[:vacancies]
         needed = max(0, minimum - len(placed)) if whole else 0
-        if fits and len(fits) >= needed:
-            return [f"gang {gang}: {[pod for pod, _ in fits]} wait and the oracle finds {fits}"]
+        for domain in _domains(counted[0].topology, [seen for seen, _ in placed], cache):
+            waiting = [seen for seen, _ in due]
+            fits = self._place(program, waiting, self._fresh(), domain, keep=bool(whole))[:vacancies]
+            if fits and len(fits) >= needed:
+                return [f"gang {gang}: {[pod for pod, _ in fits]} wait and the oracle finds {fits}"]
         return []
 
     def _place(
-        self, program: Program, members: list[ObservedPod], cache: Cache, *, keep: bool
+        self,
+        program: Program,
+        members: list[ObservedPod],
+        cache: Cache,
+        domain: frozenset[NodeName] | None,
+        *,
+        keep: bool,
     ) -> list[tuple[str, NodeName]]:
         def order(seen: ObservedPod) -> Any:
             space = cache.namespaces.get(seen.pod.namespace)
@@ -133,7 +141,11 @@ class AtRest:
 
         fits = []
         for seen in sorted(members, key=order):
-            node = self._ask(program, seen, cache).selected
+            totals = self._ask(program, seen, cache).totals
+            node = selected(
+                {NodeName(name): total for name, total in totals.items() if domain is None or name in domain},
+                seen.pod,
+            )
             if node is not None:
                 fits.append((seen.pod.full_name, NodeName(node)))
                 if keep:
@@ -200,3 +212,19 @@ class AtRest:
             return [] if reason == "SchedulingGated" else [f"{seen.pod.full_name} is gated and says {reason}"]
         last, shown = self._core.reports.last(uid), (condition.get("reason"), condition.get("message"))
         return [] if shown == last else [f"{seen.pod.full_name} shows {shown}, what was said last is {last}"]
+
+
+def _domains(
+    topology: str | None, placed: list[ObservedPod], cache: Cache
+) -> list[frozenset[NodeName] | None]:
+    """The nodes that a gang may choose from, one set for each domain that is open to it; None: all."""
+    if topology is None:
+        return [None]
+    nodes: dict[str, set[NodeName]] = {}
+    for name, node in cache.nodes.items():
+        if topology in node.labels:
+            nodes.setdefault(node.labels[topology], set()).add(name)
+    held = {value: sum(seen.node in names for seen in placed) for value, names in nodes.items()}
+    home = max(held, key=lambda value: (held[value], value), default="")
+    chosen = [home] if held.get(home) else sorted(nodes)
+    return [frozenset(nodes[value]) for value in chosen]

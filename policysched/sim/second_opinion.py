@@ -11,7 +11,7 @@ from typing import Any
 
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.lang.verdict import Explanation
-from policysched.oracle import evaluate
+from policysched.oracle import evaluate, selected
 from policysched.plan import Overlay, Plan, Verdict
 from policysched.schedule.scheduler import Scheduler
 
@@ -41,6 +41,7 @@ class SecondOpinion:
         if overlay is None:
             self.asked += 1
             asked.pop("nominated")
+            assert asked.pop("within") is None, f"{pod.full_name} is asked for alone, within a domain"
             said = self._preferring_its_own(pod, evaluate(plan.program, pod, self._core.cache, **asked))
             self._compare(pod, verdict, said)
             if said.selected is not None:
@@ -79,6 +80,20 @@ class SecondOpinion:
         node = None if nominated is None else nominated.nominated_node
         return replace(said, selected=node) if node in said.feasible else said
 
+    def _keeping_together(self, pod: Pod, node: NodeName, said: Explanation) -> Explanation:
+        """A gang in one domain chooses among the nodes of that."""
+        core = self._core
+        gang = core.policies.running[pod.scheduler].program.gang
+        if gang is None or gang.topology is None:
+            return said
+        nodes, key = core.cache.nodes, gang.topology
+        inside = {
+            NodeName(name): total
+            for name, total in said.totals.items()
+            if nodes[NodeName(name)].labels.get(key) == nodes[node].labels[key]
+        }
+        return replace(said, selected=selected(inside, pod))
+
     def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
         """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
         core = self._core
@@ -97,7 +112,7 @@ class SecondOpinion:
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
             core.assumed.left(other.uid)
-        said = self._preferring_its_own(pod, said)
+        said = self._keeping_together(pod, node, self._preferring_its_own(pod, said))
         self.asked += 1
         if said.selected != node:
             why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"

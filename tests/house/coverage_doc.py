@@ -15,7 +15,6 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
     "`preemption`": "preemption { victims = own }",
     "`assume` of a metric": _METRIC.format("assume = 10%"),
     "`sampled_at` of a metric": _METRIC.format('sampled_at = "q"'),
-    "`topology` of a gang": 'gang by pod.namespace { min = 2, timeout = 5m, topology = "zone" }',
 }
 """Parts of the language that a version may not carry out, each with a statement that uses it."""
 
@@ -44,12 +43,10 @@ def _listed(words: list[str]) -> str:
 
 
 def not_carried_out() -> str:
-    """What of the language is checked and does nothing, and what is refused."""
+    """What of the language is checked and does nothing."""
     said = {part: _codes(text) for part, text in MAY_BE_LEFT_OUT.items()}
     checked = [part for part, codes in said.items() if "PS411" in codes]
-    refused = [part for part, codes in said.items() if "PS224" in codes]
     lines = [f"- Checked, and not carried out (PS411): {_listed(checked)}."] if checked else []
-    lines += [f"- Refused by name (PS224): {_listed(refused)}."] if refused else []
     return "\n".join(lines) or "- Everything above is carried out."
 
 

@@ -10,7 +10,7 @@ from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as, read_condition
 from policysched.lang.check.flow import Known, holes, no_holes, report_hole
 from policysched.lang.check.params import Params, params_of
-from policysched.lang.check.scope import GANG, QUEUE_KEY, VICTIMS, Scope
+from policysched.lang.check.scope import CONSTANT, GANG, QUEUE_KEY, VICTIMS, Scope
 from policysched.lang.expr import Stage
 from policysched.lang.fold import fold
 from policysched.lang.types import INT, Kind, Type
@@ -94,15 +94,13 @@ def gang(scope: Scope, node: s.Gang) -> p.Gang | None:
         else:
             no_holes(scope, by)
     params = params_of(scope, "`gang`", node.span, node.params, _GANG_PARAMS)
-    topology = params.get("topology")
-    if topology is not None:
-        scope.report("PS224", "`topology` of a gang is not carried out yet", topology.span)
     minimum_node = params.required("min", "2")
     minimum = None if minimum_node is None else _term(scope, minimum_node, "min", INT, known)
     maximum = _optional_term(scope, params, "max", INT, known)
     timeout = _optional_term(scope, params, "timeout", t.DURATION, known)
     on_timeout = params.word("on_timeout", [one.value for one in p.OnTimeout], "requeue")
     mode = params.word("mode", [one.value for one in p.GangMode], "whole")
+    topology = _topology(scope, params, mode)
     if params.get("timeout") is None:
         scope.report(
             "PS404",
@@ -120,8 +118,35 @@ def gang(scope: Scope, node: s.Gang) -> p.Gang | None:
         timeout=timeout,
         on_timeout=p.OnTimeout(cast(str, on_timeout)),
         mode=p.GangMode(cast(str, mode)),
+        topology=topology,
         span=node.span,
     )
+
+
+def _topology(scope: Scope, params: Params, mode: str | None) -> str | None:
+    """The key of a label, None where there is none or after a finding."""
+    node = params.get("topology")
+    if node is None:
+        return None
+    found = None if isinstance(node, s.MapLit) else read_as(scope, node, CONSTANT, t.STRING)
+    if not isinstance(found, e.Const) or not isinstance(found.value, str) or not found.value:
+        if found is not None or isinstance(node, s.MapLit):
+            scope.report(
+                "PS202",
+                "`topology` is the key of a label of nodes",
+                node.span,
+                help='such as `"topology.kubernetes.io/zone"`',
+            )
+        return None
+    if mode == p.GangMode.GATE.value:
+        scope.report(
+            "PS235",
+            "members of a gang in mode `gate` go one by one, and cannot keep together",
+            node.span,
+            label="needs `mode = whole`",
+            help="leave `mode` out: whole is the default",
+        )
+    return found.value
 
 
 def _optional_term(scope: Scope, params: Params, name: str, wanted: Type, known: Known) -> e.Expr | None:
