@@ -89,6 +89,7 @@ def node_manifest(
     unschedulable: bool = False,
     images: Mapping[str, int] | None = None,
     ready: bool = True,
+    features: Iterable[str] = (),
 ) -> dict[str, Any]:
     """A v1 Node. `taints` are written `key=value:Effect`."""
     zones = {"topology.kubernetes.io/zone": zone} if zone else {}
@@ -110,6 +111,7 @@ def node_manifest(
             "allocatable": {"cpu": cpu, "memory": memory, "pods": pods, **(resources or {})},
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             "images": [{"names": [image], "sizeBytes": size} for image, size in (images or {}).items()],
+            "declaredFeatures": list(features),
         },
     }
 

@@ -207,4 +207,5 @@ _NODE_DIFFERENCES = (
         lambda old, new: (old.conditions, old.ready) != (new.conditions, new.ready),
     ),
     (ClusterEvent.NODE_IMAGE, lambda old, new: old.images != new.images),
+    (ClusterEvent.NODE_FEATURE, lambda old, new: old.declared_features != new.declared_features),
 )

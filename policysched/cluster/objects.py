@@ -165,7 +165,7 @@ class Pod:
     as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
     containers included, as ImageLocality counts them). `terminating`: it has a
     deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
-    is its controller ("" without one). `uncovered` names what the pod uses that no built-in covers.
+    is its controller ("" without one). `required_features` are what the node's kubelet must have declared to be able to run it. `uncovered` names what the pod uses that no built-in covers.
     """
 
     uid: PodUid
@@ -196,6 +196,7 @@ class Pod:
     pod_affinity: PodAffinity | None
     spread: tuple[SpreadConstraint, ...]
     terminating: bool
+    required_features: frozenset[str]
     uncovered: tuple[str, ...]
 
     @property
@@ -241,7 +242,8 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class Node:
     """`allocatable` includes `pods`. `images` maps normalised names to bytes. `ready` is the Ready condition, which
-    kube-scheduler's default filters do not look at (taints say it); `conditions` map type to status."""
+    kube-scheduler's default filters do not look at (taints say it); `conditions` map type to status. `declared_features`
+    is what the kubelet says it can do."""
 
     name: NodeName
     uid: str
@@ -255,6 +257,7 @@ class Node:
     addresses: tuple[str, ...]
     created_ns: int
     ready: bool
+    declared_features: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         pod_affinity=pod_affinity(affinity, space, labels),
         spread=spread_constraints(spec.get("topologySpreadConstraints"), labels),
         terminating=meta.get("deletionTimestamp") is not None,
+        required_features=_required_features(spec),
         uncovered=_uncovered(spec),
     )
     return o.ObservedPod(
@@ -161,6 +162,7 @@ def _node(obj: Json) -> o.Node:
         addresses=tuple(_text(one["address"]) for one in status.get("addresses") or ()),
         created_ns=_time_ns(meta.get("creationTimestamp")),
         ready=conditions.get("Ready") == "True",
+        declared_features=frozenset(_text(one) for one in status.get("declaredFeatures") or ()),
     )
 
 
@@ -209,6 +211,21 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
     }
     found.extend(f"spec.volumes ({kind})" for kind in sorted(kinds))
     return tuple(found)
+
+
+def _required_features(spec: Json) -> frozenset[str]:
+    """What kubelets declare that not all of them can do, where the pod needs it to run. Source: `InferForScheduling` of the features in
+    k8s.io/component-helpers v0.36.3, `nodedeclaredfeatures/features`; the others concern updates of running pods."""
+    found = set()
+    if any(
+        rule.get("action") == "RestartAllContainers"
+        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        for rule in container.get("restartPolicyRules") or ()
+    ):
+        found.add("RestartAllContainersOnContainerExits")
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        found.add("UserNamespacesHostNetworkSupport")
+    return frozenset(found)
 
 
 def _host_ports(spec: Json) -> tuple[o.HostPort, ...]:

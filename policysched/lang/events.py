@@ -17,6 +17,7 @@ class ClusterEvent(Enum):
     NODE_TAINT = "NodeTaintChange"  # spec.unschedulable counts as one, as in kube-scheduler
     NODE_CONDITION = "NodeConditionChange"
     NODE_IMAGE = "NodeImageChange"
+    NODE_FEATURE = "NodeDeclaredFeatureChange"
     ASSIGNED_POD_ADD = "AssignedPodAdd"
     ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
     ASSIGNED_POD_DELETE = "AssignedPodDelete"  # also a finished pod, and a placement of ours withdrawn

@@ -22,6 +22,5 @@ UNCOVERED: tuple[Uncovered, ...] = (
     Uncovered("VolumeBinding", "spec.volumes with a claim"),
     Uncovered("VolumeZone", "spec.volumes with a claim"),
     Uncovered("DynamicResources", "spec.resourceClaims"),
-    Uncovered("NodeDeclaredFeatures", "(features that the kubelet declares)", "they are not looked at"),
     Uncovered("GangScheduling", "spec.schedulingGroup"),
 )

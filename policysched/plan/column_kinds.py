@@ -294,6 +294,16 @@ class ImageSize(_Amounts):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Declares(_Flags):
+    """Whether the node's kubelet declares all of the features."""
+
+    features: tuple[str, ...]
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
+        return node.declared_features.issuperset(self.features)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Unschedulable(_Flags):
     def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
         return node.unschedulable

@@ -53,6 +53,7 @@ ZONES: tuple[dict[str, str], ...] = (
 TAINT_KEYS = ("dedicated", "spot", "node.kubernetes.io/unschedulable")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 IMAGES = ("app:1", "db:1", "ml", "registry:5000/big")
+FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "SomethingNewer")
 NODE_NAMES = ("n0", "n1", "n2", "n3", "n4", "n5")
 NAMESPACES = ("default", "batch")
 METRICS = ("rx", "load")
@@ -185,6 +186,7 @@ def random_node(dice: Dice, name: str) -> Node:
                 "allocatable": allocatable or {"pods": "1"},
                 "images": [{"names": [one], "sizeBytes": dice.choice(sizes)} for one in images],
                 "conditions": [{"type": "Ready", "status": dice.choice(("True", "False", "Unknown"))}],
+                "declaredFeatures": dice.some(FEATURES, 3),
             },
         }
     )
@@ -226,6 +228,11 @@ def random_pod(dice: Dice, name: str) -> Pod:
         spec["topologySpreadConstraints"] = random_constraints(dice)
     if dice.one_in(10):
         spec["activeDeadlineSeconds"] = 600
+    if dice.one_in(10):
+        spec["hostUsers"], spec["hostNetwork"] = False, not dice.one_in(3)
+    if dice.one_in(10):
+        action = dice.choice(("Restart", "RestartAllContainers"))
+        spec["containers"][0]["restartPolicyRules"] = [{"action": action}]
     api, owner = dice.choice(
         (("", ""), *OWNERS, ("batch/v1", "Job"), ("apps.kruise.io/v1beta1", "StatefulSet"))
     )

@@ -22,6 +22,7 @@ _ORDER = (
     "inter_pod_affinity",
     "node_resources_balanced_allocation",
     "image_locality",
+    "node_declared_features",
 )
 
 
