@@ -163,7 +163,7 @@ class Pod:
     resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
     that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_held` is the same
     as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
-    containers included, as ImageLocality counts them). `terminating`: it has a
+    containers included, as ImageLocality counts them), `image_volumes` those of volumes. `terminating`: it has a
     deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
     is its controller ("" without one). `required_features` are what the node's kubelet must have declared to be able to run it. `uncovered` names what the pod uses that no built-in covers.
     """
@@ -192,6 +192,7 @@ class Pod:
     tolerations: tuple[Toleration, ...]
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
+    image_volumes: tuple[str, ...]
     gates: tuple[str, ...]
     pod_affinity: PodAffinity | None
     spread: tuple[SpreadConstraint, ...]

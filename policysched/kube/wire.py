@@ -111,6 +111,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or ()),
         host_ports=_host_ports(spec),
         images=_images(spec),
+        image_volumes=_image_volumes(spec),
         gates=tuple(_text(gate["name"]) for gate in spec.get("schedulingGates") or ()),
         pod_affinity=pod_affinity(affinity, space, labels),
         spread=spread_constraints(spec.get("topologySpreadConstraints"), labels),
@@ -249,6 +250,11 @@ def _images(spec: Json) -> tuple[str, ...]:
         one.get("image") or "" for kind in ("initContainers", "containers") for one in spec.get(kind) or ()
     ]
     return tuple(normalized_image_name(name) for name in names)
+
+
+def _image_volumes(spec: Json) -> tuple[str, ...]:
+    found = (volume["image"] for volume in spec.get("volumes") or () if volume.get("image"))
+    return tuple(normalized_image_name(one.get("reference") or "") for one in found)
 
 
 def normalized_image_name(name: str) -> str:

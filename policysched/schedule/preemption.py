@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from policysched.cluster.objects import NodeName, Pod, PodUid
-from policysched.lang.builtins import BUILTINS
+from policysched.lang.builtins import BUILTINS, RELEASES
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import BuiltinFilter, Program
 from policysched.plan import DryRun, MayEvict, Overlay
@@ -262,7 +262,8 @@ def words_of(program: Program, words: str) -> str:
 
 
 def _is_whole(program: Program) -> bool:
-    """Whether the policy has all filters of kube-scheduler's default profile. Then it also says what that profile's
+    """Whether the policy has all filters of kube-scheduler's default profile, in one of its releases. Then it also says what that profile's
     DynamicResources says before preemption: that there is no claim whose devices could be taken back."""
     there = {one.builtin for one in program.rules.filters if isinstance(one, BuiltinFilter)}
-    return all(name in there for name, one in BUILTINS.items() if one.filters)
+    filters = {name for name, one in BUILTINS.items() if one.filters}
+    return any(filters - release.without <= there for release in RELEASES.values())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION
+from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
 from policysched.lang.declaration import Declaration, Parameter
 from policysched.lang.program import ParamValue
 
@@ -30,7 +30,29 @@ This page is made from the declarations in `policysched/lang/builtins` and the p
 
 
 def page() -> str:
-    return "\n".join([_INTRODUCTION, *(_section(one) for one in BUILTINS.values())])
+    return "\n".join([_INTRODUCTION, *(_section(one) for one in BUILTINS.values()), _releases()])
+
+
+def _releases() -> str:
+    """What `include kube_default "1.35"` brings instead."""
+    lines = [
+        "## Older releases\n",
+        f"`include kube_default` is that of {KUBE_DEFAULT_VERSION}. With the number of an older release it brings what that one did. Filters and their "
+        "reasons, scores and weights are otherwise the same in these releases.\n",
+        "| `include kube_default` | brings |",
+        "|---|---|",
+    ]
+    for version, release in RELEASES.items():
+        said = [f"no `{name}`" for name in sorted(release.without)]
+        for name, words in release.score_words.items():
+            said.append(f"`{name} {{ {', '.join(f'{one} = {word}' for one, word in words.items())} }}`")
+        lines.append(f'| `"{version}"` | {", ".join(said) or "everything above"} |')
+    lines += [
+        "",
+        "Not told apart: how releases before 1.36 read requests of a pod whose pod-level resources are being resized, and which in-tree volume "
+        "plugins they took for migrated to CSI drivers (`CSINode` annotations); here both are as in 1.36. Feature gates are at each release's defaults.\n",
+    ]
+    return "\n".join(lines)
 
 
 def _section(one: Declaration) -> str:

@@ -3,7 +3,7 @@
 from hashlib import blake2b
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import MetricSamples, NodeName, PodFacts, Sample
+from policysched.cluster.objects import MetricSamples, NodeName, Pod, PodFacts, Sample
 from policysched.oracle import evaluate
 from tests.oracle.checked import metric, program
 from tests.words import node, pod, world
@@ -22,6 +22,10 @@ def scored(*lines: str, cache: Cache | None = None, rx: dict[str, float] | None 
         program(*lines), pod("p"), cache or three_nodes(), now_ns=0, facts=PodFacts(0, 0), samples=samples
     )
     return {name: cell.score for name, cell in found.scores.get("s", {}).items()}
+
+
+def totals(rule: str, one: Pod, cache: Cache) -> dict[str, int]:
+    return dict(evaluate(program(rule), one, cache, now_ns=0, facts=PodFacts(0, 0)).totals)
 
 
 def test_a_range_is_fixed_and_lower_is_what_is_left_of_a_hundred() -> None:
@@ -99,3 +103,31 @@ def test_equal_totals_are_settled_by_the_hashes_of_node_and_pod() -> None:
 
     assert chosen == {uid: max(cache.nodes, key=lambda name: mark(name) ^ mark(uid)) for uid in chosen}
     assert len(set(chosen.values())) > 3
+
+
+def test_the_image_of_a_volume_counts_unless_told_otherwise() -> None:
+    cache = world([node("a", images={"data:1": 500 * 2**20}), node("b")])
+    volumes = {"volumes": [{"name": "v", "image": {"reference": "data:1"}}]}
+
+    counted = totals("score image_locality weight 1", pod(spec=volumes), cache)
+    not_counted = decide(
+        program("score image_locality weight 1 { image_volumes = no }"), pod(spec=volumes), cache
+    )
+
+    # 500 MiB on one of two nodes: 250 MiB; of 23 to 1000 MiB for the one container: 227 / 977.
+    assert counted == {"a": 23, "b": 0}
+    assert not_counted == {"a": 0, "b": 0}
+
+
+def test_the_balance_alone_is_scored_where_the_formula_says_so() -> None:
+    cache = world([node("a", cpu="4", memory="4Gi")])
+    one = pod(cpu="2", memory="1Gi")
+
+    change = totals("score node_resources_balanced_allocation weight 1", one, cache)
+    balance = decide(
+        program("score node_resources_balanced_allocation weight 1 { formula = balance }"), one, cache
+    )
+
+    # Half of the cpu and a quarter of the memory: a deviation of 0.125.
+    assert balance == {"a": 87}
+    assert change == {"a": 50 + (50 + 87 - 100) // 2}

@@ -228,6 +228,8 @@ def random_pod(dice: Dice, name: str) -> Pod:
         spec["topologySpreadConstraints"] = random_constraints(dice)
     if dice.one_in(10):
         spec["activeDeadlineSeconds"] = 600
+    if dice.one_in(6):
+        spec["volumes"] = [{"name": "v", "image": {"reference": dice.choice(IMAGES)}}]
     if dice.one_in(10):
         spec["hostUsers"], spec["hostNetwork"] = False, not dice.one_in(3)
     if dice.one_in(10):

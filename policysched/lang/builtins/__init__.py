@@ -6,6 +6,7 @@ meanings in `oracle.builtins`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -40,3 +41,25 @@ BUILTINS: Mapping[str, Declaration] = _discover()
 
 KUBE_DEFAULT_VERSION = "1.36"
 """The release whose default filters, scores and weights `include kube_default` brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`'s: built-ins that it had not, and
+    words for parameters of scores. Everything else is the same, weights and reasons included. Sources: the plugins in
+    kubernetes v1.34.3, v1.35.0 and v1.36.3, and the defaults of their feature gates."""
+
+    without: frozenset[str] = frozenset()
+    score_words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+_UNTIL_1_35 = Release(
+    without=frozenset({"node_declared_features"}),
+    score_words={
+        "node_resources_balanced_allocation": {"formula": "balance"},
+        "image_locality": {"image_volumes": "no"},
+    },
+)
+
+RELEASES: Mapping[str, Release] = {"1.34": _UNTIL_1_35, "1.35": _UNTIL_1_35, KUBE_DEFAULT_VERSION: Release()}
+"""Whose defaults can be included, oldest first."""

@@ -17,6 +17,13 @@ DECLARATION = Declaration(
             high=1,
             doc="the resources that are compared; kube-scheduler takes no other weight than 1",
         ),
+        Parameter(
+            name="formula",
+            kind="choice",
+            default="change",
+            choices=("change", "balance"),
+            doc="`balance` scores the balance with the pod alone, as kube-scheduler did until 1.35",
+        ),
     ),
     pod_reads=("requests", "scoring_requests"),
     node_reads=("allocatable", "usage"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.lang import syntax as s
-from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION
+from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
 from policysched.lang.check.scope import Scope, did_you_mean
 from policysched.text import Span
 
@@ -69,7 +69,8 @@ class _Expander:
     def include(self, node: s.Include, *, via: Span, above: tuple[str, ...]) -> None:
         if isinstance(node.target, s.Name):
             if self.kube_default(node, node.target):
-                for statement in defaults(node.span):
+                version = KUBE_DEFAULT_VERSION if node.version is None else node.version.value
+                for statement in defaults(node.span, version):
                     self.add(statement, via)
             return
         name = node.target.value
@@ -122,12 +123,13 @@ class _Expander:
                 or 'quote the key of a library: `include "base.policy"`',
             )
             return False
-        if node.version is not None and node.version.value != KUBE_DEFAULT_VERSION:
+        if node.version is not None and node.version.value not in RELEASES:
+            known = ", ".join(f'"{version}"' for version in RELEASES)
             self.scope.report(
                 "PS226",
                 f"the defaults of kube-scheduler {node.version.value} are not known here",
                 node.version.span,
-                help=f'only those of "{KUBE_DEFAULT_VERSION}" are',
+                help=f"known are those of {known}",
             )
             return False
         if "kube_default" in self.done:
@@ -136,12 +138,19 @@ class _Expander:
         return True
 
 
-def defaults(span: Span) -> Iterator[s.Filter | s.Score]:
+def defaults(span: Span, version: str = KUBE_DEFAULT_VERSION) -> Iterator[s.Filter | s.Score]:
     """kube-scheduler's default filters, then its scores with their weights, as if they stood at `span`."""
-    for name, declaration in BUILTINS.items():
-        if declaration.filters:
-            yield s.Filter(s.Name(name, span), (), None, False, span)
-    for name, declaration in BUILTINS.items():
-        if declaration.default_weight is not None:
-            weight = s.NumberLit(str(declaration.default_weight), "", span)
-            yield s.Score(s.Name(name, span), (s.WeightClause(weight, span),), None, False, span)
+    release = RELEASES[version]
+    there = [one for name, one in BUILTINS.items() if name not in release.without]
+    for one in there:
+        if one.filters:
+            yield s.Filter(s.Name(one.name, span), (), None, False, span)
+    for one in there:
+        if one.default_weight is not None:
+            weight = s.NumberLit(str(one.default_weight), "", span)
+            words = release.score_words.get(one.name, {})
+            params = tuple(
+                s.Param(s.Name(name, span), s.Bare(word, span), span) for name, word in words.items()
+            )
+            clauses = (s.WeightClause(weight, span),)
+            yield s.Score(s.Name(one.name, span), clauses, params or None, False, span)

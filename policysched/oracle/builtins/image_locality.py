@@ -1,5 +1,5 @@
-"""Score: for every container (init containers included) whose image the node has, `size * nodes that have it / all
-nodes`, rounded down; the sum, held between 23 MiB and 1000 MiB a container, mapped to 0..100."""
+"""Score: for every container (init containers included) and every volume of an image that the node has, `size * nodes
+that have it / all nodes`, rounded down; the sum, held between 23 MiB and 1000 MiB a container, mapped to 0..100."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,9 +15,10 @@ def score(
     pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     most = _MOST_A_CONTAINER * len(pod.images)
+    images = pod.images + (pod.image_volumes if params["image_volumes"] == "yes" else ())
     scores = {}
     for seen in candidates:
-        total = sum(_spread_size(image, seen, facts) for image in pod.images if image in seen.node.images)
+        total = sum(_spread_size(image, seen, facts) for image in images if image in seen.node.images)
         held = max(_LEAST, min(most, total))
         scores[seen.node.name] = NodeScore(total, MAX_SCORE * (held - _LEAST) // (most - _LEAST))
     return scores

@@ -2,7 +2,8 @@
 
 The balance of a node is `int(100 * (1 - s))`, `s` the standard deviation of `requested / allocatable` (at most 1) over
 `resources`, those left out of which the node has none, and an extended one that the pod does not request. The score is
-`50 + floor((50 + balance with the pod - balance without it) / 2)`: 75 where nothing changes. A pod that requests none
+`50 + floor((50 + balance with the pod - balance without it) / 2)`: 75 where nothing changes; with `formula = balance`
+it is the balance with the pod. A pod that requests none
 of the resources is not scored.
 """
 
@@ -25,9 +26,9 @@ def score(
     counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
     scores = {}
     for seen in candidates:
-        without = _balance(counted, seen, {})
-        change = _balance(counted, seen, pod.requests) - without
-        mark = _HALF + (_HALF + change) // 2
+        mark = _balance(counted, seen, pod.requests)
+        if params["formula"] == "change":
+            mark = _HALF + (_HALF + mark - _balance(counted, seen, {})) // 2
         scores[seen.node.name] = NodeScore(mark, mark)
     return scores
 

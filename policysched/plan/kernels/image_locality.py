@@ -19,7 +19,8 @@ _MOST_A_CONTAINER = 1000 * _MIB
 
 
 def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
-    return _Score(pod.images)
+    volumes = pod.image_volumes if params["image_volumes"] == "yes" else ()
+    return _Score(pod.images + volumes, len(pod.images))
 
 
 class _Normalizer:
@@ -41,9 +42,9 @@ class _Normalizer:
 class _Score(PlainScore):
     touch = Touch.NODE | Touch.CLUSTER
 
-    def __init__(self, images: tuple[str, ...]) -> None:
+    def __init__(self, images: tuple[str, ...], container_count: int) -> None:
         self._images = images
-        self.normalizer = _Normalizer(len(images))
+        self.normalizer = _Normalizer(container_count)
 
     def raw(self, view: View) -> Array:
         total = np.zeros(view.count, np.int64)

@@ -4,7 +4,7 @@ Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/noderes
 additions keep its order, for their last bit decides between two scores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -30,44 +30,57 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     if not any(pod.requests.get(resource, 0) for resource in resources):
         return None
     counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
-    return _Score([(resource, pod.requests.get(resource, 0)) for resource in counted])
+    wanted = [(resource, pod.requests.get(resource, 0)) for resource in counted]
+    return _Score(wanted) if params["formula"] == "change" else _Balance(wanted)
 
 
-class _Score(PlainScore):
+class _Balance(PlainScore):
+    """How evenly the resources are used with the pod."""
+
     touch = Touch.NODE | Touch.USAGE
 
     def __init__(self, wanted: Sequence[tuple[str, int]]) -> None:
         self._wanted = [(Allocatable(resource), Requested(resource), amount) for resource, amount in wanted]
 
     def raw(self, view: View) -> Array:
-        there, without, with_pod = [], [], []
+        return self._marks(view, {"with the pod": True})["with the pod"]
+
+    def _marks(self, view: View, asked: Mapping[str, bool]) -> dict[str, Array]:
+        """The balance of every row, with the pod or without it."""
+        there: list[Array] = []
+        fractions: dict[str, list[Array]] = {name: [] for name in asked}
         for allocatable, requested, amount in self._wanted:
             capacity, held = view.column(allocatable), view.column(requested)
             there.append(capacity > 0)
             divisor = capacity if everywhere(there[-1]) else np.maximum(capacity, 1)
-            without.append(np.minimum(held / divisor, 1.0))
-            with_pod.append(np.minimum((held + amount) / divisor, 1.0))
+            for name, with_pod in asked.items():
+                total = held + amount if with_pod else held
+                fractions[name].append(np.minimum(total / divisor, 1.0))
         if all(everywhere(one) for one in there):
-            change = _balance(with_pod, view.count) - _balance(without, view.count)
-        else:
-            change = _change_by_groups(without, with_pod, there, view.count)
-        return _HALF + (_HALF + change) // 2
+            return {name: _balance(found, view.count) for name, found in fractions.items()}
+        return {name: _balance_by_groups(found, there, view.count) for name, found in fractions.items()}
 
 
-def _change_by_groups(
-    without: Sequence[Array], with_pod: Sequence[Array], there: Sequence[Array], count: int
-) -> Array:
+class _Score(_Balance):
+    """How much better that is than without it."""
+
+    def raw(self, view: View) -> Array:
+        marks = self._marks(view, {"with": True, "without": False})
+        return _HALF + (_HALF + marks["with"] - marks["without"]) // 2
+
+
+def _balance_by_groups(fractions: Sequence[Array], there: Sequence[Array], count: int) -> Array:
     """Nodes that have the same resources are done together; in a cluster there are few such groups."""
     pattern = sum(
         (one.astype(np.int64) << place for place, one in enumerate(there)), np.zeros(count, np.int64)
     )
-    change = np.zeros(count, np.int64)
+    found = np.zeros(count, np.int64)
     for bits in set(pattern.tolist()):
         rows = np.flatnonzero(pattern == bits)
-        places = [place for place in range(len(there)) if bits >> place & 1]
-        after = _balance([with_pod[place][rows] for place in places], len(rows))
-        change[rows] = after - _balance([without[place][rows] for place in places], len(rows))
-    return change
+        found[rows] = _balance(
+            [fractions[place][rows] for place in range(len(there)) if bits >> place & 1], len(rows)
+        )
+    return found
 
 
 def _balance(fractions: Sequence[Array], count: int) -> Array:

@@ -1,0 +1,70 @@
+"""`include kube_default` of older releases of kube-scheduler."""
+
+import pytest
+
+from policysched.lang.builtins import BUILTINS, RELEASES
+from policysched.lang.check import check_text
+from policysched.lang.program import BuiltinFilter, BuiltinScore, Program
+from policysched.schedule.preemption import words_of
+
+
+def default_of(include: str) -> Program:
+    checked = check_text(f"policy test version 1\n{include}\npreemption {{ victims = any }}\n")
+    assert checked.program is not None, checked.diagnostics
+    return checked.program
+
+
+def params(program: Program, name: str) -> dict[str, object]:
+    [found] = [dict(rule.params) for rule in program.rules.scores if rule.name == name]
+    return found
+
+
+def test_without_a_number_it_is_the_newest() -> None:
+    newest, unsaid = default_of('include kube_default "1.36"'), default_of("include kube_default")
+
+    def said(program: Program) -> list[tuple[object, ...]]:
+        rules = (*program.rules.filters, *program.rules.scores)
+        return [(one.name, one.params, getattr(one, "weight", None)) for one in rules]  # type: ignore[union-attr]
+
+    assert said(newest) == said(unsaid)
+    assert [one.name for one in unsaid.rules.filters] == [
+        name for name, one in BUILTINS.items() if one.filters
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.35"])
+def test_an_older_release_has_its_own_formulas_and_lacks_what_came_later(version: str) -> None:
+    older, newest = default_of(f'include kube_default "{version}"'), default_of("include kube_default")
+
+    filters = [one.name for one in older.rules.filters]
+    assert filters == [one.name for one in newest.rules.filters if one.name != "node_declared_features"]
+    assert params(older, "node_resources_balanced_allocation")["formula"] == "balance"
+    assert params(newest, "node_resources_balanced_allocation")["formula"] == "change"
+    assert params(older, "image_locality")["image_volumes"] == "no"
+    weights = [[(one.name, one.weight) for one in program.rules.scores] for program in (older, newest)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_in_every_release_preemption_has_the_words_of_the_whole_profile(version: str) -> None:
+    assert (
+        words_of(default_of(f'include kube_default "{version}"'), "x")
+        == "no new claims to deallocate, preemption: x"
+    )
+
+
+def test_what_differs_is_among_the_built_ins() -> None:
+    for release in RELEASES.values():
+        assert release.without <= BUILTINS.keys()
+        for name, words in release.score_words.items():
+            for parameter in BUILTINS[name].parameters:
+                if parameter.name in words:
+                    assert words[parameter.name] in parameter.choices
+            assert words.keys() <= {one.name for one in BUILTINS[name].parameters}
+
+
+def test_every_rule_of_a_release_is_a_built_in() -> None:
+    rules = default_of('include kube_default "1.34"').rules
+
+    assert all(isinstance(one, BuiltinFilter) for one in rules.filters)
+    assert all(isinstance(one, BuiltinScore) for one in rules.scores)
