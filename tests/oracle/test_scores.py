@@ -110,9 +110,7 @@ def test_the_image_of_a_volume_counts_unless_told_otherwise() -> None:
     volumes = {"volumes": [{"name": "v", "image": {"reference": "data:1"}}]}
 
     counted = totals("score image_locality weight 1", pod(spec=volumes), cache)
-    not_counted = decide(
-        program("score image_locality weight 1 { image_volumes = no }"), pod(spec=volumes), cache
-    )
+    not_counted = totals("score image_locality weight 1 { image_volumes = no }", pod(spec=volumes), cache)
 
     # 500 MiB on one of two nodes: 250 MiB; of 23 to 1000 MiB for the one container: 227 / 977.
     assert counted == {"a": 23, "b": 0}
@@ -124,9 +122,7 @@ def test_the_balance_alone_is_scored_where_the_formula_says_so() -> None:
     one = pod(cpu="2", memory="1Gi")
 
     change = totals("score node_resources_balanced_allocation weight 1", one, cache)
-    balance = decide(
-        program("score node_resources_balanced_allocation weight 1 { formula = balance }"), one, cache
-    )
+    balance = totals("score node_resources_balanced_allocation weight 1 { formula = balance }", one, cache)
 
     # Half of the cpu and a quarter of the memory: a deviation of 0.125.
     assert balance == {"a": 87}
