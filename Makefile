@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types layers unit bench bench-beside chaos simulate fmt clean
+.PHONY: help setup demo test lint types layers unit bench bench-beside chaos live simulate fmt clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ bench: setup  ## measure; never part of the tests
 
 bench-beside: setup  ## throughput beside kube-scheduler on a real control plane
 	$(BIN)/python -m tests.bench.beside --nodes 1000 --nodes 5000 --pods 3000 --docs docs
+
+live: setup  ## 500 random clusters beside a running kube-scheduler
+	$(BIN)/python -m tests.conformance.live --clusters 500
 
 chaos: setup  ## 500 seeds of a bad road to a real API server
 	$(BIN)/python -m tests.e2e.chaos --seeds 500

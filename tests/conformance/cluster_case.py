@@ -6,7 +6,7 @@ it stood, and puts the pod where it was recorded to go before it goes on. What t
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -75,11 +75,13 @@ def replay(case: Json) -> Iterator[Decision]:
         cache.put_node(wire.node(one))
     for one in case.get("pdbs", ()):
         cache.put_budget(wire.disruption_budget(one))
-    on_nodes = [as_stored(manifest) for manifest in case["bound"]]
+    classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
+    on_nodes = [as_stored(manifest, classes) for manifest in case["bound"]]
     for manifest in on_nodes:
         cache.put_pod(wire.pod(manifest))
 
-    for manifest, expected in zip(map(as_stored, case["pending"]), case["expected"], strict=True):
+    for sent, expected in zip(case["pending"], case["expected"], strict=True):
+        manifest = as_stored(sent, classes)
         assert manifest["metadata"]["name"] == expected["pod"]
         pod = wire.pod(manifest).pod
         yield Decision(case["name"], manifest, pod, expected, cache, tuple(on_nodes), objects)
@@ -88,12 +90,23 @@ def replay(case: Json) -> Iterator[Decision]:
             on_nodes.append(manifest)
 
 
-def as_stored(manifest: Mapping[str, Any]) -> Json:
+def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
+    """Of a case that brings its own."""
+    return {
+        one["metadata"]["name"]: (int(one["value"]), one.get("preemptionPolicy") or "PreemptLowerPriority")
+        for one in objects
+        if one["kind"] == "PriorityClass"
+    }
+
+
+def as_stored(
+    manifest: Mapping[str, Any], classes: Mapping[str, tuple[int, str]] = _PRIORITY_CLASSES
+) -> Json:
     """With what the API server fills in and scheduling reads: what the PriorityClass says, and the tolerations of every
     pod."""
     spec = {**manifest["spec"]}
-    priority, preempts = _PRIORITY_CLASSES[spec.get("priorityClassName", "")]
-    spec.setdefault("priority", priority)
-    spec.setdefault("preemptionPolicy", preempts)
+    if "priority" not in spec:
+        spec["priority"], preempts = classes[spec.get("priorityClassName", "")]
+        spec.setdefault("preemptionPolicy", preempts)
     spec["tolerations"] = [*spec.get("tolerations", ()), *_DEFAULT_TOLERATIONS]
     return {**manifest, "spec": spec}

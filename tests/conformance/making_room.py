@@ -8,7 +8,7 @@ Where that is not the order that we keep, the decision is counted as settled by 
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, islice, permutations, product
 
 from policysched import plan
@@ -25,30 +25,34 @@ ORDERS_MAX = 5040
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`diced`: the victims are right, in another order of equal pods than ours."""
+    """Sentences about victims and about the message that differ. `diced`: the victims are right, in another order of
+    equal pods than ours."""
 
-    differences: list[str]
+    victims: list[str] = field(default_factory=list)
+    message: list[str] = field(default_factory=list)
     diced: bool = False
 
 
 def compare_room(decision: Decision, program: Program, refused: Mapping[str, int]) -> Room:
     """`refused`: how many nodes each reason of the filters refuses."""
-    expected, name = decision.expected, decision.name
+    expected = decision.expected
     victims = sorted(expected.get("victims") or ())
     never = decision.pod.preemption_policy == "Never"
     found = making_room(decision, program)
     if not victims:
-        if found.candidates and not never:
-            return Room([f"{name}: would evict for {found.candidates[0].node}, recorded to evict nobody"])
         words = NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
         message = unavailable_message(len(decision.cache.nodes), refused, words_of(program, words))
         recorded = expected["message"]
-        return Room([] if message == recorded else [f"{name}: says `{message}`, recorded `{recorded}`"])
+        evicts = found.candidates and not never
+        return Room(
+            victims=[f"would go from {found.candidates[0].node}, recorded to evict nobody"] if evicts else [],
+            message=[] if message == recorded else [f"`{message}`, recorded `{recorded}`"],
+        )
     if never or not found.candidates:
-        return Room([f"{name}: evicts nobody, recorded {victims}"])
+        return Room([f"nobody, recorded {victims}"])
     node = NodeName(expected["nodeName"] or expected["nominatedNodeName"])
     if agrees(found.candidates, node, victims):
-        return Room([])
+        return Room()
     for ours in orders_of(decision, program, node):
         others = [
             max(orders_of(decision, program, one.node), key=lambda other: other.harm[:4])
@@ -58,9 +62,9 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
             if one.node != node
         ]
         if agrees([*others, ours], node, victims):
-            return Room([], diced=True)
-    said = {one.node: _names(one) for one in found.candidates}
-    return Room([f"{name}: evicts {said}, recorded {victims} on {node}"])
+            return Room(diced=True)
+    said = {str(one.node): _names(one) for one in found.candidates}
+    return Room([f"{said}, recorded {victims} on {node}"])
 
 
 def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:

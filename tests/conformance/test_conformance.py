@@ -1,5 +1,7 @@
 """The built-ins decide as a kube-scheduler 1.36 was recorded to decide."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,36 +11,61 @@ from policysched.oracle import builtins
 from policysched.oracle.builtin import NodeScore, Reasons
 from policysched.schedule import candidates
 from tests.conformance.cluster_case import CASES, load
-from tests.conformance.compare import Comparison, compare, report
+from tests.conformance.compare import Compared, compare, main, report
 from tests.conformance.kube_default import kube_default
+from tests.words import node_manifest, pod_manifest
 
 NOT_RECORDED = {"node_name", "node_declared_features"}
 """No pod that waits names a node, and no recorded one needs a feature of the kubelet: the live comparison has such."""
 
 
-def compared(name: str) -> Comparison:
+def compared(name: str) -> Compared:
     return compare(load(CASES / f"{name}.jsonl"), kube_default())
 
 
+def written(folder: Path, *cases: dict[str, Any]) -> Path:
+    path = folder / "cases.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in cases), encoding="utf-8")
+    return path
+
+
+def small_case(**expected: Any) -> dict[str, Any]:
+    """One node and one pod that fits."""
+    manifest = pod_manifest("web", cpu="1")
+    said = {"pod": "web", "nodeName": "a", "feasible": ["a"], **expected}
+    return {
+        "name": "small",
+        "nodes": [node_manifest("a")],
+        "bound": [],
+        "pending": [manifest],
+        "expected": [said],
+    }
+
+
 @pytest.mark.parametrize(
-    ("name", "decisions", "scored", "messages", "whole"),
-    [("default", 660, 364, 150, 660), ("wide", 300, 160, 61, 300)],
+    ("name", "pods", "scored", "messages"), [("default", 660, 364, 150), ("wide", 300, 160, 61)]
 )
-def test_every_covered_plugin_agrees_with_the_recordings(
-    name: str, decisions: int, scored: int, messages: int, whole: int
-) -> None:
+def test_every_recorded_pod_agrees_whole(name: str, pods: int, scored: int, messages: int) -> None:
     found = compared(name)
 
-    assert found.differences == [], report(name, found, verbose=False)
-    assert (found.decisions, found.scored, found.messages) == (decisions, scored, messages)
-    assert found.whole >= whole
+    assert found.disagreements == [], report(name, found, verbose=False)
+    assert (found.pods, found.agreeing, found.comparable) == (pods, pods, pods)
+    assert found.asked == {
+        "feasible nodes": pods,
+        "weighted scores": scored,
+        "totals": scored,
+        "place": pods,
+        "victims": messages,
+        "message": messages,
+    }
+    assert found.agree == found.asked
 
 
 def test_who_is_evicted_and_what_is_said_of_it_agree_with_the_recordings() -> None:
     found = compared("preempt")
 
-    assert found.differences == [], report("preempt", found, verbose=True)
-    assert (found.decisions, found.whole, found.preempted, found.messages) == (70, 70, 44, 12)
+    assert found.disagreements == [], report("preempt", found, verbose=True)
+    assert (found.pods, found.agreeing, found.preempting, found.asked["message"]) == (70, 70, 44, 12)
     assert found.diced <= 4
 
 
@@ -55,7 +82,7 @@ def test_who_is_evicted_and_what_is_said_of_it_agree_with_the_recordings() -> No
 def test_a_mistake_in_preemption_is_noticed(part: str, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, part, planted)
 
-    assert compared("preempt").differences
+    assert compared("preempt").disagreements
 
 
 def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +91,14 @@ def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(builtins.FILTERS, "node_unschedulable", refuse_everywhere)
 
-    assert compared("default").differences
+    assert compared("default").disagreements
 
 
 @pytest.mark.parametrize("name", sorted(builtins.FILTERS.keys() - NOT_RECORDED))
 def test_a_filter_that_refuses_nothing_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(builtins.FILTERS, name, lambda *_: None)
 
-    assert compared("default").differences
+    assert compared("default").disagreements
 
 
 @pytest.mark.parametrize("name", sorted(builtins.SCORES))
@@ -86,7 +113,99 @@ def test_a_score_that_is_one_point_off_is_noticed(name: str, monkeypatch: pytest
 
     monkeypatch.setitem(builtins.SCORES, name, one_off)
 
-    assert compared("default").differences
+    assert compared("default").disagreements
+
+
+# ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_last_line_says_how_many_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, small_case(), small_case(finalScores={"a": 1}))
+
+    status = main([str(path)])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 1
+    assert lines[0] == "cases.jsonl: 2 pods in 2 cases"
+    assert lines[1].split() == ["feasible", "nodes", "2", "of", "2"]
+    assert lines[3].split() == ["totals", "0", "of", "1"]
+    assert lines[-1] == "1 of 2 pods agree on everything but wording"
+
+
+def test_files_that_agree_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main([str(written(tmp_path, small_case()))])
+
+    assert status == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 of 1 pods agree on everything but wording"
+
+
+def test_other_words_are_shown_and_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = small_case(
+        nodeName=None, feasible=[], message="0/1 nodes are available: 1 no.", reason="Unschedulable"
+    )
+    case["pending"] = [pod_manifest("web", cpu="64")]
+
+    status = main([str(written(tmp_path, case)), "--verbose"])
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "recorded `0/1 nodes are available: 1 no.`" in printed
+    assert ["message", "0", "of", "1"] in [line.split() for line in printed.splitlines()]
+
+
+def test_a_pod_that_is_not_covered_or_cannot_be_read_counts_as_disagreeing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims, unread = small_case(), small_case()
+    claims["pending"][0]["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    unread["pending"][0]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "much"}}
+
+    status = main([str(written(tmp_path, claims, unread, {"name": "empty", "expected": [{"pod": "x"}]}))])
+
+    printed = capsys.readouterr().out
+    assert status == 1
+    assert "cannot be compared, refused before any node: the pod uses spec.resourceClaims" in printed
+    assert "small/pod 0: feasible nodes: cannot be compared: Malformed" in printed
+    assert printed.endswith("0 of 3 pods agree on everything but wording\n")
+
+
+def test_only_a_pod_that_waits_by_its_recording_is_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = small_case(nodeName=None, waits=True)
+    del waiting["expected"][0]["feasible"]
+
+    status = main([str(written(tmp_path, waiting, small_case()))])
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "not compared" in printed
+    assert printed.endswith("1 of 1 pods agree on everything but wording\n")
+
+
+def test_every_disagreement_is_printed_in_full_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, *[small_case(finalScores={"a": 1})] * 20)
+
+    main([str(path)])
+    short = capsys.readouterr().out
+    main([str(path), "--verbose"])
+    full = capsys.readouterr().out
+
+    assert (short.count("recorded 1"), full.count("recorded 1")) == (10, 40), "oracle and plan each"
+    assert "and 30 more: --verbose" in short
+
+
+def test_a_file_that_is_no_recording_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text("{not json\n", encoding="utf-8")
+
+    assert main([str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+# ── its words ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_reasons_are_sorted_as_texts_and_end_with_a_period() -> None:

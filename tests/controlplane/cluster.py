@@ -95,6 +95,10 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
             self._apiserver.resume()
         else:
             self.start_apiserver()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """No object is left of what tests have made; the programs that run go on."""
         sweep(self.api, keep=self._from_the_start)
         self.create_default_service_account("default")
 

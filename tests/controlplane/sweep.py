@@ -16,6 +16,7 @@ CLUSTER_SCOPED = (
     "/apis/storage.k8s.io/v1/csinodes",
     "/apis/storage.k8s.io/v1/csidrivers",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/node.k8s.io/v1/runtimeclasses",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 )

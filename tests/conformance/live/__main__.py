@@ -1,0 +1,67 @@
+"""Compare with a running kube-scheduler on random clusters.
+
+    python -m tests.conformance.live [--clusters 500] [--seed N] [--save FILE.jsonl]
+
+Cluster i has the seed N + i; without `--seed` N is drawn and printed. Of every pod that waits: feasible nodes, each
+plugin's score on them, totals, place, victims and message. Exits 1 where anything differs.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from random import SystemRandom
+
+from tests.conformance.kube_default import kube_default
+from tests.conformance.live.check import check
+from tests.conformance.live.record import Recorder
+from tests.controlplane.certificates import openssl_missing
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.programs import find_programs
+
+EVERY = 25
+"""Clusters a line where nobody watches."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare with a running kube-scheduler on random clusters.")
+    parser.add_argument("--clusters", type=int, default=500)
+    parser.add_argument("--seed", type=int, help="of the first cluster; drawn without it")
+    parser.add_argument(
+        "--save", type=Path, help="write clusters that differ to this file, as recorded cases"
+    )
+    options = parser.parse_args()
+    programs = find_programs()
+    missing = openssl_missing() or programs.missing("etcd", "kube-apiserver", "kube-scheduler")
+    if missing:
+        print(missing, file=sys.stderr)
+        return 2
+    first = SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    print(f"seeds from {first} on, beside kube-scheduler {programs['kube-scheduler'].kubernetes_version}")
+    program, pods, differing = kube_default(), 0, 0
+    with ControlPlane(programs) as control_plane:
+        recorder = Recorder(control_plane)
+        for count, seed in enumerate(range(first, first + options.clusters), start=1):
+            checked = check(recorder, program, seed)
+            pods += checked.pods
+            if checked.differences:
+                differing += 1
+                print(f"\r{checked}", flush=True)
+                if options.save is not None:
+                    with options.save.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(checked.case) + "\n")
+            _show(count, options.clusters, f"{pods} pods decided, {differing} clusters differ")
+    print(f"{differing} of {options.clusters} clusters differ, {pods} pods decided")
+    return 1 if differing else 0
+
+
+def _show(count: int, clusters: int, said: str) -> None:
+    line = f"{count} of {clusters} clusters, {said}"
+    if sys.stdout.isatty():
+        print(f"\r{line}", end="\n" if count == clusters else "", flush=True)
+    elif count % EVERY == 0 and count < clusters:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

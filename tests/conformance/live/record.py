@@ -1,0 +1,196 @@
+"""What the real kube-scheduler decides on a drawn cluster, in the form of the recorded cases.
+
+One scheduler serves many clusters: objects come and go around it, and it is asked once its log (`-v=10`) has every
+node and every pod. Services and controllers leave no trace there; they are made first and have arrived by then, as good as
+always. Where a comparison differs the cluster is asked about again with a scheduler that starts on it.
+"""
+
+import json
+import re
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.live.draw import RUNTIME
+from tests.controlplane.api import Api
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.process import Process
+from tests.controlplane.waiting import wait_for
+
+Json = dict[str, Any]
+
+SETTINGS = "percentageOfNodesToScore: 100"
+# Always 0 without claims, and left out of recordings.
+UNRECORDED = "DynamicResources"
+PRIORITIES = {"low": 10, "mid": 100, "high": 1000, "high-never": 1000}
+PATHS = {
+    "Service": "/api/v1/namespaces/{}/services",
+    "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+}
+_PLUGIN_SCORE = re.compile(
+    r'"Plugin scored node for pod" pod="(\S+)" plugin="(\S+)" node="(\S+)" score=(-?\d+)'
+)
+_FINAL_SCORE = re.compile(r'"Calculated node\'s final score for pod" pod="(\S+)" node="(\S+)" score=(-?\d+)')
+_SEEN = re.compile(r'"(Add|Update|Delete) event for (node|scheduled pod)" (?:node|pod)="(\S+)"')
+
+
+class Log:
+    """The scheduler's log from a place on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._start = path.stat().st_size
+
+    def text(self) -> str:
+        with self._path.open("rb") as file:
+            file.seek(self._start)
+            return file.read().decode(errors="replace")
+
+
+class Recorder:
+    """`record` as often as wanted on one control plane; `fresh` starts a scheduler for this cluster alone."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+        self._api: Api = control_plane.api
+        self._scheduler: Process | None = None
+
+    def record(self, case: Json, *, fresh: bool = False) -> Json:
+        """The case with its objects as they are stored, and what was decided."""
+        if fresh:
+            self._control_plane.reset()
+            self._scheduler = None
+            stored = self._set_up(case)
+            self._scheduler = self._control_plane.start_scheduler(SETTINGS, "-v=10")
+        else:
+            if self._scheduler is None:
+                self._scheduler = self._control_plane.start_scheduler(SETTINGS, "-v=10")
+            log = Log(self._scheduler.log_path)
+            stored = self._set_up(case)
+            self._wait_until_seen(log, stored)
+        placed = {_key(pod) for pod in stored["bound"]}
+        decided = [self._decide(pod, placed) for pod in case["pending"]]
+        stored["pending"] = [pod for pod, _ in decided]
+        stored["expected"] = [expected for _, expected in decided]
+        self._clear(stored)
+        return stored
+
+    # ── the cluster ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _set_up(self, case: Json) -> Json:
+        api = self._api
+        for name, value in PRIORITIES.items():
+            policy = "Never" if name.endswith("-never") else "PreemptLowerPriority"
+            made = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+            api.post("/apis/scheduling.k8s.io/v1/priorityclasses", made)
+        overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+        runtime = {"metadata": {"name": RUNTIME}, "handler": RUNTIME, "overhead": overhead}
+        api.post("/apis/node.k8s.io/v1/runtimeclasses", runtime)
+        stored: Json = {**case, "objects": [], "nodes": [], "bound": []}
+        for thing in case["objects"]:
+            if thing["kind"] == "Namespace":
+                stored["objects"].append(api.post("/api/v1/namespaces", thing) | {"kind": "Namespace"})
+                self._control_plane.create_default_service_account(thing["metadata"]["name"])
+            else:
+                stored["objects"].append(self._create(thing))
+        if "pdbs" in case:
+            stored["pdbs"] = [self._create(budget) for budget in case["pdbs"]]
+        for node in case["nodes"]:
+            self._control_plane.add_node(node)
+        stored["nodes"] = api.items("/api/v1/nodes")
+        stored["bound"] = [api.post(_pods(pod), pod) for pod in case["bound"]]
+        return stored
+
+    def _create(self, thing: Json) -> Json:
+        path = PATHS[thing["kind"]].format(thing["metadata"]["namespace"])
+        made: Json = self._api.post(path, thing)
+        if thing["kind"] == "PodDisruptionBudget":
+            made = self._api.put(
+                f"{path}/{made['metadata']['name']}/status", {**made, "status": thing["status"]}
+            )
+        return {**made, "kind": thing["kind"]}
+
+    def _wait_until_seen(self, log: Log, stored: Json) -> None:
+        """Every node twice: admission taints it when it is made, and then that is taken back."""
+        wanted = {("Update", node["metadata"]["name"]) for node in stored["nodes"]}
+        wanted |= {("Add", _key(pod)) for pod in stored["bound"]}
+        self._wait_for(log, wanted)
+
+    def _clear(self, stored: Json) -> None:
+        """Everything goes, and the scheduler has seen it go."""
+        assert self._scheduler is not None, "a scheduler has decided"
+        log = Log(self._scheduler.log_path)
+        self._control_plane.sweep()
+        self._wait_for(log, {("Delete", node["metadata"]["name"]) for node in stored["nodes"]})
+
+    def _wait_for(self, log: Log, wanted: set[tuple[str, str]]) -> None:
+        def seen() -> bool:
+            return wanted <= {(what, name) for what, _, name in _SEEN.findall(log.text())}
+
+        wait_for(seen, f"kube-scheduler to notice {len(wanted)} objects")
+
+    # ── a decision ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _decide(self, pod: Json, placed: set[str]) -> tuple[Json, Json]:
+        """`placed` are the pods on nodes, to which this one is added where it finds one."""
+        assert self._scheduler is not None, "somebody decides"
+        log, path = Log(self._scheduler.log_path), f"{_pods(pod)}/{pod['metadata']['name']}"
+        stored = self._api.post(_pods(pod), pod)
+
+        def outcome() -> Json | None:
+            seen = self._api.get(path)
+            if seen["spec"].get("nodeName"):
+                return seen
+            # A pod for which others are being evicted is decided once it is bound.
+            return seen if _refusal(seen) and not seen["status"].get("nominatedNodeName") else None
+
+        seen = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
+        node = seen["spec"].get("nodeName")
+        expected: Json = {"pod": pod["metadata"]["name"], "nodeName": node}
+        first = log.text()
+        victims = self._victims(placed)
+        if node is not None:
+            placed.add(_key(stored))
+        if victims:
+            expected |= {"victims": victims, "feasible": []}
+        elif node is None:
+            refusal = _refusal(seen) or {}
+            expected |= {"feasible": [], "message": refusal.get("message"), "reason": refusal.get("reason")}
+            self._api.delete(path, {"gracePeriodSeconds": 0})
+        else:
+            expected |= _scores(first, _key(stored), node)
+        return stored, expected
+
+    def _victims(self, placed: Set[str]) -> list[str]:
+        there = {_key(one) for one in self._api.items("/api/v1/pods")}
+        return sorted(key.partition("/")[2] for key in placed - there)
+
+
+def _scores(log: str, key: str, node: str) -> Json:
+    """Nothing is scored where one node alone is feasible."""
+    final = {name: int(score) for pod, name, score in _FINAL_SCORE.findall(log) if pod == key}
+    if not final:
+        return {"feasible": [node]}
+    weighted: dict[str, dict[str, int]] = {}
+    for pod, plugin, name, score in _PLUGIN_SCORE.findall(log):
+        if pod == key and plugin != UNRECORDED:
+            weighted.setdefault(plugin, {})[name] = int(score)
+    return {"feasible": sorted(final), "weightedScores": weighted, "finalScores": final}
+
+
+def _refusal(pod: Json) -> Json | None:
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return json.loads(json.dumps(condition))  # type: ignore[no-any-return]
+    return None
+
+
+def _pods(pod: Json) -> str:
+    return f"/api/v1/namespaces/{pod['metadata'].get('namespace', 'default')}/pods"
+
+
+def _key(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
