@@ -14,13 +14,16 @@ from policysched.plan import compile as compile_plan
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`filters` are the rules that apply to the pod, in the order in which they decide."""
+    """`filters` are the rules that apply to the pod, in the order in which they decide; `samples` what the policy's
+    metrics had, as of `now_ns`."""
 
     program: Program
     pod: Pod
     found: Explanation
     node_count: int
     filters: tuple[str, ...]
+    samples: Mapping[str, MetricSamples]
+    now_ns: int
     notes: tuple[str, ...]
 
 
@@ -51,7 +54,7 @@ def explain(
     gang = plan.gang(seen.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
-    return Explained(program, seen.pod, found, len(cache.nodes), filters, tuple(notes))
+    return Explained(program, seen.pod, found, len(cache.nodes), filters, samples, now_ns, tuple(notes))
 
 
 def _find(files: ClusterFiles, pod_name: str) -> ObservedPod:

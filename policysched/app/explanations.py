@@ -5,11 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.cluster.objects import Pod
+from policysched.cluster.objects import Pod, Samples
 from policysched.lang.message import unavailable_message
-from policysched.lang.program import Program
+from policysched.lang.program import Metric, Program
 from policysched.lang.units import format_value
 from policysched.lang.verdict import Explanation, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class AgedSample:
+    """`value` in the held unit, without what is assumed of pods that came since. A stale one counts as missing."""
+
+    value: float
+    age_s: float
+    stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,15 @@ class FilterStep:
     left: int
 
 
-def explain_record(program: Program, pod: Pod, found: Explanation, *, node_count: int) -> dict[str, Any]:
+def explain_record(
+    program: Program,
+    pod: Pod,
+    found: Explanation,
+    *,
+    node_count: int,
+    samples: Samples,
+    now_ns: int,
+) -> dict[str, Any]:
     """The explanation of one pod, in plain JSON values."""
     return {
         "format_version": 1,
@@ -42,6 +59,13 @@ def explain_record(program: Program, pod: Pod, found: Explanation, *, node_count
         },
         "totals": dict(sorted(found.totals.items())),
         "selected": found.selected,
+        "samples": {
+            name: {
+                node: {"value": one.value, "age_s": one.age_s, "stale": one.stale}
+                for node, one in sorted(sample_ages(metric, samples, now_ns).items())
+            }
+            for name, metric in program.metrics.items()
+        },
         "message": decision_message(pod, found, node_count=node_count),
     }
 
@@ -59,6 +83,18 @@ def decision_message(pod: Pod, found: Explanation, *, node_count: int) -> str:
         return found.pod_refusal
     groups = Counter(group for refusals in found.rejected.values() for group in refusals[0].groups)
     return unavailable_message(node_count, groups)
+
+
+def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, AgedSample]:
+    """By node: as old as the older of the moment it was true and the last good poll."""
+    polled = samples.get(metric.name)
+    if polled is None:
+        return {}
+    ages_ns = {node: now_ns - min(one.at_ns, polled.polled_ns) for node, one in polled.values.items()}
+    return {
+        node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_ns)
+        for node, one in polled.values.items()
+    }
 
 
 def filter_steps(

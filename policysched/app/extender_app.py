@@ -22,6 +22,7 @@ from policysched.app.logs import say
 from policysched.app.mirror import Mirror
 from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.policy_folder import PolicyFolder
+from policysched.app.sampler import Sampler
 from policysched.app.settings import Place
 from policysched.kube.api import Api
 from policysched.kube.bind import Binder
@@ -29,7 +30,7 @@ from policysched.kube.connectivity import Connectivity
 from policysched.kube.report import About, Reporter, Words
 from policysched.kube.resources import NAMESPACES, NODES, PODS, config_map
 from policysched.kube.transport import Transport
-from policysched.samples.source import SampleSource, Wanted
+from policysched.samples.sources import Sources
 from policysched.schedule import commands as c
 from policysched.schedule.answering import Answering
 from policysched.schedule.events import Event
@@ -52,7 +53,7 @@ class ExtenderRuntime:
     monotonic_s: Callable[[], float]
     random: Callable[[str], Random]
     identity: str
-    samples: SampleSource | None = None
+    samples: Sources = field(default_factory=Sources)
     beat: Callable[[], None] = field(default=lambda: None)
 
 
@@ -102,6 +103,13 @@ class ExtenderApp:
         )
         if not isinstance(settings.source, Place):
             self._folder = PolicyFolder(settings.source, self.feed.take)
+        self.sampler = Sampler(
+            runtime.samples,
+            programs=self.answering.programs,
+            nodes=self.answering.nodes,
+            deliver=self.post,
+            report=lambda command: self._carry_out([command]),
+        )
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
 
@@ -109,12 +117,6 @@ class ExtenderApp:
         """Something happened. In the loop's own thread."""
         self._inbox.append(event)
         self._wake.set()
-
-    def wanted(self) -> Wanted:
-        """The metrics that running policies declare."""
-        return {
-            name: program.metrics for name, program in self.answering.programs().items() if program.metrics
-        }
 
     async def run(self) -> None:
         """Raises NothingToRun, and what is a bug of ours."""
@@ -136,8 +138,7 @@ class ExtenderApp:
         if self._folder is not None:
             parts["files"] = self._folder.run()
         parts["policies"] = self.feed.run()
-        if self.runtime.samples is not None:
-            parts["samples"] = self.runtime.samples.run(self.wanted, self.post)
+        parts["samples"] = self.sampler.run()
         parts["core"] = self._follow()
         return parts
 

@@ -18,10 +18,11 @@ from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingTo
 from policysched.app.extender_desk import ExtenderDesk
 from policysched.app.extender_settings import ExtenderSettings
 from policysched.app.extender_telemetry import ExtenderTelemetry
+from policysched.app.sampling import make_sources
 from policysched.app.settings import Place
+from policysched.app.source_settings import without_secrets
 from policysched.app.status import policy_page
 from policysched.kube.session import Where, connect
-from policysched.samples.file import FileSamples
 from policysched.serve.extender import extender_routes
 from policysched.serve.health import Health, Pulse
 from policysched.serve.server import Extras, HttpThread, Pages
@@ -46,21 +47,26 @@ async def _run(settings: ExtenderSettings) -> int:
         user_agent=f"policysched-extender/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    samples = FileSamples(settings.metrics, now_ns=time.time_ns) if settings.metrics is not None else None
     pulse, telemetry = Pulse(stuck_after_s=STUCK_AFTER_S), ExtenderTelemetry()
     tls = ServerTls(settings.tls) if settings.tls is not None else None
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(where))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
         stack.push_async_callback(compiler.close)
+
+        def dice(name: str) -> random.Random:
+            return random.Random(f"{identity}/{name}")
+
         runtime = ExtenderRuntime(
             transport=session,
             compile_texts=compiler,
             now_ns=time.time_ns,
             monotonic_s=time.monotonic,
-            random=lambda name: random.Random(f"{identity}/{name}"),
+            random=dice,
             identity=identity,
-            samples=samples,
+            samples=make_sources(
+                settings.samples, settings.metrics, session, now_ns=time.time_ns, random=dice
+            ),
             beat=pulse.beat,
         )
         app = ExtenderApp(settings, runtime)
@@ -136,9 +142,9 @@ async def _serve(
     place = str(settings.source) if isinstance(settings.source, Place) else settings.place
     pages = Pages(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.answering, place),
+        policy=lambda: policy_page(app.answering, place, app.sampler.statuses(), time.time_ns()),
         decisions=None,
-        configz=lambda: {"policysched": dict(settings.as_given)},
+        configz=lambda: {"policysched": without_secrets(settings.as_given)},
     )
     extras = Extras(
         routes=extender_routes(

@@ -11,6 +11,7 @@ from typing import Any
 from policysched.app.extender_desk import ExtenderLimits
 from policysched.app.logs import LogFormat
 from policysched.app.settings import BadSettings, Place, given_settings, made
+from policysched.app.source_settings import SamplesSettings, samples_settings
 from policysched.kube.reflect import ReflectSettings
 from policysched.kube.report import ReportSettings
 from policysched.serve.server import Address
@@ -29,6 +30,7 @@ class ExtenderSettings:
     kubeconfig: Path | None = None
     context: str | None = None
     metrics: Path | None = None
+    samples: SamplesSettings = field(default_factory=SamplesSettings)
     log_format: LogFormat = "text"
     log_level: str = "info"
     connections_max: int = 96
@@ -79,6 +81,7 @@ def read_extender_settings(
             kubeconfig=Path(given["kubeconfig"]).expanduser() if "kubeconfig" in given else None,
             context=given.get("context"),
             metrics=Path(given["metrics"]).expanduser() if "metrics" in given else None,
+            samples=samples_settings(given),
             log_format=log.get("format", "text"),
             log_level=log.get("level", "info"),
             connections_max=api.get("connections_max", 96),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from policysched import __version__
 from policysched.app.extender_app import ExtenderApp
-from policysched.app.telemetry import policy_families
+from policysched.app.telemetry import policy_families, sample_families
 from policysched.serve.metrics import Family, Registry, counter, exponential, gauge
 
 OTHER = "(other)"
@@ -43,6 +43,7 @@ class ExtenderTelemetry:
 
 def _collect(app: ExtenderApp, now_ns: int) -> Iterator[Family]:
     yield from policy_families(app.answering)
+    yield from sample_families(app.sampler)
     yield gauge("policysched_extender_nodes", "Nodes that are known.", {(): app.answering.node_count()})
     yield gauge(
         "policysched_extender_binds_under_way",

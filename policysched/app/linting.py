@@ -1,23 +1,31 @@
 """Everything that lint says about policies from files, in the order of the files."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from policysched.app.checking import check_set, refuse_unused
 from policysched.app.policy_files import SourceSet
 from policysched.lang.bundle import Bundle
 from policysched.lang.ignores import without_ignored
+from policysched.lang.program import Program
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Severity, Span
 
+if TYPE_CHECKING:
+    from policysched.samples.sources import WhyNot  # without settings, lint needs nothing of it
 
-def lint(sets: Sequence[SourceSet], flags: Sequence[str] = ()) -> tuple[Diagnostic, ...]:
+
+def lint(
+    sets: Sequence[SourceSet], flags: Sequence[str] = (), why_unserved: "WhyNot | None" = None
+) -> tuple[Diagnostic, ...]:
     """Each finding once. Texts that are only there to be included are not reported on. `flags` are values for
-    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used."""
+    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `why_unserved` is what the settings' sources
+    say of a metric, where settings are at hand."""
     found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
     bundles = [check_set(one, flags) for one in sets]
     refuse_unused(flags, bundles)
     for one, bundle in zip(sets, bundles, strict=True):
-        for finding in _of_set(one, bundle):
+        for finding in _of_set(one, bundle, why_unserved):
             place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
             name = (
                 f"{finding.span.source.name} {finding.span.source.origin.note}"
@@ -28,7 +36,7 @@ def lint(sets: Sequence[SourceSet], flags: Sequence[str] = ()) -> tuple[Diagnost
     return tuple(found.values())
 
 
-def _of_set(one: SourceSet, bundle: Bundle) -> Iterator[Diagnostic]:
+def _of_set(one: SourceSet, bundle: Bundle, why_unserved: "WhyNot | None") -> Iterator[Diagnostic]:
     for key in one.sources:
         if key not in one.asked:
             continue
@@ -40,7 +48,19 @@ def _of_set(one: SourceSet, bundle: Bundle) -> Iterator[Diagnostic]:
                 label="the text begins here",
                 help=f"write it as a block: `{key}: |`, and the policy indented below",
             )
-        yield from without_ignored(one.sources[key], _sure(bundle.checked[key].diagnostics))
+        checked = bundle.checked[key]
+        found = [*checked.diagnostics]
+        if why_unserved is not None and checked.program is not None:
+            found += _unserved(checked.program, why_unserved)
+        yield from without_ignored(one.sources[key], _sure(found))
+
+
+def _unserved(program: Program, why_unserved: "WhyNot") -> Iterator[Diagnostic]:
+    for metric in program.metrics.values():
+        why = why_unserved(metric)
+        if why is not None:
+            words = f"`{metric.name}` would be missing for every node: {why}"
+            yield diagnostic("PS902", words, metric.span, label="no source brings its samples")
 
 
 def _sure(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:

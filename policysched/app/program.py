@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from policysched import __version__
 from policysched.app.compiling import WorkerCompiler
 from policysched.app.leading import Alone, ElectedInThread, Leadership
+from policysched.app.sampling import make_sources
 from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
 from policysched.app.self_check import compare_with_the_server
 from policysched.app.settings import Settings
@@ -23,7 +24,6 @@ from policysched.app.telemetry import Telemetry
 from policysched.kube.api import Api
 from policysched.kube.lease import Elector, Standing
 from policysched.kube.session import Where, connect
-from policysched.samples.file import FileSamples
 from policysched.serve.health import Check, Health, Pulse
 from policysched.serve.server import HttpThread, Pages
 
@@ -46,22 +46,27 @@ async def _run(settings: Settings) -> int:
         user_agent=f"policysched/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    samples = FileSamples(settings.metrics, now_ns=time.time_ns) if settings.metrics is not None else None
     pulse, telemetry = Pulse(stuck_after_s=STUCK_AFTER_S), Telemetry()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(where))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
         stack.push_async_callback(compiler.close)
         leadership = _leadership(settings, where, identity)
+
+        def dice(name: str) -> random.Random:
+            return random.Random(f"{identity}/{name}")
+
         runtime = Runtime(
             transport=session,
             leadership=leadership,
             compile_texts=compiler,
             now_ns=time.time_ns,
             monotonic_s=time.monotonic,
-            random=lambda name: random.Random(f"{identity}/{name}"),
+            random=dice,
             identity=identity,
-            samples=samples,
+            samples=make_sources(
+                settings.samples, settings.metrics, session, now_ns=time.time_ns, random=dice
+            ),
             observe_decision_s=telemetry.decision_s,
             observe_bind_s=telemetry.bind_s,
             beat=pulse.beat,
@@ -120,7 +125,9 @@ def _start_http(
     health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
     pages = Pages(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.scheduler, str(settings.policies)),
+        policy=lambda: policy_page(
+            app.scheduler, str(settings.policies), app.sampler.statuses(), time.time_ns()
+        ),
         decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod),
         configz=lambda: configz_page(settings),
     )

@@ -24,6 +24,7 @@ from policysched.app.compiling import Compile
 from policysched.app.leading import Leadership
 from policysched.app.mirror import Mirror
 from policysched.app.policy_feed import LastGood, PolicyFeed
+from policysched.app.sampler import Sampler
 from policysched.app.settings import Settings
 from policysched.cluster.objects import PodUid
 from policysched.kube.api import Api
@@ -34,9 +35,7 @@ from policysched.kube.lease import Standing
 from policysched.kube.report import Reporter, Shown
 from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, POD_SETS, PODS, config_map
 from policysched.kube.transport import Transport
-from policysched.lang.program import Metric
-from policysched.samples.file import without_source
-from policysched.samples.source import SampleSource, Wanted
+from policysched.samples.sources import Sources
 from policysched.schedule.events import Event
 from policysched.schedule.scheduler import Scheduler
 
@@ -63,7 +62,7 @@ class Runtime:
     monotonic_s: Callable[[], float]
     random: Callable[[str], Random]
     identity: str
-    samples: SampleSource | None = None
+    samples: Sources = field(default_factory=Sources)
     observe_decision_s: Callable[[float], None] | None = None
     observe_bind_s: Callable[[float], None] | None = None
     beat: Callable[[], None] = field(default=lambda: None)
@@ -133,6 +132,13 @@ class SchedulerApp:
         self._carrier = Carrier(
             self.binder, self.evictor, self.reporter, self.last_good, self.feed, settings.policies
         )
+        self.sampler = Sampler(
+            runtime.samples,
+            programs=self.scheduler.programs,
+            nodes=lambda: self.scheduler.cache.nodes,
+            deliver=self.post,
+            report=lambda command: self._carrier.carry_out([command]),
+        )
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
@@ -158,12 +164,6 @@ class SchedulerApp:
     @property
     def synced(self) -> bool:
         return self.scheduler.synced
-
-    def wanted(self) -> Wanted:
-        """The metrics that running policies declare."""
-        return {
-            name: program.metrics for name, program in self.scheduler.programs().items() if program.metrics
-        }
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +215,7 @@ class SchedulerApp:
         parts["binder"] = self.binder.run()
         parts["evictor"] = self.evictor.run()
         parts["reporter"] = self.reporter.run()
-        parts["samples"] = self._sample()
+        parts["samples"] = self.sampler.run()
         return parts
 
     def _raise_what_broke(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -309,26 +309,3 @@ class SchedulerApp:
         log.info(
             "stopped", extra={"binds_unanswered": self.binder.in_flight, "unsaid": self.reporter.waiting}
         )
-
-    # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _sample(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._name_what_has_no_source())
-            if self.runtime.samples is not None:
-                group.create_task(self.runtime.samples.run(self.wanted, self.post))
-
-    async def _name_what_has_no_source(self) -> None:
-        said: list[str] = []
-        while True:
-            lacking = without_source(self.wanted(), self._has_source)
-            if lacking != said and lacking:
-                log.warning(
-                    "metrics without a source: their samples are missing for every node",
-                    extra={"metrics": ", ".join(lacking)},
-                )
-            said = lacking
-            await asyncio.sleep(1.0)
-
-    def _has_source(self, metric: Metric) -> bool:
-        return self.runtime.samples is not None and self.runtime.samples.has(metric)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from policysched.app.logs import LogFormat
+from policysched.app.source_settings import SamplesSettings, samples_settings
 from policysched.kube.bind import BindSettings
 from policysched.kube.lease import LeaseSettings
 from policysched.kube.reflect import ReflectSettings
@@ -67,6 +68,7 @@ class Settings:
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
     stop_wait_s: float = 25.0
+    samples: SamplesSettings = field(default_factory=SamplesSettings)
     as_given: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -172,6 +174,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             params=given.get("params", {}),
             compile_timeout_s=given.get("compile_timeout_s", 20.0),
             stop_wait_s=given.get("stop_wait_s", 25.0),
+            samples=samples_settings(given),
             as_given=given,
         )
     except ValueError as error:

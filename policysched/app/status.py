@@ -1,11 +1,14 @@
 """What `/policy`, `/decisions` and `/configz` answer. The forms are in `schemas/policy.json` and `schemas/decisions.json`."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from policysched.app.explanations import parameter_values
+from policysched.app.sampler import MetricStatus
 from policysched.app.settings import Settings
+from policysched.app.source_settings import without_secrets
 from policysched.app.telemetry import HasPolicies
 from policysched.schedule.policies import PolicyStatus
 from policysched.schedule.records import Decision
@@ -15,13 +18,24 @@ from policysched.text import Diagnostic
 Json = dict[str, Any]
 
 
-def policy_page(source: HasPolicies, place: str) -> Json:
-    """`place` is `namespace/name` of the ConfigMap."""
+def policy_page(
+    source: HasPolicies, place: str, metrics: Iterable[MetricStatus] = (), now_ns: int = 0
+) -> Json:
+    """`place` is `namespace/name` of the ConfigMap; `metrics` are how those of the running texts fare as of `now_ns`."""
     parameters = {name: parameter_values(program) for name, program in source.programs().items()}
+    of_policy: dict[str, Json] = {}
+    for one in metrics:
+        of_policy.setdefault(one.policy, {})[one.metric.name] = _metric(one, now_ns)
     return {
         "configmap": place,
         "resource_version": source.policies_resource_version,
-        "policies": [_policy(one, parameters.get(one.name or "", {})) for one in source.policies()],
+        "policies": [
+            {
+                **_policy(one, parameters.get(one.name or "", {})),
+                "metrics": of_policy.get(one.name or "", {}),
+            }
+            for one in source.policies()
+        ],
     }
 
 
@@ -34,7 +48,7 @@ def decisions_page(scheduler: Scheduler, limit: int, pod: str) -> Json:
 
 def configz_page(settings: Settings) -> Json:
     """What was set, as it was given; everything else has its default."""
-    return {"policysched": {**settings.as_given, "policies": str(settings.policies)}}
+    return {"policysched": {**without_secrets(settings.as_given), "policies": str(settings.policies)}}
 
 
 def _policy(one: PolicyStatus, params: Json) -> Json:
@@ -48,6 +62,28 @@ def _policy(one: PolicyStatus, params: Json) -> Json:
         "since": _time(one.since_ns),
         "last_success": None if one.last_success_ns is None else _time(one.last_success_ns),
         "diagnostics": [_diagnostic(found) for found in one.diagnostics],
+    }
+
+
+def _metric(one: MetricStatus, now_ns: int) -> Json:
+    good, trouble = one.good, one.trouble
+    return {
+        "source": one.source,
+        "unserved": one.unserved,
+        "last_good": None
+        if good is None
+        else {
+            "time": _time(good.at_ns),
+            "age_s": _seconds(now_ns - good.at_ns),
+            "nodes": good.nodes,
+            "unmatched": good.unmatched,
+            "doubled": good.doubled,
+            "invalid": good.invalid,
+            "warnings": list(good.warnings),
+        },
+        "trouble": None
+        if trouble is None
+        else {"kind": trouble.kind, "message": trouble.words, "since": _time(trouble.since_ns)},
     }
 
 
@@ -80,7 +116,19 @@ def _decision(one: Decision) -> Json:
         "feasible": one.feasible,
         "rejected": dict(one.counts),
         "result": {"node": one.node, "score": one.score, "message": one.message},
+        "samples": {
+            name: {
+                "value": seen.value,
+                "age_s": _seconds(seen.age_ns),
+                "polled_ago_s": _seconds(seen.polled_ago_ns),
+            }
+            for name, seen in one.samples.items()
+        },
     }
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else round(ns / 1e9, 3)
 
 
 def _time(at_ns: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from policysched import __version__
+from policysched.app.sampler import MetricStatus, Sampler
 from policysched.kube.bind import Binder
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
@@ -30,6 +31,8 @@ class Observed(Protocol):
     reporter: Reporter
     connectivity: Connectivity
     malformed: dict[str, int]
+
+    sampler: Sampler
 
     @property
     def reflectors(self) -> "list[Reflector[object]]": ...
@@ -96,6 +99,7 @@ class Telemetry:
             self._victims.observe(victims)
         yield from _scheduling(app.scheduler)
         yield from policy_families(app.scheduler)
+        yield from sample_families(app.sampler)
         yield from _api(app)
         yield gauge("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
         yield gauge("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
@@ -172,6 +176,49 @@ def policy_families(source: HasPolicies) -> Iterator[Family]:
             counts[("policy", name), ("severity", found.severity.word)] += 1
     yield gauge(
         "policysched_policy_diagnostics", "Findings in the text that is in the ConfigMap now.", counts
+    )
+
+
+def sample_families(sampler: Sampler) -> Iterator[Family]:
+    statuses = list(sampler.statuses())
+    good = [(one, one.good) for one in statuses if one.good is not None]
+
+    def labels(one: MetricStatus) -> Labels:
+        return ("policy", one.policy), ("metric", one.metric.name)
+
+    yield counter(
+        "policysched_sample_polls_total",
+        "Polls of samples by how they ended: ok, or the kind of trouble.",
+        {(("source", source), ("result", kind)): n for source, kind, n in sampler.polls()},
+    )
+    yield gauge(
+        "policysched_sample_last_good_poll_timestamp_seconds",
+        "When samples of the metric were last polled well; absent before the first time.",
+        {labels(one): poll.at_ns / 1e9 for one, poll in good},
+    )
+    yield gauge(
+        "policysched_sample_nodes",
+        "Nodes with a usable sample of the metric in the last good poll.",
+        {labels(one): poll.nodes for one, poll in good},
+    )
+    yield gauge(
+        "policysched_sample_left_out",
+        "What the last good poll had and could not be used: unmatched (no such node), doubled (two series for a node), "
+        "invalid (no value of the type).",
+        {
+            (*labels(one), ("why", why)): count
+            for one, poll in good
+            for why, count in (
+                ("unmatched", poll.unmatched),
+                ("doubled", poll.doubled),
+                ("invalid", poll.invalid),
+            )
+        },
+    )
+    yield gauge(
+        "policysched_sample_unserved",
+        "1: a running policy declares the metric, and no source brings its samples.",
+        {labels(one): 1.0 for one in statuses if one.unserved is not None},
     )
 
 

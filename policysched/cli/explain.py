@@ -7,7 +7,13 @@ import click
 
 from policysched.app.explain import Explained
 from policysched.app.explain import explain as explain_pod
-from policysched.app.explanations import decision_message, explain_record, filter_steps
+from policysched.app.explanations import (
+    AgedSample,
+    decision_message,
+    explain_record,
+    filter_steps,
+    sample_ages,
+)
 from policysched.app.offline import load_samples
 from policysched.cli.offline_options import (
     answer_console,
@@ -18,6 +24,8 @@ from policysched.cli.offline_options import (
     print_json,
     say,
 )
+from policysched.lang.program import Metric
+from policysched.lang.units import format_value
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +64,14 @@ def explain(
         answer = explain_pod(program, files, pod, samples=samples, now_ns=at_ns)
     notes = [*answer.notes, *notes]
     if output_format == "json":
-        record = explain_record(program, answer.pod, answer.found, node_count=answer.node_count)
+        record = explain_record(
+            program,
+            answer.pod,
+            answer.found,
+            node_count=answer.node_count,
+            samples=answer.samples,
+            now_ns=answer.now_ns,
+        )
         print_json({**record, "notes": notes})
         return
     say(notes)
@@ -72,6 +87,7 @@ def print_explained(console: "Console", answer: Explained, *, shown: int = _NODE
         _print_filters(console, answer)
         _print_rejected(console, answer, shown)
         _print_scores(console, answer, shown)
+        _print_samples(console, answer, shown)
     console.print(decision_message(answer.pod, answer.found, node_count=answer.node_count), markup=False)
 
 
@@ -133,6 +149,33 @@ def _print_scores(console: "Console", answer: Explained, shown: int) -> None:
         )
         console.print(f"{totals[0][0]} is {words}", markup=False)
     console.print()
+
+
+def _print_samples(console: "Console", answer: Explained, shown: int) -> None:
+    """What the metrics had for each node, and how old it was."""
+    from rich.table import Table
+
+    metrics = answer.program.metrics
+    if not metrics:
+        return
+    ages = {name: sample_ages(metric, answer.samples, answer.now_ns) for name, metric in metrics.items()}
+    nodes = sorted({*answer.found.totals, *answer.found.rejected})
+    table = Table("sample", *metrics, box=None, pad_edge=False, header_style="bold")
+    for node in nodes[:shown]:
+        cells = (_aged(metrics[name], ages[name].get(node)) for name in metrics)
+        table.add_row(node, *cells)
+    console.print(table)
+    _print_rest(console, len(nodes) - shown)
+    console.print()
+
+
+def _aged(metric: Metric, one: AgedSample | None) -> str:
+    if one is None:
+        return "missing"
+    value = one.value if metric.type.held_as_float else int(one.value)
+    return (
+        f"{format_value(value, metric.type)}, {one.age_s:g} s old{' (stale: missing)' if one.stale else ''}"
+    )
 
 
 def _print_rest(console: "Console", rest: int) -> None:

@@ -3,6 +3,8 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +21,9 @@ from policysched.text.people import concise, full_report, summary
 
 MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sarif")
 """Their printers are imported when one is asked for."""
+
+if TYPE_CHECKING:
+    from policysched.samples.sources import WhyNot
 
 _LEVELS = {severity.word: severity for severity in Severity}
 
@@ -63,6 +68,12 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
 @click.option("--select", multiple=True, callback=_codes, metavar="CODE|NAME", help="Report only these.")
 @click.option("--ignore", multiple=True, callback=_codes, metavar="CODE|NAME", help="Do not report these.")
 @param_option
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The scheduler's settings: also say which metrics none of its sources would serve.",
+)
 @click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in findings.")
 def lint(
     paths: tuple[str, ...],
@@ -73,6 +84,7 @@ def lint(
     select: frozenset[str],
     ignore: frozenset[str],
     params: tuple[str, ...],
+    config_path: Path | None,
     stdin_filename: str,
 ) -> int:
     """Check policies and say what is wrong with them.
@@ -88,7 +100,7 @@ def lint(
     """
     try:
         sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename)
-        findings = lint_sets(sets, params)
+        findings = lint_sets(sets, params, _sources_of(config_path))
     except UnusableFile as error:
         raise Problem(str(error)) from None
     found = tuple(
@@ -110,6 +122,19 @@ def lint(
         click.echo(_NOT_COVERED, err=True)
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
     return int(fails and not exit_zero)
+
+
+def _sources_of(config_path: Path | None) -> "WhyNot | None":
+    """What the settings' sources say of a metric; None where no settings are given."""
+    if config_path is None:
+        return None
+    from policysched.app.sampling import why_unserved_by
+    from policysched.app.settings import BadSettings, read_settings
+
+    try:
+        return why_unserved_by(read_settings(config_path, {}, {}))
+    except BadSettings as error:
+        raise Problem(str(error)) from None
 
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)

@@ -125,15 +125,6 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         head="policy example version 1\n",
     ),
     _rule(
-        "PS411",
-        "not-carried-out",
-        "something is checked, and not carried out in this version",
-        "When a sample was taken is checked, so that it is right when it is carried out. Today samples count as they come.",
-        bad=_METRIC.replace("STALE", "90s").replace("stale", 'sampled_at = "timestamp(rx)"\n  stale'),
-        good=_METRIC.replace("STALE", "90s"),
-        severity=Severity.HINT,
-    ),
-    _rule(
         "PS412",
         "name-of-kube-scheduler",
         "a policy has the name of kube-scheduler itself",

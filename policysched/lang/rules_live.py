@@ -1,4 +1,4 @@
-"""The catalogue's entries for what only a running scheduler can say. No text draws them, so they have no examples."""
+"""The catalogue's entries for what can be said only of a running scheduler or with its settings at hand. No text draws them, so they have no examples."""
 
 from policysched.lang.rule_doc import RuleDoc
 from policysched.text import Severity
@@ -14,6 +14,18 @@ LIVE_RULES = (
         "which text is to blame, so none of them is accepted and the policies from before run on. The key that was "
         "edited last is the likely cause: make it smaller, or take it out. `policysched lint` checks the same texts "
         "without the limit.",
+        bad="",
+        good="",
+    ),
+    RuleDoc(
+        "PS902",
+        "metric-without-source",
+        Severity.WARNING,
+        "no source of the settings brings samples of a metric",
+        "Where samples come from stands in the operator's settings, so only with these at hand can it be said: "
+        "`policysched lint --config settings.yaml my.policy`. The metric names a source that is not there, names none where there are "
+        "several and no default, or asks one for what it does not have. The scheduler runs such a policy with the metric "
+        "missing for every node, and says so in an event MetricWithoutSource.",
         bad="",
         good="",
     ),

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from policysched.lang.program import Metric
-from policysched.samples.source import RawSamples, Wanted, samples_of
+from policysched.samples.book import Book, Poll
+from policysched.samples.source import Customer, RawSamples, samples_of
 from policysched.schedule.events import SamplesArrived
 from policysched.schemas import findings
 
@@ -59,22 +60,30 @@ class FileSamples:
     """A `SampleSource`. Raises BadSamples at once where the file cannot be used; later the last good contents stay in
     memory but are not delivered any more, so that what the policy says of stale samples applies."""
 
-    def __init__(self, path: Path, *, now_ns: Callable[[], int]) -> None:
+    def __init__(self, path: Path, book: Book, *, now_ns: Callable[[], int]) -> None:
         self._path = path
+        self._book = book
         self._now_ns = now_ns
         self._last = _Look(_stamp(path), read_samples(path))
         self._broken = False
 
+    def why_not(self, metric: Metric) -> str | None:
+        return None if self.has(metric) else f"{self._path} has no metric of that name"
+
     def has(self, metric: Metric) -> bool:
         return metric.name in self._last.table
 
-    async def run(self, wanted: Callable[[], Wanted], deliver: Callable[[SamplesArrived], None]) -> None:
+    async def run(self, customer: Customer) -> None:
         """Look each second; deliver what changed or is due (a metric's `every`)."""
         delivered: dict[tuple[str, str], tuple[Metric, int]] = {}
         while True:
             changed = self._look()
             now_ns = self._now_ns()
-            for policy, metrics in wanted().items():
+            wanted = customer.wanted()
+            for key in [one for one in delivered if one[1] not in wanted.get(one[0], {})]:
+                del delivered[key]
+                self._book.forget(key)
+            for policy, metrics in wanted.items():
                 for name, metric in metrics.items():
                     if self._broken or name not in self._last.table:
                         continue
@@ -84,7 +93,11 @@ class FileSamples:
                     if changed or due or before != metric:
                         delivered[policy, name] = metric, now_ns
                         raw = RawSamples(self._last.table[name], now_ns)
-                        deliver(SamplesArrived(policy, name, samples_of(metric, raw)))
+                        samples = samples_of(metric, raw)
+                        nodes = len(samples.values)
+                        poll = Poll(now_ns, nodes, invalid=len(raw.values) - nodes)
+                        self._book.delivered((policy, name), poll)
+                        customer.deliver(SamplesArrived(policy, name, samples))
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _look(self) -> bool:
@@ -106,16 +119,6 @@ class FileSamples:
             log.info("the samples file can be used again", extra={"path": str(self._path)})
         self._broken = False
         return True
-
-
-def without_source(wanted: Wanted, source_has: Callable[[Metric], bool]) -> list[str]:
-    """`policy.metric` for each metric whose samples nobody will bring, sorted."""
-    return sorted(
-        f"{policy}.{metric.name}"
-        for policy, metrics in wanted.items()
-        for metric in metrics.values()
-        if not source_has(metric)
-    )
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

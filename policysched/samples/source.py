@@ -1,11 +1,11 @@
-"""What a source of samples must be, and how a run of samples becomes an event."""
+"""What a source of samples must be, and how what it brings becomes an event."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from policysched.cluster.objects import MetricSamples, NodeName, Sample
+from policysched.cluster.objects import MetricSamples, Node, NodeName, Sample
 from policysched.lang.program import Metric
 from policysched.lang.types import INT64_MAX, INT64_MIN, Kind
 from policysched.lang.units import parse_value, unit_factor
@@ -14,42 +14,70 @@ from policysched.schedule.events import SamplesArrived
 Wanted = Mapping[str, Mapping[str, Metric]]
 """The metrics that running policies declare: policy name, metric name."""
 
+Nodes = Mapping[NodeName, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """Whom a source works for. `wanted` and `nodes` are asked anew each time, for policies and nodes come and go."""
+
+    wanted: Callable[[], Wanted]
+    nodes: Callable[[], Nodes]
+    deliver: Callable[[SamplesArrived], None]
+
 
 class SampleSource(Protocol):
-    """`run` delivers samples of what is wanted until it is cancelled; `wanted` is asked anew each time, for policies
-    come and go."""
+    """`run` delivers samples of what is wanted until it is cancelled."""
 
-    async def run(self, wanted: Callable[[], Wanted], deliver: Callable[[SamplesArrived], None]) -> None: ...
+    async def run(self, customer: Customer) -> None: ...
 
-    def has(self, metric: Metric) -> bool:
-        """Whether samples of this metric can be expected from here."""
+    def why_not(self, metric: Metric) -> str | None:
+        """Why samples of this metric cannot be expected from here; None where they can."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RawSamples:
-    """One metric as a source has it, by node: a number is in the metric's unit, a text may say its own (`85%`)."""
+    """One metric as a source has it, by node: a number is in the metric's unit, a text may say its own (`85%`).
+
+    `at_ns` is when it was asked; `times_ns` when the values of some nodes were true, where that is known and another time.
+    """
 
     values: Mapping[str, float | str]
     at_ns: int
+    times_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 def samples_of(metric: Metric, raw: RawSamples) -> MetricSamples:
     """In the held unit of the metric's type. What is no finite value of the type is left out: it is missing."""
+    found: dict[NodeName, Sample] = {}
+    convert(metric, raw, raw.values.items(), found)
+    return MetricSamples(found, polled_ns=raw.at_ns)
+
+
+def convert(
+    metric: Metric, raw: RawSamples, some: Iterable[tuple[str, float | str]], into: dict[NodeName, Sample]
+) -> None:
+    """The same for some of the values, so that thousands can be taken a few at a time."""
     factor = unit_factor(metric.type, metric.unit)
     assert factor is not None, (
         f"{metric.name} was checked with the unit {metric.unit!r}, which {metric.type} lacks"
     )
-    found: dict[NodeName, Sample] = {}
-    for node, value in raw.values.items():
+    held_units, kind, as_float, at_ns, times_ns = (
+        float(factor),
+        metric.type.kind,
+        metric.type.held_as_float,
+        raw.at_ns,
+        raw.times_ns,
+    )
+    for node, value in some:
         if isinstance(value, str):
             held = parse_value(value.replace(" ", ""), metric.type, metric.unit)
         else:
-            held = _times(value, float(factor))
-        if isinstance(held, int | float) and math.isfinite(held) and _within(metric.type.kind, held):
-            whole = float(held) if metric.type.held_as_float else float(round(held))
-            found[NodeName(node)] = Sample(whole, raw.at_ns)
-    return MetricSamples(found, polled_ns=raw.at_ns)
+            held = _times(value, held_units)
+        if isinstance(held, int | float) and math.isfinite(held) and _within(kind, held):
+            whole = float(held) if as_float else float(round(held))
+            into[NodeName(node)] = Sample(whole, times_ns.get(node, at_ns) if times_ns else at_ns)
 
 
 def _times(value: float, factor: float) -> float:

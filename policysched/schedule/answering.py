@@ -328,6 +328,10 @@ class Answering:
     def policies_resource_version(self) -> str | None:
         return self._core.policies.resource_version
 
+    def nodes(self) -> Mapping[NodeName, Node]:
+        """To be looked at, not to be changed."""
+        return self._core.cache.nodes
+
     def node_count(self) -> int:
         return len(self._core.cache.nodes)
 

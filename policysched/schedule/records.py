@@ -1,13 +1,23 @@
 """What the core can say of itself afterwards: decision records, and the numbers behind the metrics."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from policysched.cluster.objects import NodeName, PodUid
+from policysched.cluster.objects import NodeName, PodUid, Samples
 
 Result = Literal["scheduled", "unschedulable", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSeen:
+    """What a decision knew of one metric: the chosen node's sample and how old it was (None where there was none, or no
+    node), and how long ago the metric was polled well (None: never)."""
+
+    value: float | None
+    age_ns: int | None
+    polled_ago_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +26,7 @@ class Decision:
 
     `node` None: none was found, and `message` says why in the event's words; `counts` has nodes by the text that
     refused them. `score` is the total of the chosen node. `nodes` were looked at, `feasible` of them passed. `gang`
-    is `namespace/key`. Times in ns since 1970.
+    is `namespace/key`. `samples` has every metric that the policy declares. Times in ns since 1970.
     """
 
     id: int
@@ -35,6 +45,23 @@ class Decision:
     gang: str | None
     attempt: int
     queued_ns: int
+    samples: Mapping[str, SampleSeen]
+
+
+def samples_seen(
+    metrics: Iterable[str], samples: Samples, node: NodeName | None, now_ns: int
+) -> Mapping[str, SampleSeen]:
+    """Of these metrics, as of now. A sample that is stale by now is shown with its age: it did not count."""
+    found: dict[str, SampleSeen] = {}
+    for name in metrics:
+        polled = samples.get(name)
+        one = polled.values.get(node) if polled is not None and node is not None else None
+        found[name] = SampleSeen(
+            None if one is None else one.value,
+            None if one is None or polled is None else now_ns - min(one.at_ns, polled.polled_ns),
+            None if polled is None else now_ns - polled.polled_ns,
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

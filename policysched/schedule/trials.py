@@ -20,7 +20,7 @@ from policysched.schedule.core import Core, Flight
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import nominated_overlay
 from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
-from policysched.schedule.records import Decision
+from policysched.schedule.records import Decision, samples_seen
 from policysched.schedule.reports import PendingReason
 from policysched.schedule.topology import DOMAINS_CHANGE, elsewhere_reason, worth_trying
 from policysched.schedule.units import PendingPod, Place
@@ -337,6 +337,7 @@ class Trials:
                 gang=None if gang is None else gang.name,
                 attempt=pod.attempts,
                 queued_ns=pod.queued_ns,
+                samples=samples_seen(program.metrics, core.samples.get(program.name, {}), node, now_ns),
             )
         )
 

@@ -35,8 +35,13 @@ def misfits(name: str, value: Any) -> list[tuple[list[Any], str]]:
 
 
 def _words(error: jsonschema.ValidationError) -> str:
-    form = error.schema.get("description") if isinstance(error.schema, dict) else None
-    return f"`{error.instance}` is not: {form}" if error.validator == "pattern" and form else error.message
+    rule = error.schema if isinstance(error.schema, dict) else {}
+    form = rule.get("description")
+    if error.validator != "pattern" or not form:
+        return error.message
+    # `writeOnly`: what may hold a credential is not said again.
+    shown = "what is given" if rule.get("writeOnly") else f"`{error.instance}`"
+    return f"{shown} is not: {form}"
 
 
 def _line(path: list[Any], words: str, text: str) -> str:

@@ -65,7 +65,7 @@ class Weather:
     """Of our binds: how many pods are deleted while their bind is on the road."""
     killed_in_flight_share: float
     """Of our binds: after how many the scheduler dies while they are on the road."""
-    metrics_every_s: float
+    metric_answer_s: float
     metric_outage_share: float
     lease_roads_calm: bool
     """Whether the Lease's own connection is spared: else few lead for long, and nobody gets far."""
@@ -97,7 +97,7 @@ def draw_weather(dice: Random) -> Weather:
         foreign_every_s=dice.choice((None, None, 2.0, 6.0)),
         deleted_in_flight_share=dice.choice((0.0, 0.0, 0.1, 0.3)),
         killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.04)),
-        metrics_every_s=dice.choice((2.0, 5.0)),
+        metric_answer_s=dice.choice((0.2, 5.0)),
         metric_outage_share=dice.choice((0.0, 0.0, 0.3)),
         lease_roads_calm=dice.random() < 0.7,
         cramped=dice.random() < 0.5,

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from policysched.app.settings import BadSettings, Place, read_settings
+from policysched.app.source_settings import FileSettings, MetricsApiSettings
+from policysched.app.status import configz_page
 from policysched.kube.bind import BindSettings
 from policysched.kube.lease import LeaseSettings
 from policysched.kube.report import ReportSettings
+from policysched.samples.annotations import AnnotationsSettings
+from policysched.samples.prometheus_server import BasicAuth, PrometheusSettings, TlsFiles
 from policysched.schedule.limits import Limits
 from policysched.schemas import schema
 from policysched.serve.server import Address
@@ -98,3 +102,138 @@ def test_the_schema_offers_only_what_there_is(section: str, kind: Any) -> None:
     offered = set(schema("settings")["properties"][section]["properties"]) - {"enabled", "lease"}
 
     assert offered <= {one.name for one in fields(kind)}
+
+
+# ── sources of samples ─────────────────────────────────────────────────────────────────────────────────────────────
+
+SOURCES = """\
+policies: a/b
+default_source: prom
+sources:
+  prom:
+    kind: prometheus
+    url: https://prometheus:9090/base
+    timeout_s: 3
+    basic_auth: {username: me, password_file: /secrets/password}
+    headers: {X-Scope-OrgID: team-a}
+    header_files: {X-Key: /secrets/key}
+    proxy: http://proxy:3128
+    proxy_auth: {username: me, password_file: /secrets/proxy}
+    tls: {ca_file: /ca.crt, cert_file: /me.crt, key_file: /me.key, server_name: prom, verify: false}
+  crane: {kind: annotations, time_zone: Asia/Shanghai}
+  usage: {kind: metrics-api, timeout_s: 5}
+  hand: {kind: file, path: samples.yaml}
+"""
+
+
+def test_every_field_of_every_kind_of_source_arrives(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(SOURCES)
+
+    samples = read_settings(file, {}, {}).samples
+
+    assert samples.default == "prom"
+    assert samples.sources == {
+        "prom": PrometheusSettings(
+            url="https://prometheus:9090/base",
+            timeout_s=3,
+            basic_auth=BasicAuth("me", Path("/secrets/password")),
+            headers={"X-Scope-OrgID": "team-a"},
+            header_files={"X-Key": Path("/secrets/key")},
+            proxy="http://proxy:3128",
+            proxy_auth=BasicAuth("me", Path("/secrets/proxy")),
+            tls=TlsFiles(Path("/ca.crt"), Path("/me.crt"), Path("/me.key"), "prom", verify=False),
+        ),
+        "crane": AnnotationsSettings("Asia/Shanghai"),
+        "usage": MetricsApiSettings(5),
+        "hand": FileSettings(Path("samples.yaml")),
+    }
+
+
+def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
+    given = {"policies": "a/b", "sources": {"p": {"kind": "prometheus", "url": "https://p"}}}
+
+    (source,) = read_settings(None, {}, given).samples.sources.values()
+
+    assert isinstance(source, PrometheusSettings)
+    assert source.tls.verify
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{kind: prometheus}", "line 2: sources.p: 'url' is a required property"),
+        ("{kind: promethoos}", "line 2: sources.p.kind: 'promethoos' is not one of"),
+        ("{url: 'http://p'}", "line 2: sources.p: 'kind' is a required property"),
+        ("{kind: annotations, url: 'http://p'}", "('url' was unexpected)"),
+        ("{kind: file}", "'path' is a required property"),
+        (
+            "{kind: prometheus, url: 'http://me:hunter2@p'}",
+            "sources.p.url: what is given is not: http:// or https://",
+        ),
+        ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: what is given is not: http:// or https://"),
+        (
+            "{kind: prometheus, url: 'http://p', basic_auth: {username: me, password: hunter2}}",
+            "'password' was unexpected",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', headers: {authorization: hunter2}}",
+            "credentials do not stand in the settings",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', headers: {X-Key: \"hunter2\\n\"}}",
+            "headers.X-Key: what is given is not",
+        ),
+        ("{kind: prometheus, url: 'http://p', headers: {'X Key': a}}", "'X Key' does not match"),
+        (
+            "{kind: prometheus, url: 'http://p', headers: {x-key: a}, header_files: {X-Key: b}}",
+            "the header x-key is given twice",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', bearer_token_file: a, header_files: {Authorization: b}}",
+            "bearer_token_file and header_files both say who we are",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', tls: {ca_file: a}}",
+            "sources.p.tls: the url is not an https:// one",
+        ),
+        (
+            "{kind: prometheus, url: 'https://p', tls: {cert_file: a}}",
+            "'key_file' is a dependency of 'cert_file'",
+        ),
+        (
+            "{kind: prometheus, url: 'https://p', proxy_auth: {username: a, password_file: b}}",
+            "there is no proxy",
+        ),
+        ("{kind: annotations, time_zone: Mars/Olympus}", "this machine knows no time zone `Mars/Olympus`"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_refused_without_saying_its_secrets(
+    source: str, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"policies: a/b\nsources: {{p: {source}}}\n")
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, {}, {})
+
+    assert words in str(error.value)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_default_source_that_is_not_there_is_refused() -> None:
+    with pytest.raises(BadSettings, match="default_source: there is no source `p` under `sources`"):
+        read_settings(None, {}, {"policies": "a/b", "default_source": "p"})
+
+
+def test_headers_are_hidden_where_the_settings_are_shown() -> None:
+    headers = {"X-Key": "hunter2"}
+    given = {
+        "policies": "a/b",
+        "sources": {"p": {"kind": "prometheus", "url": "http://p", "headers": headers}},
+    }
+
+    page = configz_page(read_settings(None, {}, given))
+
+    assert page["policysched"]["sources"]["p"]["headers"] == {"X-Key": "***"}
+    assert given["sources"]["p"]["headers"] == headers  # type: ignore[index]

@@ -40,6 +40,44 @@ def test_a_bad_policy_is_shown_with_its_line_and_exit_1(tmp_path: Path) -> None:
     assert done.err.splitlines()[0] == "1 error in 1 file"
 
 
+METRIC = 'metric rx: ratio {{ query = "q"{source}, unit = "1", join = node, every = 15s, stale = 90s }}'
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("", "it names no source, and the settings have several: one, two"),
+        (", source = one", ""),
+        (", source = three", "the settings have no source `three`"),
+        (', source = "two"', 'source `two`: the metrics API has "cpu" and "memory", not `q`'),
+    ],
+)
+def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
+    source: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.yaml").write_text(
+        "policies: a/b\nsources: {one: {kind: prometheus, url: 'http://p:9090'}, two: {kind: metrics-api}}\n"
+    )
+    text = f"policy test version 1\ninclude kube_default\n{METRIC.format(source=source)}\nfilter f require rx < 1 missing pass\n"
+    (path,) = write(tmp_path, a_policy=text)
+
+    without = run("lint", path)
+    given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
+
+    assert (without.code, without.out) == (0, "")
+    assert (given.code, said in given.out, "PS902" in given.out) == (0, True, bool(said))
+
+
+def test_settings_that_cannot_be_read_are_no_finding_but_a_failure(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=GOOD)
+    (tmp_path / "settings.yaml").write_text("polices: a/b\n")
+
+    done = run("lint", path, "--config", str(tmp_path / "settings.yaml"))
+
+    assert done.code == 2
+    assert "'polices' was unexpected" in done.err
+
+
 def test_a_config_map_is_shown_with_the_lines_and_columns_of_its_file(tmp_path: Path) -> None:
     (path,) = write(
         tmp_path, a_yaml="# stream\n---\n" + config_map(good=GOOD) + "---\n" + config_map(bad=BAD)

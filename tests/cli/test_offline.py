@@ -9,7 +9,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from policysched.app.explanations import AgedSample, sample_ages
 from policysched.cli import main
+from policysched.cluster.objects import MetricSamples, NodeName, Sample
+from policysched.lang.check import check_text
 from policysched.schemas import schema
 from tests.words import node_manifest, pod_manifest
 
@@ -69,6 +72,30 @@ def test_explain_says_who_refuses_which_node_and_what_the_others_score(files: Pa
     assert record["scores"]["bandwidth"]["quiet"] == {"raw": 100e6, "score": 90, "weight": 5, "weighted": 450}
     assert record["totals"]["quiet"] == sum(cells["quiet"]["weighted"] for cells in record["scores"].values())
     assert record["message"] == "Successfully assigned default/web to quiet"
+
+
+def test_explain_shows_what_the_metrics_had_and_how_old_it_was(files: Path) -> None:
+    record = answer(run(files, "explain", "web", "--output-format", "json"), "explain")
+    shown = run(files, "explain", "web").stdout
+
+    assert record["samples"]["net_rx"]["busy"] == {"value": 900e6, "age_s": 0.0, "stale": False}
+    assert "quiet   100Mbps, 0 s old" in shown
+
+
+def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_poll() -> None:
+    second, now_ns = 10**9, 1000 * 10**9
+    program = check_text(POLICY).program
+    assert program is not None
+    values = {
+        NodeName("fresh"): Sample(1.0, now_ns - 10 * second),
+        NodeName("dated"): Sample(2.0, now_ns - 95 * second),
+    }
+
+    ages = sample_ages(
+        program.metrics["net_rx"], {"net_rx": MetricSamples(values, now_ns - 20 * second)}, now_ns
+    )
+
+    assert ages == {"fresh": AgedSample(1.0, 20.0, stale=False), "dated": AgedSample(2.0, 95.0, stale=True)}
 
 
 def test_explain_of_a_pod_that_fits_nowhere_has_the_words_of_its_event(files: Path) -> None:

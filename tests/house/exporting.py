@@ -7,6 +7,7 @@ from random import Random
 
 from policysched.app.compiling import compile_in_line
 from policysched.app.leading import Alone
+from policysched.app.sampling import make_sources
 from policysched.app.scheduler_app import Runtime, SchedulerApp
 from policysched.app.settings import read_settings
 from policysched.app.telemetry import Telemetry
@@ -50,6 +51,11 @@ def exported() -> tuple[Exported, ...]:
     return tuple(found.values())
 
 
+def _metric(name: str, source: str) -> str:
+    asks = f'query = "example.com/{name}"\n  source = {source}\n  join = node'
+    return f'metric {name}: ratio {{\n  {asks}\n  unit = "1"\n  every = 5s\n  stale = 30s\n}}\n'
+
+
 def _family(sample: str, types: dict[str, str]) -> str:
     if sample in types:
         return sample
@@ -63,17 +69,19 @@ def _exposition() -> str:
 
     async def scenario() -> None:
         world, telemetry = World(), Telemetry()
-        policy = "policy test version 1\ninclude kube_default\n"
+        policy = f"policy test version 1\n{_metric('load', 'notes')}{_metric('heat', 'gone')}include kube_default\n"
         named = {"metadata": {"name": "policies"}, "data": {"test.policy": policy}}
         world.local.create("configmaps", "kube-system", named)
         world.add_node("a", cpu="1")
         world.add_pod("fits", cpu="500m", scheduler="test")
         world.add_pod("does-not", cpu="2", scheduler="test")
         world.local.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
+        given = {"policies": "kube-system/policies", "sources": {"notes": {"kind": "annotations"}}}
+        settings, road = read_settings(None, {}, given), world.road()
         app = SchedulerApp(
-            read_settings(None, {}, {"policies": "kube-system/policies"}),
+            settings,
             Runtime(
-                transport=world.road(),
+                transport=road,
                 leadership=Alone(),
                 compile_texts=compile_in_line,
                 now_ns=world.now_ns,
@@ -82,6 +90,7 @@ def _exposition() -> str:
                 identity="one",
                 observe_decision_s=telemetry.decision_s,
                 observe_bind_s=telemetry.bind_s,
+                samples=make_sources(settings.samples, None, road, now_ns=world.now_ns, random=Random),
             ),
         )
         app.malformed["Node"] = 1  # as if one had been left out: the server in memory has none
@@ -92,6 +101,7 @@ def _exposition() -> str:
         urgent = {"priorityClassName": "urgent"}
         world.add_pod("urgent", cpu="1", scheduler="test", priority=1000, spec=urgent)
         await until(lambda: app.evictor.counts.evicted, "the first to make room")
+        await until(lambda: any(one.good for one in app.sampler.statuses()), "a poll")
         shown.append(telemetry.registry.render())
         app.request_stop()
         await run

@@ -10,8 +10,9 @@ import pytest
 
 from policysched.lang.check import check_text
 from policysched.lang.program import Metric
-from policysched.samples.file import BadSamples, FileSamples, read_samples, without_source
-from policysched.samples.source import RawSamples, samples_of
+from policysched.samples.book import Book
+from policysched.samples.file import BadSamples, FileSamples, read_samples
+from policysched.samples.source import Customer, RawSamples, samples_of
 from policysched.schedule.events import SamplesArrived
 from tests.kube.world import on_virtual_time, running
 
@@ -71,8 +72,8 @@ def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_pa
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        source = FileSamples(path, now_ns=lambda: int(loop.time() * 1e9))
-        async with running(source.run(lambda: {"test": metrics()}, delivered.append)):
+        source = FileSamples(path, Book("file"), now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(12)
             assert [one.samples.polled_ns // 10**9 for one in delivered] == [0, 5, 10]
 
@@ -94,8 +95,8 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        source = FileSamples(path, now_ns=lambda: int(loop.time() * 1e9))
-        async with running(source.run(lambda: {"test": metrics()}, delivered.append)):
+        source = FileSamples(path, Book("file"), now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(0.5)
             path.write_text("cpu_util: [broken\n")
             await asyncio.sleep(30)
@@ -136,9 +137,3 @@ def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Pa
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_metrics_that_nobody_brings_are_named() -> None:
-    wanted = {"b": metrics(), "a": metrics()}
-
-    assert without_source(wanted, lambda metric: metric.name == "net_rx") == ["a.cpu_util", "b.cpu_util"]

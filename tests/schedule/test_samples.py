@@ -3,6 +3,7 @@
 from policysched.cluster.objects import MetricSamples, NodeName, Sample
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
+from policysched.schedule.records import SampleSeen
 from tests.schedule.rig import Rig
 from tests.words import node, pod
 
@@ -93,3 +94,40 @@ def test_during_an_outage_pods_are_placed_without_the_metrics_rules() -> None:
     rig.settle()
 
     assert rig.where().keys() == {"web"}
+
+
+def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:
+    rig = Rig(COOL.format(missing="pass", more=""), node("a"))
+    rig.tell(samples(rig, a=0.5))
+    rig.pass_time(40)
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    (decision,) = rig.scheduler.decisions
+    assert decision.samples == {"cpu_util": SampleSeen(0.5, 40 * 10**9, 40 * 10**9)}
+
+
+def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
+    rig = Rig(COOL.format(missing="pass", more=""), node("a"))
+    dated = {NodeName("a"): Sample(0.5, rig.now_ns - 30 * 10**9)}
+    rig.tell(e.SamplesArrived("test", "cpu_util", MetricSamples(dated, rig.now_ns)))
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    (decision,) = rig.scheduler.decisions
+    assert decision.samples == {"cpu_util": SampleSeen(0.5, 30 * 10**9, 0)}
+
+
+def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
+    rig = Rig(STRICT, node("a"), pod("web"))
+    rig.settle()
+    rig.tell(samples(rig, a=0.99))
+    rig.settle()
+
+    never, hot = [one.samples["cpu_util"] for one in rig.scheduler.decisions][:2]
+
+    assert never == SampleSeen(None, None, None)
+    assert (hot.value, hot.age_ns) == (None, None)
+    assert hot.polled_ago_ns is not None

@@ -56,7 +56,7 @@ def still() -> Weather:
         foreign_every_s=None,
         deleted_in_flight_share=0.0,
         killed_in_flight_share=0.0,
-        metrics_every_s=2.0,
+        metric_answer_s=2.0,
         metric_outage_share=0.0,
         lease_roads_calm=True,
         cramped=False,

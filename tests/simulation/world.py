@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -11,10 +11,8 @@ from typing import Any
 from policysched.app.compiling import compile_here
 from policysched.kube.api import Json
 from policysched.lang.bundle import Bundle
-from policysched.lang.program import Metric
-from policysched.samples.source import RawSamples, Wanted, samples_of
+from policysched.samples.sources import Sources
 from policysched.schedule.commands import Bind
-from policysched.schedule.events import SamplesArrived
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
 from policysched.sim.at_rest import AtRest
@@ -25,6 +23,7 @@ from policysched.sim.local import Local
 from policysched.sim.loop import Deadlock, run_virtual
 from policysched.sim.watchman import Watchman
 from policysched.sim.weather import Weather, draw_weather
+from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import POLICIES, Replica
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 
@@ -54,37 +53,6 @@ class Report:
     @property
     def digest(self) -> str:
         return blake2b("\n".join(self.trace).encode(), digest_size=16).hexdigest()
-
-
-@dataclass(slots=True)
-class _Samples:
-    """A `SampleSource` whose values change, with nodes left out, and now and then no answer at all."""
-
-    server: ApiServer
-    dice: Random
-    weather: Weather
-    now_ns: Any
-    calm: list[bool] = field(default_factory=list)
-
-    def has(self, metric: Metric) -> bool:
-        return True
-
-    async def run(self, wanted: Any, deliver: Any) -> None:
-        local = Local(self.server)
-        while True:
-            await asyncio.sleep(self.weather.metrics_every_s)
-            if not self.calm and self.dice.random() < self.weather.metric_outage_share:
-                continue
-            now: Wanted = wanted()
-            for policy, metrics in now.items():
-                for name, metric in metrics.items():
-                    values: dict[str, float | str] = {
-                        node["metadata"]["name"]: self.dice.choice((0.1, 0.35, 0.5, 0.7, 0.95))
-                        for node in local.list("nodes")
-                        if self.dice.random() < 0.9
-                    }
-                    raw = RawSamples(values, self.now_ns())
-                    deliver(SamplesArrived(policy, name, samples_of(metric, raw)))
 
 
 class World:
@@ -144,8 +112,9 @@ class World:
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle:
         return compiled(texts)
 
-    def samples(self) -> _Samples:
-        return _Samples(self.server, self.dice("samples"), self.weather, self.now_ns, self._calm)
+    def samples(self) -> Sources:
+        road = PretendPrometheus(self.server, self.dice("samples"), self.weather, self._calm)
+        return sources(road, self.now_ns, self.dice("polls"))
 
     def bound(self, replica: Replica, bind: Bind) -> None:
         """A bind was decided, and is about to leave."""

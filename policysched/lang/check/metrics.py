@@ -19,7 +19,7 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
     errors = scope.error_count()
     params = params_of(scope, f"the metric `{node.name.text}`", node.name.span, node.params, _PARAMS)
     query = _text(scope, params.required("query", '"..."'), "a query")
-    source = _text(scope, params.get("source"), "a source's name")
+    source = _source(scope, params.get("source"))
     sampled_at = _text(scope, params.get("sampled_at"), "a query")
     unit = _text(scope, params.required("unit", '"B/s"'), "a unit")
     unit_node = params.get("unit")
@@ -31,9 +31,6 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
     every = _period(scope, params, "every", "15s")
     stale = _period(scope, params, "stale", "90s")
     assume = _assume(scope, params, type_)
-    waiting = params.get("sampled_at")
-    if waiting is not None:
-        scope.report("PS411", "`sampled_at` is checked, and not carried out in this version", waiting.span)
     if every is not None and stale is not None and stale < 2 * every:
         written = params.get("stale")
         scope.report(
@@ -58,6 +55,11 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
         assume=assume,
         span=node.name.span,
     )
+
+
+def _source(scope: Scope, node: s.Expression | s.MapLit | None) -> str | None:
+    """A bare name, or in quotes where it has a dash."""
+    return node.name if isinstance(node, s.Bare) else _text(scope, node, "a source's name")
 
 
 def _text(scope: Scope, node: s.Expression | s.MapLit | None, what: str) -> str | None:

@@ -1,0 +1,118 @@
+"""Samples by instant queries to a Prometheus, or whatever answers its API.
+
+The time of a sample is when the query was sent, by our own clock: so the pods that came after it are known not to be in
+it. An instant query answers with the time of evaluation, whatever the age of what it evaluated; `sampled_at`, a second
+query, says how old that is, by the server's own clock, so that the two clocks need not agree.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from policysched.lang.program import Metric
+from policysched.samples.joining import Join, Joiner
+from policysched.samples.polled import Measured, in_slices
+from policysched.samples.prometheus_answer import Vector, read_answer, reading
+from policysched.samples.source import Nodes, RawSamples
+
+
+class Road(Protocol):
+    """Carries one query to the server."""
+
+    async def query(self, query: str) -> bytes:
+        """The body of an answer with status 200. Raises Unusable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusQuestion:
+    query: str
+    sampled_at: str | None
+    join: Join
+
+
+@dataclass(slots=True)
+class _Joined:
+    """Values by node as the series are gone through. `doubled` nodes have no value: nobody knows which one counts."""
+
+    values: dict[str, float | str] = field(default_factory=dict)
+    evaluated_s: float = 0.0
+    doubled: set[str] = field(default_factory=set)
+    unmatched: int = 0
+    unreadable: int = 0
+
+
+class PrometheusAsker:
+    """An `Asker`. Answers are parsed whole and joined in slices; the nodes' keys are shared by all its questions."""
+
+    def __init__(self, road: Road, *, now_ns: Callable[[], int]) -> None:
+        self._road = road
+        self._now_ns = now_ns
+        self._joiners: dict[Join, Joiner] = {}
+
+    def why_not(self, metric: Metric) -> str | None:  # noqa: ARG002  # it can be asked anything
+        return None
+
+    def question(self, metric: Metric) -> PrometheusQuestion:
+        return PrometheusQuestion(metric.query, metric.sampled_at, metric.join)
+
+    def words(self, question: PrometheusQuestion) -> str:
+        return question.query
+
+    async def ask(self, question: PrometheusQuestion, nodes: Callable[[], Nodes]) -> Measured:
+        sent_ns = self._now_ns()
+        answer = read_answer(await self._road.query(question.query))
+        ages = None
+        if question.sampled_at is not None:
+            ages = read_answer(await self._road.query(question.sampled_at))
+        joiner = self._joiners.setdefault(question.join, Joiner(question.join))
+        joiner.follow(nodes())
+        joined = await _join(answer, joiner)
+        values, times_ns = joined.values, dict[str, int]()
+        if ages is not None:
+            dated = await _join(ages, joiner)
+            times_ns = _times_ns(dated, sent_ns)
+            values = {node: value for node, value in values.items() if node in times_ns}
+        return Measured(
+            RawSamples(values, sent_ns, times_ns),
+            unmatched=joined.unmatched,
+            doubled=len(joined.doubled),
+            unreadable=joined.unreadable,
+            warnings=answer.warnings + (ages.warnings if ages is not None else ()),
+        )
+
+
+async def _join(vector: Vector, joiner: Joiner) -> _Joined:
+    joined = _Joined()
+    await in_slices(vector.series, lambda some: _join_some(some, joiner, joined))
+    return joined
+
+
+def _join_some(series: Sequence[object], joiner: Joiner, joined: _Joined) -> None:
+    values, doubled = joined.values, joined.doubled
+    for one in series:
+        read = reading(one)
+        if read is None:
+            joined.unreadable += 1
+            continue
+        nodes = joiner.nodes_of(read.labels)
+        if not nodes:
+            joined.unmatched += 1
+        joined.evaluated_s = read.evaluated_s
+        for node in nodes:
+            if node in values or node in doubled:
+                values.pop(node, None)
+                doubled.add(node)
+            else:
+                values[node] = read.value
+
+
+def _times_ns(dated: _Joined, sent_ns: int) -> dict[str, int]:
+    """When each node's sample was true by our clock. A time in the server's future counts as now."""
+    found: dict[str, int] = {}
+    for node, sampled_s in dated.values.items():
+        age_s = dated.evaluated_s - float(sampled_s)
+        if math.isfinite(age_s):
+            found[node] = max(0, sent_ns - int(min(max(0.0, age_s), 1e9) * 1e9))
+    return found
