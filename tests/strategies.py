@@ -92,6 +92,7 @@ class At:
     time: bool = True
     shares: bool = False  # what the pod's namespace holds
     element: bool = False  # in the midst of a list of records
+    candidates: bool = False  # all at once
     open_labels: bool = False  # in `reject`, an absent label of the node needs no asking
     known: frozenset[str] = frozenset()
 
@@ -106,6 +107,8 @@ def number(draw: Draw, kind: str, at: At, depth: int) -> str:
     """An expression of the type that needs nothing from outside to be read as one."""
     if depth <= 0 or draw(st.integers(0, 3)) == 0:
         return leaf(draw, kind, at)
+    if at.candidates and draw(st.integers(0, 2)) == 0:
+        return aggregate(draw, kind, at, depth)
     match draw(st.integers(0, 8)):
         case 8:
             return chosen(
@@ -136,6 +139,15 @@ def number(draw: Draw, kind: str, at: At, depth: int) -> str:
             )
         case _:
             return special(draw, kind, at, depth)
+
+
+def aggregate(draw: Draw, kind: str, at: At, depth: int) -> str:
+    """Of the same type as its value; what was asked of this node says nothing of the others."""
+    inside = replace(at, candidates=False, known=frozenset())
+    functions = ("max", "min", "sum") if kind == "int" else ("max", "min", "sum", "mean", "stddev")
+    value = number(draw, kind, inside, depth - 1)
+    after = draw(st.sampled_from(("", " after placing")))
+    return f"({draw(st.sampled_from(functions))} of {value} over nodes{after} else {literal(draw, kind)})"
 
 
 def chosen(draw: Draw, at: At, depth: int, then: str, other: str) -> str:
@@ -505,7 +517,7 @@ def a_filter(draw: Draw, name: str, names: Names) -> str:
 
 @st.composite
 def a_score(draw: Draw, name: str, names: Names) -> str:
-    at = At(names, node=True, metrics=True, bare_metrics=True, shares=True)
+    at = At(names, node=True, metrics=True, bare_metrics=True, shares=True, candidates=True)
     head = f"score {name} weight {draw(st.sampled_from((0, 1, 2, 5, 1000000, *names.weights)))}{when(draw, names)}"
     if draw(st.integers(0, 2)) == 0:
         value = condition(draw, at, 2)

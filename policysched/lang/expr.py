@@ -242,6 +242,26 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One number of the body's values at all candidates (the nodes that pass the filters). A candidate where the body is
+    missing does not count; where none counts, the aggregate is missing. `stddev` is that of the whole population.
+
+    `placed` None: the same for all. Else the value as seen from a candidate is that with the pod on it: the body there as if one
+    more such pod were placed (`lang.placing`), everywhere else as it is; `placed` says the same as an expression.
+
+    `mean`, `stddev` and what is held as float64 are rounded as `lang.aggregates` says; a sum of whole numbers is exact
+    and saturates.
+    """
+
+    function: Literal["sum", "mean", "max", "min", "stddev"]
+    body: "Expr"
+    placed: "Expr | None"
+    type: Type
+    floating: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     span: Span = field(compare=False)
 
@@ -277,6 +297,7 @@ Expr = (
     | SumPods
     | Element
     | Fold
+    | Aggregate
     | Now
     | Window
 )
@@ -299,6 +320,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (value, fallback)
         case If(condition=condition, then=then, otherwise=otherwise):
             return (condition, then, otherwise)
+        case Aggregate(body=body, placed=placed):
+            return (body,) if placed is None else (body, placed)
         case CountPods(where=where):
             return () if where is None else (where,)
         case SumPods(value=value):
@@ -347,6 +370,7 @@ def type_of(expr: Expr) -> Type:
             | Element()
             | Fold()
             | SumPods()
+            | Aggregate()
         ):
             return expr.type
         case Negate(operand=operand):
@@ -362,7 +386,7 @@ def type_of(expr: Expr) -> Type:
 def is_floating(expr: Expr) -> bool:
     """Whether the value is held as float64."""
     match expr:
-        case Arith() | Call() | Else() | If() | Fold():
+        case Arith() | Call() | Else() | If() | Fold() | Aggregate():
             return expr.floating
         case Negate(operand=operand):
             return is_floating(operand)
@@ -383,6 +407,8 @@ def stage_of(expr: Expr) -> Stage:
                 stage |= Stage.NODE
             case InputRef():
                 stage |= one.stage
+            case Aggregate():
+                stage |= Stage.NODE | Stage.CANDIDATES
             case Now() | Window():
                 stage |= Stage.TIME
             case _:

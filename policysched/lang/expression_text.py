@@ -117,6 +117,9 @@ def _bare_text(expression: s.Expression) -> str:
             what = over.text if value is None else f"{expression_text(value)} over {over.text}"
             filtered = "" if where is None else f" where {expression_text(where)}"
             return f"{function.text}({what}{filtered})"
+        case s.AggregateExpr(function=function, value=value, placing=placing):
+            after = " after placing" if placing else ""
+            return f"{function.text} of {expression_text(value)} over nodes{after}"
         case s.CountExpr(where=where):
             return (
                 "count(pods on node)"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from policysched.lang.arithmetic import Number, arithmetic, call, compare, negate
 from policysched.lang.expr import (
+    Aggregate,
     And,
     Arith,
     Attr,
@@ -62,6 +63,8 @@ def fold(expr: Expr) -> Expr:
             return _rank(replace(expr, item=fold(expr.item)))
         case Else():
             return _else(replace(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
+        case Aggregate(body=body, placed=placed):
+            return replace(expr, body=fold(body), placed=None if placed is None else fold(placed))
         case If():
             return _if(
                 replace(

@@ -11,6 +11,7 @@ from policysched.lang.attributes import attribute_of
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.events import ClusterEvent
 from policysched.lang.expr import (
+    Aggregate,
     And,
     Attr,
     Call,
@@ -254,6 +255,8 @@ def _operations(expr: Expr) -> int:
             return len(items) - 1
         case In() | Rank() | Else() | If() | Window():
             return 2
+        case Aggregate(function=function, placed=placed):
+            return (8 if function == "stddev" else 3) + (0 if placed is None else 3)
         case Call(function="normal_cdf"):
             return 4
         case Call(function="beta_cdf"):
@@ -289,6 +292,8 @@ def stage_word(stage: Stage) -> str:
     }[stage & (Stage.POD | Stage.NODE)]
     if stage & Stage.SHARES:
         place = f"{place}, shares"
+    if stage & Stage.CANDIDATES:
+        place = f"{place}, candidates"
     if stage & Stage.TIME:
         return "time" if place == "constant" else f"{place}, time"
     return place

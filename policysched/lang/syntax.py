@@ -145,6 +145,16 @@ class FoldExpr:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class AggregateExpr:
+    """`mean of E over nodes`, with `after placing` where the pod is put on each candidate in turn."""
+
+    function: Name
+    value: "Expression"
+    placing: bool
+    span: Span
+
+
 Expression = (
     NumberLit
     | StringLit
@@ -160,6 +170,7 @@ Expression = (
     | CallExpr
     | CountExpr
     | FoldExpr
+    | AggregateExpr
 )
 
 

@@ -1,9 +1,10 @@
 """What an expression can look at: the pod, its namespace, a node with what is on it, the clock and the samples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
+from policysched.cluster.objects import Namespace, Node, NodeName, Pod, PodFacts, Samples
 from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
 from policysched.lang.program import Program
@@ -15,7 +16,8 @@ from policysched.oracle.builtin import ClusterFacts
 class Context:
     """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
     counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `element` is that of the list
-    which is being looked through. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
+    which is being looked through. `candidates` are the nodes that pass the filters,
+    where a score looks at all of them; `placing`: the pod counts as if it were on the node. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
     are None where nothing may read what namespaces hold, the clock or the queue (gangs)."""
 
     program: Program
@@ -30,6 +32,8 @@ class Context:
     victim: Pod | None = None
     cluster: ClusterFacts | None = None
     element: RecordValue | None = None
+    candidates: "Mapping[NodeName, Context] | None" = None
+    placing: bool = False
     cache: Cache | None = None
 
 

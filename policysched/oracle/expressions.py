@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from policysched.lang import expr as e
 from policysched.lang.distributions import beta_cdf, normal_cdf
+from policysched.oracle.aggregates import aggregate
 from policysched.oracle.attributes import attribute
 from policysched.oracle.context import Context
 from policysched.oracle.inputs import input_value
@@ -68,6 +69,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             return float(_number(chosen)) if expr.floating and chosen is not MISSING else chosen
         case e.If():
             return _chosen(expr, context)
+        case e.Aggregate():
+            return aggregate(expr, context)
         case e.CountPods():
             return _count_pods(expr, context)
         case e.SumPods():

@@ -24,7 +24,14 @@ def metric_value(metric: Metric, context: Context) -> Value:
         return MISSING
     floating = metric.type.held_as_float
     held = sample.value if floating else saturated(int(sample.value))
-    return arithmetic("+", held, found.assumed.get(context.node.name, 0), floating=floating)
+    known = arithmetic("+", held, found.assumed.get(context.node.name, 0), floating=floating)
+    if not context.placing or metric.assume is None:
+        return known
+    from policysched.oracle.assume import assumed  # each is made of the other
+
+    assert known is not MISSING, "a sum always has an answer"
+    amount = assumed(context.program, metric, context.pod, context.namespace)
+    return arithmetic("+", known, amount if floating else int(amount), floating=floating)
 
 
 def metric_is_missing(name: str, context: Context) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from policysched.cluster.objects import NodeName
 from policysched.lang.program import BuiltinScore, Direction, MaxNorm, MinMaxNorm, RangeNorm, ScoreRule
@@ -33,7 +34,7 @@ def cells(
             name: (one.raw, one.score) for name, one in built_in.items()
         }
     else:
-        found = _own_scores(rule, scored)
+        found = _own_scores(rule, scored, candidates)
     nothing: tuple[Number | None, int] = (None, 0)
     return {name: _cell(*found.get(name, nothing), rule.weight) for name in candidates}
 
@@ -55,9 +56,11 @@ def _builtin_scores(
 
 
 def _own_scores(
-    rule: ScoreRule, scored: Mapping[NodeName, Context]
+    rule: ScoreRule, scored: Mapping[NodeName, Context], candidates: Mapping[NodeName, Context]
 ) -> Mapping[NodeName, tuple[Number | None, int]]:
-    values = {name: value(rule.value, context) for name, context in scored.items()}
+    values = {
+        name: value(rule.value, replace(context, candidates=candidates)) for name, context in scored.items()
+    }
     known: dict[NodeName, tuple[Number | None, int]]
     if rule.direction is Direction.PREFER:
         known = {name: (None, MAX_SCORE if one else 0) for name, one in values.items() if one is not MISSING}

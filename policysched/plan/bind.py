@@ -136,4 +136,5 @@ def _bound_score(step: ScoreStep, moment: Moment, around: Around) -> BoundScore 
         instead=rule.missing if rule.missing is not None else 0,
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
+        over_candidates=e.Stage.CANDIDATES in e.stage_of(rule.value),
     )

@@ -74,7 +74,7 @@ def _scores(
     for rule in state.bound.scores:
         if state.out.intersection(rule.metrics) or not feasible:
             continue
-        measures = rule.measure(view)
+        measures = rule.measure(view, candidates)
         if measures.applies is not None and not (measures.applies & candidates).any():
             continue
         if rule.local:

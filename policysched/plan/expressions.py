@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from policysched.lang import expr as e
 from policysched.lang.program import Program
+from policysched.plan.aggregates import aggregate
 from policysched.plan.arithmetic import arithmetic, call, conditional, negative, otherwise
 from policysched.plan.conditions import comparison, conjunction, disjunction, has, membership, negation, rank
 from policysched.plan.elements import element, over_elements
@@ -27,6 +28,7 @@ MAKERS: Mapping[type, Maker] = {
     e.Rank: rank,
     e.Else: otherwise,
     e.If: conditional,
+    e.Aggregate: aggregate,
     e.CountPods: count_pods,
     e.SumPods: sum_pods,
     e.Element: element,

@@ -35,11 +35,12 @@ class Vector:
 
 @dataclass(slots=True)
 class Frame:
-    """One run over one view. `results` keeps each step's vector, so that shared steps run once."""
+    """One run over one view. `candidates` are the rows that the filters left, where that is asked for. `results` keeps each step's vector, so that shared steps run once."""
 
     view: View
     seen: Seen
     leaves: Sequence[Value]
+    candidates: Array | None = None
     results: dict[int, Vector] = field(default_factory=dict)
 
 

@@ -30,8 +30,8 @@ class Moment:
     seen: Seen
     leaves: Sequence[Value]
 
-    def frame(self, view: View) -> Frame:
-        return Frame(view, self.seen, self.leaves)
+    def frame(self, view: View, candidates: Array | None = None) -> Frame:
+        return Frame(view, self.seen, self.leaves, candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,24 +210,26 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class BoundScore:
-    """`instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `shown`
+    """`over_candidates`: the measures themselves depend on which nodes are candidates, so `measure` is given them, and all rows.
+    `instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `shown`
     makes of raw values and the normalizer's facts what people see."""
 
     name: str
     weight: int
     touch: Touch
-    measure: Callable[[View], Measures]
+    measure: Callable[[View, Array | None], Measures]
     fingerprint: Callable[[View], Hashable]
     normalizer: Normalizer
     instead: int | Literal["neutral"]
     metrics: tuple[str, ...] = ()
     has_raw: bool = True
+    over_candidates: bool = False
     shown: Callable[[Array, Hashable], Array] = lambda raw, facts: raw
 
     @property
     def local(self) -> bool:
         """Whether a node's score depends on that node alone."""
-        return self.normalizer.local and self.instead != "neutral"
+        return self.normalizer.local and self.instead != "neutral" and not self.over_candidates
 
     def local_scores(self, measures: Measures) -> Array:
         assert self.local, f"the scores of {self.name} depend on the candidates"
@@ -269,7 +271,7 @@ def builtin_score(
 ) -> BoundScore:
     machine = moment.machine
 
-    def measure(view: View) -> Measures:
+    def measure(view: View, _candidates: Array | None) -> Measures:
         applies = None if when is None else condition(machine, when, moment.frame(view)).true
         if kernel.skips(view):
             applies = np.zeros(view.count, np.bool_)
@@ -292,11 +294,12 @@ def expression_score(
     instead: int | Literal["neutral"],
     metrics: tuple[str, ...],
     has_raw: bool,
+    over_candidates: bool,
 ) -> BoundScore:
     machine = moment.machine
 
-    def measure(view: View) -> Measures:
-        frame = moment.frame(view)
+    def measure(view: View, candidates: Array | None) -> Measures:
+        frame = moment.frame(view, candidates)
         found = machine.run(frame, value)
         raw = spread(found.values, view.count)
         known = None if found.known is True else spread(found.known, view.count)
@@ -305,5 +308,14 @@ def expression_score(
 
     touch = machine.touch(value) | (Touch.NOTHING if when is None else machine.touch(when))
     return BoundScore(
-        name, weight, touch, measure, lambda view: (), normalizer, instead, metrics, has_raw=has_raw
+        name,
+        weight,
+        touch,
+        measure,
+        lambda view: (),
+        normalizer,
+        instead,
+        metrics,
+        has_raw=has_raw,
+        over_candidates=over_candidates,
     )

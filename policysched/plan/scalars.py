@@ -126,6 +126,8 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
                 None if expr.where is None else function(expr.where),
                 None if expr.value is None else function(expr.value),
             )
+        case e.Aggregate():
+            raise AssertionError(f"`{expr.span.text}` is asked of a pod alone")
         case e.Now():
             return lambda seen: seen.now_ns
         case e.Window(spans=spans, zone=zone):

@@ -69,6 +69,7 @@ class State:
         self._metrics = tuple(dict.fromkeys(name for metrics in bound.rule_metrics() for name in metrics))
         self._local = [place for place, rule in enumerate(bound.scores) if rule.local]
         self._global = [place for place, rule in enumerate(bound.scores) if not rule.local]
+        self._whole = [place for place, rule in enumerate(bound.scores) if rule.over_candidates]
         self._by_touch = _ByTouch.of(bound)
         self._filling_kinds: tuple[ColumnKind, ...] | None = None
         self._fillings: dict[Hashable, tuple[Array, Array]] = {}
@@ -183,7 +184,9 @@ class State:
     def _score_all(self, place: int, world: World) -> None:
         rule, view = self.bound.scores[place], world.view()
         self._fingerprints[place] = rule.fingerprint(view)
-        measures = rule.measure(view)
+        if rule.over_candidates:
+            return  # measured when it is known who they are
+        measures = rule.measure(view, None)
         if rule.local:
             self._weighted[place, : view.count] = rule.weight * rule.local_scores(measures)
         else:
@@ -232,7 +235,9 @@ class State:
             self._refused[place, view.rows] = self.bound.filters[place].kernel.refused(view)
         for place in scores:
             rule = self.bound.scores[place]
-            measures = rule.measure(view)
+            if rule.over_candidates:
+                continue
+            measures = rule.measure(view, None)
             if rule.local:
                 self._weighted[place, view.rows] = rule.weight * rule.local_scores(measures)
             else:
@@ -256,7 +261,18 @@ class State:
             self.feasible[chosen] = feasible
             self.feasible_count = int(np.count_nonzero(self.feasible))
             self._facts.clear()
+        if self._whole:
+            self._measure_candidates(world)
+            chosen = slice(0, len(self.feasible))
         self._sum_up(chosen)
+
+    def _measure_candidates(self, world: World) -> None:
+        """One node's change can be a change for all: these are measured anew, everywhere."""
+        view = world.view()
+        for place in self._whole:
+            measures = self.bound.scores[place].measure(view, self.feasible[: view.count])
+            self._measures[place] = _lengthened(measures, world.columns.capacity)
+            self._facts.pop(place, None)
 
     def _asked(self, world: World) -> Array:
         valid = world.columns.valid

@@ -27,6 +27,8 @@ _shapes = st.sampled_from(
         "{leaf} and {leaf} or not {leaf}",
         "{leaf} / {leaf} else {leaf} - {leaf}",
         "(not ({}))",
+        "mean of {} over nodes",
+        "max of {} over nodes after placing + {leaf}",
         "(if {} then ({}) else {})",
         "(if {} then {leaf} + {leaf} else if {leaf} then {leaf} and {leaf} else {})",
         "-({})",

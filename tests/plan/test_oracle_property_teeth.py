@@ -151,6 +151,23 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.functions.beta_cdf",
         lambda right: lambda args: right([*args[:2], args[2] * 0]),
     ),
+    "the pod is placed nowhere": (
+        "placing",
+        "policysched.plan.aggregates.Terms.replaced",
+        lambda right: lambda self, values, after: right(self, values, None if after is None else values),
+    ),
+    "the greatest stays so where the pod changes it": (
+        "placing",
+        "policysched.plan.aggregates._without",
+        lambda _: lambda ordered, _: ordered,
+    ),
+    "nodes that no filter left are counted": (
+        "aggregates",
+        "policysched.plan.rules.Moment.frame",
+        lambda right: (
+            lambda self, view, among=None: right(self, view, None if among is None else among | True)
+        ),
+    ),
     "ties are settled by the node alone": (
         "lists",
         "policysched.plan.evaluate.text_hash",

@@ -7,6 +7,7 @@ what is constant are later passes (`flow`, `lang.fold`).
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
+from policysched.lang.check.aggregates import aggregate
 from policysched.lang.check.amounts import amount, names_a_resource
 from policysched.lang.check.arithmetic import minus, product, sum_or_difference
 from policysched.lang.check.attributes import attribute
@@ -89,6 +90,8 @@ def _read_node(reader: Reader, node: s.Expression, expected: Type | None) -> e.E
             return has(reader, node)
         case s.CallExpr():
             return call(reader, node, expected)
+        case s.AggregateExpr():
+            return aggregate(reader, node, expected)
         case s.CountExpr():
             return count_pods(reader, node)
         case s.FoldExpr():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from policysched.lang.check.scope import Scope
 from policysched.lang.expr import (
+    Aggregate,
     And,
     Arith,
     Attr,
@@ -26,8 +27,10 @@ from policysched.lang.expr import (
     Negate,
     Not,
     Or,
+    Stage,
     SumPods,
     children,
+    stage_of,
     type_of,
 )
 from policysched.lang.fold import fold
@@ -63,6 +66,9 @@ def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
                 known |= implied(item, False)
         case Else(fallback=fallback):
             yield from holes(fallback, known)
+        case Aggregate(body=body):
+            # What was asked of this node says nothing of the others.
+            yield from holes(body, frozenset(one for one in known if not stage_of(one) & Stage.NODE))
         case If(condition=condition, then=then, otherwise=otherwise):
             yield from holes(condition, known)
             yield from holes(then, known | implied(condition, True))

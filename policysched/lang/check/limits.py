@@ -59,6 +59,8 @@ def _children(node: s.Expression) -> tuple[s.Expression, ...]:
             return args
         case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
             return (condition, then, otherwise)
+        case s.AggregateExpr(value=value):
+            return (value,)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
         case s.FoldExpr(value=value, where=where):

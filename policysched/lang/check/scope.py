@@ -33,6 +33,7 @@ class Place:
     victim: bool = False
     other: bool = False
     count: bool = False
+    candidates: bool = False  # all at once
     queue: bool = True  # what the queue knows of the pod
     element: Record | None = None  # of the list that is being looked through
     shares: bool = True  # what the pod's namespace holds
@@ -41,7 +42,7 @@ class Place:
 CONSTANT = Place("a constant", pod=False)
 WHEN = Place("a `when`", node=True, time=True, count=True)
 CONDITION = Place("a condition", node=True, metrics=True, time=True, count=True)
-VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True)
+VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True, candidates=True)
 LAYER = Place("a layer's `when`", time=True)
 QUEUE_KEY = Place("a key of the queue", time=True)
 GANG = Place("a gang's terms", queue=False, shares=False)

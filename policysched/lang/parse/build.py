@@ -380,6 +380,10 @@ class Build(Transformer[Token, Any]):
     def count(self, children: Children) -> s.CountExpr:
         return s.CountExpr(children[2] if len(children) > 3 else None, _span(children))
 
+    def aggregate(self, children: Children) -> s.AggregateExpr:
+        function, value, _over, *rest = children
+        return s.AggregateExpr(_name(function), value, len(rest) > 1, _span(children))
+
     def listing(self, children: Children) -> s.ListLit:
         return s.ListLit(tuple(children[1:-1]), _span(children))
 

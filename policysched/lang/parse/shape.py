@@ -108,6 +108,8 @@ def operands(node: s.Expression) -> tuple[s.Expression, ...]:
             return (value, fallback)
         case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
             return (condition, then, otherwise)
+        case s.AggregateExpr(value=value):
+            return (value,)
         case s.CountExpr(where=where):
             return () if where is None else (where,)
         case s.FoldExpr(value=one, where=where):

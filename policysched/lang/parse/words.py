@@ -26,7 +26,7 @@ SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "mi
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
 CONTINUATIONS = frozenset(
-    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where")
+    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing")
 )  # fmt: skip
 """Words that go on with a statement, so that a line beginning with one does not begin another."""
 
@@ -54,7 +54,8 @@ UNIT_WORDS = {
 """What people write after a number with a space between, and what they mean."""
 
 WORD_OF_TERMINAL = {
-    word.upper(): word for word in (*STATEMENTS, *CONTINUATIONS, "never", "true", "false", "pods", "node")
+    word.upper(): word
+    for word in (*STATEMENTS, *CONTINUATIONS, "never", "true", "false", "pods", "node", "nodes")
 } | {"ELSE_TEXT": "else"}
 """The keyword that a terminal of the grammar stands for."""
 

@@ -1,0 +1,93 @@
+"""Aggregates over the candidates by brute force: the list of values, and with the pod placed the list once more."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+
+from policysched.cluster.objects import NodeName, PodUid
+from policysched.cluster.usage import Usage
+from policysched.lang.aggregates import GRID_BITS, SQUARED_BITS
+from policysched.lang.expr import Aggregate
+from policysched.oracle.context import Context
+from policysched.oracle.values import MISSING, Number, Value, finite, saturated
+
+
+def values_now(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
+    """Of the aggregate's expression at each candidate."""
+    from policysched.oracle.expressions import value  # each is made of the other
+
+    assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
+    return {name: value(expr.body, at) for name, at in context.candidates.items()}
+
+
+def values_placed(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
+    """The same, each with the pod on that candidate."""
+    from policysched.oracle.expressions import value
+
+    assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
+    return {name: value(expr.body, with_pod_placed(at)) for name, at in context.candidates.items()}
+
+
+def aggregate(expr: Aggregate, context: Context) -> Value:
+    """The aggregate as it is seen from the context's node. Where the expression is missing, a candidate does not count."""
+    now = values_now(expr, context)
+    later = values_placed(expr, context) if expr.placed is not None else {}
+    seen = dict(now)
+    if expr.placed is not None:
+        assert context.node is not None, "the pod is placed on a node"
+        seen[context.node.name] = later[context.node.name]
+    numbers = _numbers(seen.values())
+    if not numbers:
+        return MISSING
+    match expr.function:
+        case "max":
+            return max(numbers)
+        case "min":
+            return min(numbers)
+        case "sum" if not expr.floating:
+            return saturated(sum(map(int, numbers)))
+    largest = max(abs(float(one)) for one in _numbers([*now.values(), *later.values()]))
+    bits = SQUARED_BITS if expr.function == "stddev" else GRID_BITS
+    exponent = math.frexp(largest)[1] - bits
+    steps = [round(Fraction(float(one)) / Fraction(2) ** exponent) for one in numbers]
+    match expr.function:
+        case "sum":
+            found = float(sum(steps))
+        case "mean":
+            found = float(sum(steps)) / len(steps)
+        case _:
+            squares = len(steps) * sum(one * one for one in steps) - sum(steps) ** 2
+            found = math.sqrt(float(squares)) / len(steps)
+    return _scaled(found, exponent)
+
+
+def _numbers(values: Iterable[Value]) -> list[Number]:
+    found: list[Number] = []
+    for one in values:
+        if one is not MISSING:
+            assert isinstance(one, int | float), f"an aggregate of {one!r}"
+            found.append(one)
+    return found
+
+
+def _scaled(number: float, exponent: int) -> float:
+    try:
+        return finite(math.ldexp(number, exponent))
+    except OverflowError:
+        return finite(math.copysign(math.inf, number))
+
+
+def with_pod_placed(context: Context) -> Context:
+    """The context's node with one more pod, such as this one, on it."""
+    assert context.usage is not None, "the pod is placed on a node"
+    before = context.usage
+    usage = Usage(
+        dict(before.requested),
+        before.scoring_cpu_milli,
+        before.scoring_memory_bytes,
+        dict(before.ports),
+        dict(before.pods),
+    )
+    usage.add(replace(context.pod, uid=PodUid(f"{context.pod.uid} once more")))
+    return replace(context, usage=usage, placing=True)
