@@ -645,6 +645,13 @@ def queue(draw: Draw, names: Names) -> str:
     return f"queue by {', '.join(keys)}"
 
 
+def extenders(draw: Draw) -> list[str]:
+    """Not beside a gang, which cannot be placed with them."""
+    weight = ("", " weight 3 missing neutral", " weight 1 missing 40", " weight 0 missing worst")
+    names = draw(st.lists(st.sampled_from(("gpu_share", "topology")), unique=True, min_size=1))
+    return [f"extender {name}{draw(st.sampled_from(weight))}" for name in names]
+
+
 def gang(draw: Draw, names: Names) -> str:
     """By an optional label, the minimum a number or an input of the pod."""
     minima = ["2", "3", "max(1, pod.priority)", *(name for name, kind in names.pod if kind == "int")]
@@ -668,6 +675,8 @@ def policies(draw: Draw, *, layers: bool = True) -> str:
         lines.append(queue(draw, names))
     if draw(st.integers(0, 3)) == 0:
         lines.append(gang(draw, names))
+    elif draw(st.integers(0, 5)) == 0:
+        lines += extenders(draw)
     lines += builtins(draw, names)
     filters = [f"f{index}" for index in range(draw(st.integers(0, 3)))]
     scores = [f"s{index}" for index in range(draw(st.integers(0, 3)))]

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import assert_never
 
+from policysched.app.consultant import Consultant
 from policysched.app.logs import say
 from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.settings import Place
@@ -29,7 +30,9 @@ class Carrier:
         last_good: LastGood,
         feed: PolicyFeed,
         policies: Place,
+        consultant: Consultant,
     ) -> None:
+        self._consultant = consultant
         self._binder = binder
         self._evictor = evictor
         self._reporter = reporter
@@ -49,6 +52,8 @@ class Carrier:
                 self._binder.put(command)
             case c.Evict() | c.ClearNomination():
                 self._evictor.put(command)
+            case c.Consult():
+                self._consultant.put(command)
             case c.ReportPreempted(victim, uid, namespace, name, scheduler, node):
                 about = About("Pod", victim.namespace, victim.name, victim.uid)
                 note = f"Preempted by pod {uid} on node {node}"

@@ -51,10 +51,18 @@ def explain(
     space = cache.namespaces.get(seen.pod.namespace)
     active = plan.active_layers(plan.seen(seen.pod, space, facts, now_ns))
     filters = tuple(rule.name for rule in rules_for(program, active).filters)
+    if program.extenders:
+        notes.append(not_asked(program))
     gang = plan.gang(seen.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
     return Explained(program, seen.pod, found, len(cache.nodes), filters, samples, now_ns, tuple(notes))
+
+
+def not_asked(program: Program) -> str:
+    """What is missing from every answer given without a cluster."""
+    names = ", ".join(one.name for one in program.extenders)
+    return f"not asked: extender {names}; what it refuses and scores is missing here"
 
 
 def _find(files: ClusterFiles, pod_name: str) -> ObservedPod:

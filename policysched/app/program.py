@@ -12,6 +12,8 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import aiohttp
+
 from policysched import __version__
 from policysched.app.compiling import WorkerCompiler
 from policysched.app.leading import Alone, ElectedInThread, Leadership
@@ -22,6 +24,7 @@ from policysched.app.settings import Settings
 from policysched.app.status import configz_page, decisions_page, policy_page
 from policysched.app.telemetry import Telemetry
 from policysched.kube.api import Api
+from policysched.kube.extender_client import ExtenderClient
 from policysched.kube.lease import Elector, Standing
 from policysched.kube.session import Where, connect
 from policysched.serve.health import Check, Health, Pulse
@@ -33,7 +36,7 @@ STUCK_AFTER_S = 60.0
 
 
 def run_program(settings: Settings) -> int:
-    """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadSamples and CannotListen before
+    """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadPeer, BadSamples and CannotListen before
     anything is done."""
     return asyncio.run(_run(settings))
 
@@ -56,6 +59,7 @@ async def _run(settings: Settings) -> int:
         def dice(name: str) -> random.Random:
             return random.Random(f"{identity}/{name}")
 
+        extenders = await _extenders(settings, stack)
         runtime = Runtime(
             transport=session,
             leadership=leadership,
@@ -67,6 +71,7 @@ async def _run(settings: Settings) -> int:
             samples=make_sources(
                 settings.samples, settings.metrics, session, now_ns=time.time_ns, random=dice
             ),
+            extenders=extenders,
             observe_decision_s=telemetry.decision_s,
             observe_bind_s=telemetry.bind_s,
             beat=pulse.beat,
@@ -95,6 +100,18 @@ async def _run(settings: Settings) -> int:
             with contextlib.suppress(asyncio.CancelledError):
                 await warming
         return _exit_code(outcome)
+
+
+async def _extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
+    """Clients of what policies may ask. Raises BadPeer."""
+    if not settings.extenders:
+        return {}
+    session = await stack.enter_async_context(
+        aiohttp.ClientSession(
+            headers={"User-Agent": f"policysched/{__version__}"}, cookie_jar=aiohttp.DummyCookieJar()
+        )
+    )
+    return {name: ExtenderClient(peer, session) for name, peer in settings.extenders.items()}
 
 
 def _leadership(settings: Settings, where: Where, identity: str) -> Leadership:

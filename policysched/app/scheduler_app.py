@@ -13,7 +13,7 @@ waits for what the leader before it may still have under way.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -21,6 +21,7 @@ from typing import Any
 
 from policysched.app.carry_out import Carrier
 from policysched.app.compiling import Compile
+from policysched.app.consultant import Consultant, terms_of
 from policysched.app.leading import Leadership
 from policysched.app.mirror import Mirror
 from policysched.app.policy_feed import LastGood, PolicyFeed
@@ -31,9 +32,10 @@ from policysched.kube.api import Api
 from policysched.kube.bind import Binder, LostLeadership
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
+from policysched.kube.extender_client import ExtenderClient
 from policysched.kube.lease import Standing
 from policysched.kube.report import Reporter, Shown
-from policysched.kube.resources import BUDGETS, NAMESPACES, NODES, POD_SETS, PODS, config_map
+from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, config_map
 from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
 from policysched.schedule.events import Event
@@ -63,6 +65,7 @@ class Runtime:
     random: Callable[[str], Random]
     identity: str
     samples: Sources = field(default_factory=Sources)
+    extenders: Mapping[str, ExtenderClient] = field(default_factory=dict)
     observe_decision_s: Callable[[float], None] | None = None
     observe_bind_s: Callable[[float], None] | None = None
     beat: Callable[[], None] = field(default=lambda: None)
@@ -82,7 +85,7 @@ class SchedulerApp:
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
-        self.scheduler = Scheduler(settings.limits)
+        self.scheduler = Scheduler(settings.limits, terms_of(settings.extenders))
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = Api(runtime.transport)
         self._mirror = Mirror(
@@ -129,8 +132,15 @@ class SchedulerApp:
             read_last_good=self.last_good.read,
             params=settings.params,
         )
+        self.consultant = Consultant(runtime.extenders, api, self.post)
         self._carrier = Carrier(
-            self.binder, self.evictor, self.reporter, self.last_good, self.feed, settings.policies
+            self.binder,
+            self.evictor,
+            self.reporter,
+            self.last_good,
+            self.feed,
+            settings.policies,
+            self.consultant,
         )
         self.sampler = Sampler(
             runtime.samples,
@@ -207,13 +217,14 @@ class SchedulerApp:
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        parts |= self._mirror.cluster((NAMESPACES, NODES, PODS, BUDGETS, *POD_SETS))
+        parts |= self._mirror.cluster((NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS))
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
         parts["ConfigMap"] = self._mirror.watch(watched, self.feed.take, self.feed.listed)
         parts["policies"] = self.feed.run()
         parts["last good"] = self.last_good.run()
         parts["binder"] = self.binder.run()
         parts["evictor"] = self.evictor.run()
+        parts["consultant"] = self.consultant.run()
         parts["reporter"] = self.reporter.run()
         parts["samples"] = self.sampler.run()
         return parts

@@ -15,6 +15,7 @@ import yaml
 from policysched.app.logs import LogFormat
 from policysched.app.source_settings import SamplesSettings, samples_settings
 from policysched.kube.bind import BindSettings
+from policysched.kube.extender_client import Peer, PeerTls
 from policysched.kube.lease import LeaseSettings
 from policysched.kube.reflect import ReflectSettings
 from policysched.kube.report import ReportSettings
@@ -66,6 +67,7 @@ class Settings:
     reporting: ReportSettings = field(default_factory=ReportSettings)
     limits: Limits = field(default_factory=Limits)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extenders: Mapping[str, Peer] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
     stop_wait_s: float = 25.0
     samples: SamplesSettings = field(default_factory=SamplesSettings)
@@ -172,6 +174,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             reporting=made(ReportSettings, given.get("reporting", {})),
             limits=made(Limits, given.get("scheduling", {})),
             params=given.get("params", {}),
+            extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
             compile_timeout_s=given.get("compile_timeout_s", 20.0),
             stop_wait_s=given.get("stop_wait_s", 25.0),
             samples=samples_settings(given),
@@ -194,6 +197,21 @@ def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
     if times["duration_s"] < 1:
         raise ValueError("leader_election: duration_s must be at least 1: a Lease counts whole seconds")
     return LeaseSettings(namespace=place.namespace, name=place.name, **times)
+
+
+def _peer(name: str, given: Mapping[str, Any]) -> Peer:
+    tls = dict(given.get("tls", {}))
+    for file in ("ca", "certificate", "key"):
+        if file in tls:
+            tls[file] = Path(tls[file]).expanduser()
+    if ("certificate" in tls) != ("key" in tls):
+        raise ValueError(f"extenders.{name}.tls: a certificate and its key belong together: give both")
+    if tls and not given["url"].startswith("https:"):
+        raise ValueError(f"extenders.{name}.tls: the url is not https")
+    if "filter" not in given and "prioritize" not in given:
+        raise ValueError(f"extenders.{name}: nothing to ask it: give `filter` or `prioritize`")
+    own = {key: value for key, value in given.items() if key not in ("tls", "resources")}
+    return Peer(name=name, tls=PeerTls(**tls), resources=frozenset(given.get("resources", ())), **own)
 
 
 def made(kind: type[Made], given: Mapping[str, Any]) -> Made:

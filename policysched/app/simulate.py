@@ -76,7 +76,8 @@ def simulate(
     scheduler = Scheduler(Limits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT))
     pods = [_considered(seen, program.name, scope) for seen in files.pods]
     waiting = {seen.pod.uid: seen for seen in pods if _waits(seen) and seen.pod.scheduler == program.name}
-    for event in _events(files, pods, program, samples):
+    alone = replace(program, extenders=())  # there is nobody to ask; who shows the answer says so
+    for event in _events(files, pods, alone, samples):
         scheduler.handle(event, now_ns)
 
     messages: dict[PodUid, str] = {}

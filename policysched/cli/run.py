@@ -84,6 +84,7 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
     from policysched.app.logs import set_up_logging
     from policysched.app.program import run_program
     from policysched.app.settings import BadSettings, read_settings
+    from policysched.kube.extender_client import BadPeer
     from policysched.kube.session import BadConfiguration
     from policysched.samples.file import BadSamples
     from policysched.serve.server import CannotListen
@@ -92,5 +93,5 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
         settings = read_settings(Path(config) if config else None, os.environ, flags)
         set_up_logging(settings.log_format, settings.log_level)
         return run_program(settings)
-    except (BadSettings, BadConfiguration, BadSamples, CannotListen) as error:
+    except (BadSettings, BadConfiguration, BadSamples, BadPeer, CannotListen) as error:
         raise click.ClickException(str(error)) from error

@@ -67,6 +67,7 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "cost": asdict(rows.cost),
         "pods_agree_on": list(rows.read_set),
         "wakes": [event.value for event in rows.wakes],
+        "extenders": [asdict(one) for one in rows.extenders],
         "uncovered": [asdict(one) for one in UNCOVERED],
     }
 
@@ -114,6 +115,12 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
         cost = f"{row.cost.pod}+{row.cost.node}n"
         table.add_row(name, row.stage, cost, "\n".join(row.pod_reads), "\n".join(of_nodes), "\n".join(woken))
     console.print(table)
+    for one in rows.extenders:
+        weight = "" if one.weight is None else f" × {one.weight}, missing {one.missing}"
+        console.print(
+            f"extender {one.name}{weight}  (asked over HTTP, about the nodes that the rules leave)",
+            markup=False,
+        )
 
     if rows.steps:
         table = Table(box=None, pad_edge=False, header_style="bold")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from policysched.app.explain import not_asked
 from policysched.app.offline import load_samples
 from policysched.app.simulate import Simulated, scope_of
 from policysched.app.simulate import simulate as simulate_cluster
@@ -60,6 +61,8 @@ def simulate(
     )
     if pods_scope == "auto" and scope == "all" and files.pods:
         notes.append(f"no pending pod names the scheduler {program.name}: every pending pod is placed")
+    if program.extenders:
+        notes.append(not_asked(program))
     with _progress() as progress:
         answer = simulate_cluster(
             program, files, samples=samples, scope=scope, now_ns=at_ns, progress=progress

@@ -171,6 +171,8 @@ def shape_of(statement: s.Statement) -> Shape:
         case s.Queue(keys=keys):
             head = _part("queue by", span, end=span.start + len("queue"))
             return Shape(head, [_order_key(key) for key in keys], separator=",")
+        case s.Extender(name=name, clauses=clauses):
+            return _with_clauses(f"extender {name.text}", span, name, clauses, None)
         case s.Filter() | s.Score():
             return _rule("", statement, span)
         case s.Replace(rule=rule):

@@ -310,6 +310,18 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
+class Extender:
+    """A service that is asked after the filters, by the name that the settings have for it. `weight` None: what it
+    scores does not count. `missing` is the score of a node that it has none for, as in `ScoreRule`; None without a
+    weight."""
+
+    name: str
+    weight: int | None
+    missing: int | Literal["neutral"] | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Preemption:
     """Whose pods may be evicted: nobody's, our own of lower priority, any of lower priority, or where `victims`
     holds for the victim (and its priority is lower)."""
@@ -345,6 +357,7 @@ class Program:
     preemption: Preemption
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     resources: Mapping[str, Resource] = field(default_factory=dict)
+    extenders: tuple[Extender, ...] = ()
 
 
 def rules_for(program: Program, active: tuple[int, ...]) -> Rules:

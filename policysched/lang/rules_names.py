@@ -361,4 +361,13 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="\n".join(f"filter f{index} reject pod.priority == {index}" for index in range(500)),
         good="filter f reject pod.priority < 500",
     ),
+    _rule(
+        "PS240",
+        "extender-beside-gang",
+        "a gang cannot be placed while an extender has to be asked",
+        "Members of a gang are tried together, on a cluster in which those before them are placed already. An extender outside "
+        "sees only the cluster that is, so its answer would not be about that trial. Give gangs a policy of their own.",
+        bad="gang by pod.owner.name { min = 2  timeout = 5m }\nextender gpu_share weight 5 missing neutral",
+        good="extender gpu_share weight 5 missing neutral",
+    ),
 )

@@ -448,6 +448,15 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
+class Extender:
+    """`extender NAME weight 5 missing neutral`: a service that the settings name is asked after the filters."""
+
+    name: Name
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Preemption:
     """`preemption never` (params None) or `preemption { victims = own | any | E }`."""
 
@@ -531,6 +540,7 @@ Statement = (
     | Gang
     | Outage
     | Resource
+    | Extender
     | Preemption
     | Filter
     | Score

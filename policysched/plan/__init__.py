@@ -12,6 +12,7 @@
 NumPy lives here and nowhere else. The package does no I/O, has no clock, and does not know `oracle`, which says what is right.
 """
 
+from policysched.plan.columns import text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.evaluate import Evaluator
 from policysched.plan.gang import GangTerms
@@ -35,4 +36,5 @@ __all__ = [
     "Within",
     "compile",
     "listing",
+    "text_hash",
 ]

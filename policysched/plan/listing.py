@@ -64,6 +64,15 @@ class ParameterRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtenderRow:
+    """Somebody who is asked over HTTP after the rules. `missing` as a policy writes it, a number for `worst` and `best`."""
+
+    name: str
+    weight: int | None
+    missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The evaluation plan for the pods to which these layers apply. `read_set` is what pods must agree on to share an evaluation."""
 
@@ -76,6 +85,7 @@ class Listing:
     cost: Cost
     read_set: tuple[str, ...]
     wakes: tuple[ClusterEvent, ...]
+    extenders: tuple[ExtenderRow, ...]
 
 
 def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
@@ -93,6 +103,10 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
         cost=sum((row.cost for row in rows), Cost()),
         read_set=plan.read_set(active).names,
         wakes=_sorted(program_reads(program).wakes),
+        extenders=tuple(
+            ExtenderRow(one.name, one.weight, None if one.missing is None else str(one.missing))
+            for one in program.extenders
+        ),
     )
 
 

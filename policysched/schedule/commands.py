@@ -52,6 +52,19 @@ class ClearNomination:
 
 
 @dataclass(frozen=True, slots=True)
+class Consult:
+    """Ask these extenders about the pod on these nodes; with each its name, and whether scores are wanted. Answered by
+    exactly one `Consulted` of that number."""
+
+    number: int
+    uid: PodUid
+    namespace: str
+    name: str
+    nodes: tuple[NodeName, ...]
+    extenders: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPreempted:
     """Normal event `Preempted` on a victim that was told to end, for this pod."""
 
@@ -136,6 +149,7 @@ Command = (
     Bind
     | Evict
     | ClearNomination
+    | Consult
     | ReportPreempted
     | ReportScheduled
     | ReportPending

@@ -8,6 +8,7 @@ from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Plac
 from policysched.plan import Evaluator, Plan
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import ClearNomination, Command
+from policysched.schedule.extenders import Extenders
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import Limits
@@ -32,11 +33,12 @@ class Flight:
 class Core:
     """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
     an answer, which outlive a pod that is deleted meanwhile; `by_scheduler` every known pod by the schedulerName that
-    it gives. `prepared` has what a policy's new text says of its pods, while that text takes over. `out` collects the
-    commands of one call."""
+    it gives. `prepared` has what a policy's new text says of its pods, while that text takes over. `extenders` may be asked by policies.
+    `out` collects the commands of one call."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, extenders: Extenders | None = None) -> None:
         self.limits = limits
+        self.extenders: Extenders = extenders or {}
         self.cache = Cache()
         self.evaluator = Evaluator(self.cache)
         self.policies = Policies()

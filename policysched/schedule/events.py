@@ -14,6 +14,7 @@ from policysched.cluster.objects import (
     PodSetKind,
     PodUid,
 )
+from policysched.lang.answers import Answers
 from policysched.lang.bundle import Bundle
 
 
@@ -146,6 +147,15 @@ class EvictionRefused:
     victims: tuple[PodUid, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """What became of a `Consult`. `failure`: an extender that must not be left out gave no answer, and why."""
+
+    number: int
+    answers: Answers
+    failure: str | None = None
+
+
 PolicyName = str
 
 Event = (
@@ -167,6 +177,7 @@ Event = (
     | BindLost
     | Evicted
     | EvictionRefused
+    | Consulted
 )
 
 Kept = Mapping[PolicyName, str]

@@ -13,7 +13,8 @@ class Limits:
     call of `decide` re-keys while a policy is being replaced. `decisions_kept`: how many records `/decisions` has.
     `evictions_again_max`: after so many evictions within `evictions_again_within_s` of pods that were made anew after
     an eviction, their owner's pods are not evicted for a while. `eviction_forbidden_s`: how long no eviction is tried
-    after the API server has forbidden one.
+    after the API server has forbidden one. `extender_answer_s`: an extender's answer that is older is asked for again.
+    `extender_retry_s`: after so long a pod that extenders refused everywhere is tried again even if nothing happened.
     """
 
     backoff_initial_s: float = 1.0
@@ -25,6 +26,8 @@ class Limits:
     evictions_again_max: int = 20
     evictions_again_within_s: float = 600.0
     eviction_forbidden_s: float = 300.0
+    extender_answer_s: float = 10.0
+    extender_retry_s: float = 60.0
 
     def backoff_ns(self, attempts: int) -> int:
         """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""

@@ -16,6 +16,7 @@ from policysched.plan import Plan
 from policysched.plan import compile as compile_plan
 from policysched.schedule.core import Core
 from policysched.schedule.events import PoliciesOffered
+from policysched.schedule.extenders import cannot_ask
 from policysched.schedule.standing import Standing
 
 
@@ -85,6 +86,10 @@ class Reload:
 
     def _begin(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
         core = self._core
+        lacking = cannot_ask(program, core.extenders)
+        if lacking is not None:
+            core.out += core.policies.refused(program, lacking, now_ns)
+            return
         try:
             plan = compile_plan(program)
         except RecursionError:  # the limit on nesting should have refused it; no edit may end the loop

@@ -23,7 +23,9 @@ from policysched.schedule.admission import Admission
 from policysched.schedule.audit import check
 from policysched.schedule.binding import Binding
 from policysched.schedule.commands import Command, WakeAt
+from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core
+from policysched.schedule.extenders import Extenders
 from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import Limits
 from policysched.schedule.membership import Membership
@@ -47,13 +49,15 @@ _WORDS_A_CALL = 500
 class Scheduler:
     """Pods, nodes and policies in; binds and reports out. See `units` and `policies` for the states of each."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._core = core = Core(limits or Limits())
+    def __init__(self, limits: Limits | None = None, extenders: Extenders | None = None) -> None:
+        """`extenders` are those that policies may ask, by name."""
+        self._core = core = Core(limits or Limits(), extenders)
         self._admission = Admission(core)
         self._binding = Binding(core, self._admission)
         self._membership = Membership(core, self._admission)
         self._preemption = Preemption(core)
-        self._trials = Trials(core, self._admission, self._preemption)
+        self._consulting = Consulting(core)
+        self._trials = Trials(core, self._admission, self._preemption, self._consulting)
         self._outages = Outages(core)
         self._reload = Reload(core, self._membership)
         self._synced = False
@@ -105,6 +109,8 @@ class Scheduler:
                 self._preemption.evicted(preemptor, victims, now_ns)
             case e.EvictionRefused(preemptor, reason, forbidden, victims):
                 self._preemption.refused(preemptor, reason, victims, now_ns, forbidden=forbidden)
+            case e.Consulted(number, answers, failure):
+                self._consulting.consulted(number, answers, failure, now_ns)
             case _:
                 assert_never(event)
         return self._commands()
@@ -127,6 +133,7 @@ class Scheduler:
             self._membership.know(seen.pod)
         if current is None or current.deleting:
             self._preemption.forget(uid)
+            self._consulting.forget(uid)
         if nominated is not None and (current is None or current.node is None):
             after = core.cache.nominated.get(uid)
             if after is None or after.nominated_node != nominated.nominated_node:
@@ -141,6 +148,7 @@ class Scheduler:
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
         events = set(core.cache.drop_pod(uid))
         self._preemption.forget(uid)
+        self._consulting.forget(uid)
         core.assumed.left(uid)
         if known is not None:
             self._membership.forget(known.pod)
@@ -292,4 +300,4 @@ class Scheduler:
         """One sentence for each thing inside that does not agree with another; none when all is well."""
         if not self._synced:
             return self._core.cache.ledger.check()
-        return [*check(self._core), *self._preemption.check()]
+        return [*check(self._core), *self._preemption.check(), *self._consulting.check()]

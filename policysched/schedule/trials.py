@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import unavailable_message
+from policysched.lang.program import Extender
 from policysched.plan import Overlay, Within
 from policysched.schedule.admission import Admission
 from policysched.schedule.commands import Bind
+from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import nominated_overlay
+from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
 from policysched.schedule.records import Decision, samples_seen
 from policysched.schedule.reports import PendingReason
@@ -27,26 +30,6 @@ from policysched.schedule.units import PendingPod, Place
 
 _PLACED_PODS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
 _ALWAYS = frozenset({ClusterEvent.NODE_ADD})  # a node that was not there is one that refused nobody
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a pod found no node, what could change that, and until when the answer holds (ns; None: until then)."""
-
-    reason: PendingReason
-    message: str
-    nodes: int
-    counts: Mapping[str, int]
-    wakes: frozenset[ClusterEvent]
-    valid_until_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Success:
-    node: NodeName
-    score: int
-    nodes: int
-    feasible: int
 
 
 @dataclass(slots=True)
@@ -61,10 +44,13 @@ class _Found:
 
 
 class Trials:
-    def __init__(self, core: Core, admission: Admission, preemption: Preemption) -> None:
+    def __init__(
+        self, core: Core, admission: Admission, preemption: Preemption, consulting: Consulting
+    ) -> None:
         self._core = core
         self._admission = admission
         self._preemption = preemption
+        self._consulting = consulting
 
     # ── a pod ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,9 +68,17 @@ class Trials:
             core.queue.join(pod, room, now_ns)
             core.report(pod, room.reason, room.message, now_ns)
             return
-        pod.attempts += 1
+        if not self._consulting.has_answer(pod.uid):  # else this attempt goes on
+            pod.attempts += 1
         overlay = nominated_overlay(core, pod.pod)
         result = self._ask(pod, overlay, now_ns) if refused is None else _refused(refused)
+        extenders, by_extenders = self._consulting.extenders_of(pod), False
+        if isinstance(result, Success) and extenders:
+            asked = self._consulting.decide(pod, extenders, overlay, now_ns)
+            if asked is None:
+                return
+            result, by_extenders = asked, True
+            kin = "refused by extenders", pod.policy, pod.uid
         if isinstance(result, Success):
             self._assume(pod, result, now_ns)
             if gang is not None:
@@ -92,14 +86,16 @@ class Trials:
             return
         if refused is not None:
             core.take_back_nomination(pod.uid, now_ns)
-        if result.nodes:
+        if result.nodes and not extenders:
             result = self._make_room(pod, result, overlay, now_ns)
+        elif result.nodes and core.plan(pod.policy).preempts:
+            result = _without_room(result, extenders)
         self._record_failure(pod, result, now_ns)
         core.queue.punish(pod, now_ns)
         self._admission.rekey(pod, now_ns)
         core.queue.park(
             pod,
-            self._kin(pod) if refused is None else kin,
+            kin if refused is not None or by_extenders else self._kin(pod),
             now_ns=now_ns,
             wakes=result.wakes,
             valid_until_ns=result.valid_until_ns,
@@ -340,6 +336,13 @@ class Trials:
                 samples=samples_seen(program.metrics, core.samples.get(program.name, {}), node, now_ns),
             )
         )
+
+
+def _without_room(failure: Failure, extenders: tuple[Extender, ...]) -> Failure:
+    """Nobody is evicted for a node that somebody may refuse who was not asked."""
+    names = ", ".join(one.name for one in extenders)
+    words = f"preemption: not tried, for extender {names} has a say about this pod."
+    return replace(failure, message=unavailable_message(failure.nodes, failure.counts, words))
 
 
 def _refused(why: str) -> Failure:

@@ -9,6 +9,7 @@ from policysched.cluster.objects import Namespace, Node, ObservedPod, Pod
 from policysched.lang.bundle import Bundle
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
+from policysched.schedule.extenders import Extenders
 from policysched.schedule.limits import Limits
 from policysched.schedule.scheduler import Scheduler
 from tests.words import pending
@@ -44,9 +45,10 @@ class Rig:
         policies: str | Mapping[str, str] | None = FIT,
         *things: ObservedPod | Pod | Node | Namespace,
         limits: Limits | None = None,
+        extenders: Extenders | None = None,
         synced: bool = True,
     ) -> None:
-        self.scheduler = Scheduler(limits or Limits())
+        self.scheduler = Scheduler(limits or Limits(), extenders)
         self.now_ns = START_NS
         self.said: list[c.Command] = []
         self._version = 0

@@ -51,7 +51,8 @@ class Play:
     """`moments` plays, and stops before each round of decisions; `played` is filled meanwhile."""
 
     def __init__(self, program: Program, world: World, ask: Collection[str]) -> None:
-        self._program, self._world, self._ask = program, world, frozenset(ask)
+        # There is nobody to ask: the rules alone are played.
+        self._program, self._world, self._ask = replace(program, extenders=()), world, frozenset(ask)
         self._scheduler = Scheduler(Limits(binds_in_flight_max=2**31, decisions_kept=_KEPT))
         self._waiting: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}

@@ -14,6 +14,7 @@ from policysched.lang import syntax as s
 from policysched.lang.check import lints
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
 from policysched.lang.check.declared_parameters import declare_parameter, given_for_nothing, with_its_value
+from policysched.lang.check.extenders import extenders, without_gang
 from policysched.lang.check.include import Expansion, Find, expand
 from policysched.lang.check.layers import Layers
 from policysched.lang.check.limits import RULES_MAX
@@ -49,6 +50,7 @@ class Work:
     gang: p.Gang | None = None
     outage: p.Outage | None = None
     preemption: p.Preemption | None = None
+    extenders: tuple[p.Extender, ...] = ()
     table: Table = field(init=False)
     forms: list[Written] = field(default_factory=list)
     rules: p.Rules = field(default_factory=lambda: p.Rules((), ()))
@@ -97,6 +99,7 @@ def program_of(work: Work) -> p.Program:
         preemption=work.preemption or p.Preemption("own", None),
         parameters=work.scope.parameters(),
         resources=work.scope.known_resources(),
+        extenders=work.extenders,
     )
 
 
@@ -109,7 +112,8 @@ def canonical_text(work: Work, header: s.Header) -> str:
         if isinstance(one, s.Parameter | s.Let | s.Record | s.Input | s.Metric | s.Resource)
     ]
     layers = [one for one in work.expansion.statements if isinstance(one, s.Layer)]
-    statements = (header, *kept, *work.once.values(), *work.table.rules.values(), *layers)
+    asked = [one for one in work.expansion.statements if isinstance(one, s.Extender)]
+    statements = (header, *kept, *work.once.values(), *work.table.rules.values(), *asked, *layers)
     return print_document(s.Document(statements, (), work.document.span))
 
 
@@ -208,6 +212,13 @@ def read_once(work: Work) -> None:
                 work.preemption = preemption(work.scope, statement)
 
 
+def read_extenders(work: Work) -> None:
+    asked = [one for one in work.expansion.statements if isinstance(one, s.Extender)]
+    work.extenders = extenders(work.scope, asked)
+    gang = work.once.get(s.Gang)
+    without_gang(work.scope, gang if isinstance(gang, s.Gang) else None, work.extenders)
+
+
 def apply_changes(work: Work) -> None:
     """Rules and their changes outside layers, on the syntax."""
     table = work.table
@@ -298,6 +309,7 @@ PASSES: tuple[Callable[[Work], None], ...] = (
     declare_names,
     look_at_what_was_given,
     read_once,
+    read_extenders,
     apply_changes,  # before checking: an amended rule is checked as if it had been written so
     check_rules,
     check_layers,  # after the rules that they change

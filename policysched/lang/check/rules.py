@@ -253,7 +253,7 @@ def _score(scope: Scope, node: s.Score, clauses: Clauses, known: Known) -> p.Sco
     _no_parameters(scope, node)
     when = _when(scope, clauses.when, known)
     known = _guards(scope, clauses.when, known)
-    missing = _score_missing(scope, clauses.missing)
+    missing = score_missing(scope, clauses.missing)
     weight = 0
     if clauses.weight is None:
         scope.report(
@@ -352,7 +352,8 @@ def _weight_named(scope: Scope, node: s.Bare) -> int:
     return 1
 
 
-def _score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:
+def score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:
+    """What the clause says; None without one, and after a finding."""
     if clause is None:
         return None
     if isinstance(clause.choice, s.NumberLit):

@@ -233,6 +233,10 @@ class Build(Transformer[Token, Any]):
     def outage(self, children: Children) -> s.Outage:
         return s.Outage(children[0].params, self._whole())
 
+    def extender(self, children: Children) -> s.Extender:
+        name, *clauses = children
+        return s.Extender(_name(name), tuple(clauses), self._whole())
+
     def preemption(self, children: Children) -> s.Preemption:
         return s.Preemption(children[0].params, self._whole())
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 from policysched.lang import syntax as s
 from policysched.lang.parse.build import LayerHead
-from policysched.lang.parse.words import FILTER_CLAUSES, NOT_NAMES, SCORE_CLAUSES
+from policysched.lang.parse.words import EXTENDER_CLAUSES, FILTER_CLAUSES, NOT_NAMES, SCORE_CLAUSES
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label, Span
 
@@ -80,6 +80,9 @@ def remarks(statement: object) -> Iterator[Diagnostic]:
             yield from _clauses(statement.clauses, FILTER_CLAUSES, "filter")
         case s.Score():
             yield from _clauses(statement.clauses, SCORE_CLAUSES, "score")
+        case s.Extender():
+            yield from _declared(statement.name)
+            yield from _clauses(statement.clauses, EXTENDER_CLAUSES, "extender")
         case s.Replace():
             yield from remarks(statement.rule)
             return
@@ -207,13 +210,14 @@ def _clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -
             continue
         if word not in order:
             said = True
-            other = "score" if kind == "filter" else "filter"
+            other = "a score" if word in SCORE_CLAUSES and kind != "score" else "a filter"
+            article = "an" if kind[0] in "aeiou" else "a"
             yield diagnostic(
                 "PS121",
-                f"`{word}` does not belong in a {kind}",
+                f"`{word}` does not belong in {article} {kind}",
                 keyword,
-                label=f"a clause of a {other}",
-                help=f"the clauses of a {kind} are: {', '.join(order)}",
+                label=f"a clause of {other}",
+                help=f"the clauses of {article} {kind} are: {', '.join(order)}",
             )
         elif place in seen:
             said = True

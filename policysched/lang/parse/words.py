@@ -8,12 +8,12 @@ LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "
 """What can begin a statement in a layer, and outside of one as well."""
 
 TOP_STATEMENTS = (
-    "policy", "library", "include", "param", "let", "record", "input", "metric", "queue", "gang", "preemption", "outage", "resource", "layer",
+    "policy", "library", "include", "param", "let", "record", "input", "metric", "queue", "gang", "preemption", "outage", "resource", "extender", "layer",
 )  # fmt: skip
 
 STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 
-RESERVED_STATEMENTS = ("shadow", "canary", "test", "state", "extender", "quota")
+RESERVED_STATEMENTS = ("shadow", "canary", "test", "state", "quota")
 """Kept for later versions: they begin no statement yet, and nothing can be called so."""
 
 OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
@@ -22,6 +22,8 @@ FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "else")
 """In the order in which they are written. `require` and `reject` share a place."""
 
 SCORE_CLAUSES = ("weight", "when", "lower", "higher", "prefer", "normalize", "missing")
+
+EXTENDER_CLAUSES = ("weight", "missing")
 
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 

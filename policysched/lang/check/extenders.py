@@ -1,0 +1,64 @@
+"""`extender NAME weight 5 missing neutral`: that the statement makes sense. Whether the settings have a service of that name,
+only the process that runs the policy knows."""
+
+from collections.abc import Iterable
+
+from policysched.lang import program as p
+from policysched.lang import syntax as s
+from policysched.lang.check.clauses import sorted_out
+from policysched.lang.check.rules import score_missing, weight_of
+from policysched.lang.check.scope import Scope, declared_at
+
+
+def extenders(scope: Scope, statements: Iterable[s.Extender]) -> tuple[p.Extender, ...]:
+    """In the order of the text, which is the order in which they are asked."""
+    found: dict[str, p.Extender] = {}
+    for node in statements:
+        first = found.get(node.name.text)
+        if first is not None:
+            scope.report(
+                "PS213",
+                f"the extender `{node.name.text}` is asked already",
+                node.name.span,
+                label="once is enough",
+                related=(declared_at(first.span),),
+            )
+            continue
+        found[node.name.text] = _extender(scope, node)
+    return tuple(found.values())
+
+
+def without_gang(scope: Scope, gang: s.Gang | None, found: tuple[p.Extender, ...]) -> None:
+    """Members are tried on a cluster that is not, which no service outside has seen."""
+    if gang is not None and found:
+        scope.report(
+            "PS240",
+            "a gang cannot be placed while an extender has to be asked",
+            gang.span,
+            label="members are tried together, and the extender knows nothing of such a trial",
+            related=(declared_at(found[0].span),),
+            help="give the gangs a policy of their own, without the extender",
+        )
+
+
+def _extender(scope: Scope, node: s.Extender) -> p.Extender:
+    clauses = sorted_out(node.clauses)
+    weight = None if clauses.weight is None else weight_of(scope, clauses.weight.weight)
+    missing = score_missing(scope, clauses.missing)
+    if weight is not None and clauses.missing is None:
+        scope.report(
+            "PS214",
+            f"nothing says what a node counts that `{node.name.text}` has no score for",
+            node.name.span,
+            label="its answer can be missing",
+            help="add `missing worst`, `neutral`, `best` or a number from 0 to 100",
+        )
+    if weight is None and clauses.missing is not None:
+        scope.report(
+            "PS310",
+            "this clause has no effect: without a weight no score counts",
+            clauses.missing.span,
+            help="add a `weight` before it, or leave it out",
+        )
+        missing = None
+    return p.Extender(node.name.text, weight, missing, node.name.span)

@@ -1,0 +1,28 @@
+"""What one attempt for one pod found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policysched.cluster.objects import NodeName
+from policysched.lang.events import ClusterEvent
+from policysched.schedule.reports import PendingReason
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a pod found no node, what could change that, and until when the answer holds (ns; None: until then)."""
+
+    reason: PendingReason
+    message: str
+    nodes: int
+    counts: Mapping[str, int]
+    wakes: frozenset[ClusterEvent]
+    valid_until_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    node: NodeName
+    score: int
+    nodes: int
+    feasible: int

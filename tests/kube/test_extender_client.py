@@ -1,0 +1,307 @@
+"""Asking somebody else's extender, as they were written in many years: what is understood, and what is no answer."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from policysched.kube.extender_client import BadPeer, ExtenderClient, NoExtenderAnswer, Peer, PeerTls
+from policysched.serve.tls import ServerTls, TlsFiles
+from tests.controlplane.certificates import Authority, openssl_missing
+from tests.words import node_manifest, pod_manifest
+
+POD = pod_manifest("web")
+Answering = Callable[[dict[str, Any]], web.Response]
+
+
+def answers(
+    handler: Answering, scenario: Callable[[ExtenderClient], Awaitable[None]], **peer: Any
+) -> list[dict[str, Any]]:
+    """Runs a scenario against a server that answers both verbs so; what it was sent."""
+    sent: list[dict[str, Any]] = []
+    tls = peer.pop("serving", None)
+
+    async def main() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            sent.append(await request.json())
+            return handler(sent[-1])
+
+        application = web.Application(client_max_size=2**24)
+        application.add_routes([web.post("/scheduler/f", answer), web.post("/scheduler/p", answer)])
+        runner = web.AppRunner(application)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await site.start()
+        scheme = "http" if tls is None else "https"
+        url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/scheduler/"
+        async with aiohttp.ClientSession() as session:
+            await scenario(ExtenderClient(Peer("gpu", url, filter="f", prioritize="p", **peer), session))
+        await runner.cleanup()
+
+    asyncio.run(main())
+    return sent
+
+
+def filtered(answer: object, *, nodes: tuple[str, ...] = ("a", "b", "c"), **peer: Any) -> Any:
+    """What a filter call makes of this answer: passed, then words by node, then those that evicting does not cure."""
+    found: list[Any] = []
+
+    async def scenario(client: ExtenderClient) -> None:
+        one = await client.filter(POD, nodes, {})
+        hopeless = {node for node, no in one.refused.items() if not no.resolvable}
+        found.extend([one.passed, {node: no.words for node, no in one.refused.items()}, hopeless])
+
+    answers(lambda _: web.json_response(answer), scenario, **peer)
+    return tuple(found)
+
+
+def scored(answer: object, *, nodes: tuple[str, ...] = ("a", "b")) -> dict[str, int]:
+    found: dict[str, int] = {}
+
+    async def scenario(client: ExtenderClient) -> None:
+        found.update(await client.prioritize(POD, nodes, {}))
+
+    answers(lambda _: web.json_response(answer), scenario)
+    return found
+
+
+SILENT = "node(s) that extender gpu dropped without a reason"
+
+
+def test_names_are_sent_capitalised_and_the_answer_is_read_in_any_case() -> None:
+    async def scenario(client: ExtenderClient) -> None:
+        found = await client.filter(POD, ("a", "b"), {})
+        assert (found.passed, found.refused["a"].words) == (("b",), "no")
+
+    sent = answers(lambda _: web.json_response({"nodenames": ["b"], "failednodes": {"a": "no"}}), scenario)
+
+    assert sent == [{"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]}]
+
+
+def test_an_extender_without_a_cache_gets_whole_nodes_and_may_answer_with_them() -> None:
+    whole = {name: node_manifest(name) for name in ("a", "b", "c")}
+
+    async def scenario(client: ExtenderClient) -> None:
+        found = await client.filter(POD, ("a", "b"), whole)
+        assert found.passed == ("b",)
+
+    sent = answers(
+        lambda body: web.json_response({"Nodes": {"items": body["Nodes"]["items"][1:]}}),
+        scenario,
+        whole_nodes=True,
+    )
+
+    assert [one["metadata"]["name"] for one in sent[0]["Nodes"]["items"]] == ["a", "b"]
+    assert sent[0]["NodeNames"] is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"NodeNames": ["a", "c"]}, (("a", "c"), {"b": SILENT}, set())),  # as kube-safe-scheduler drops
+        ({"NodeNames": [], "FailedNodes": {"a": "x"}}, ((), {"a": "x", "b": SILENT, "c": SILENT}, set())),
+        ({"Nodes": {"items": None}}, ((), {"a": SILENT, "b": SILENT, "c": SILENT}, set())),
+        (
+            {"NodeNames": None, "FailedNodes": {"a": "x", "b": "y", "c": "z"}},
+            ((), {"a": "x", "b": "y", "c": "z"}, set()),
+        ),
+        (
+            {"NodeNames": ["a", "b", "c"], "FailedAndUnresolvableNodes": {"b": "never"}, "Error": ""},
+            (("a", "c"), {"b": "never"}, {"b"}),
+        ),
+        ({"NodeNames": ["a"], "FailedNodes": {"b": "x\n" * 500, "stranger": "y"}, "c": 1}, None),
+    ],
+)
+def test_answers_of_many_kinds_are_understood(answer: object, expected: object) -> None:
+    found = filtered(answer)
+
+    if expected is not None:
+        assert found == expected
+    else:
+        passed, refused, _ = found
+        assert passed == ("a",)
+        assert set(refused) == {"b", "c"}
+        assert len(refused["b"]) == 200 and "\n" not in refused["b"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({}, "neither passes nor refuses anybody"),
+        ([], "no object"),
+        (None, "no object"),
+        ({"NodeNames": ["a"], "Error": "out of order"}, "f answered: out of order"),
+        ({"NodeNames": ["a", "stranger"]}, "passes stranger, which it was not asked about"),
+        ({"NodeNames": [1]}, "no names"),
+        ({"NodeNames": "a"}, "no names"),
+        ({"Nodes": [1]}, "Nodes that are no list"),
+        ({"Nodes": {"items": [{}]}}, "no names"),
+        ({"FailedNodes": ["a"]}, "FailedNodes that is no map"),
+    ],
+)
+def test_what_is_no_answer_to_a_filter_is_told_with_the_extenders_name(answer: object, words: str) -> None:
+    with pytest.raises(NoExtenderAnswer, match=f"extender gpu: .*{words}"):
+        filtered(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ([{"Host": "a", "Score": 10}, {"host": "b", "score": 0}], {"a": 10, "b": 0}),
+        ([{"Host": "a", "Score": 11}, {"Host": "b", "Score": -1}], {}),
+        ([{"Host": "a", "Score": 7.5}, {"Host": "b", "Score": True}], {}),
+        ([{"Host": "a", "Score": 1}, {"Host": "a", "Score": 2}, {"Host": "b", "Score": 3}], {"b": 3}),
+        ([{"Host": "stranger", "Score": 5}, {"Score": 5}, {"Host": "a"}], {}),
+        ([], {}),
+        (None, {}),
+    ],
+)
+def test_a_score_outside_its_range_or_twice_is_missing(answer: object, expected: dict[str, int]) -> None:
+    assert scored(answer) == expected
+
+
+@pytest.mark.parametrize("answer", [{}, "x", [1], 5])
+def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
+    with pytest.raises(NoExtenderAnswer, match="no list of scores"):
+        scored(answer)
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (lambda _: web.Response(status=500), "status 500"),
+        (lambda _: web.Response(status=404, text="no route"), "status 404"),
+        (lambda _: web.Response(status=302, headers={"Location": "http://elsewhere/"}), "status 302"),
+        (lambda _: web.Response(text="<html>"), "no JSON"),
+        (lambda _: web.Response(body=b"\xff\xfe"), "no JSON"),
+        (lambda _: web.Response(text=""), "no JSON"),
+    ],
+)
+def test_an_answer_of_another_kind_is_none(handler: Answering, words: str) -> None:
+    async def scenario(client: ExtenderClient) -> None:
+        with pytest.raises(NoExtenderAnswer, match=f"extender gpu: .*{words}"):
+            await client.filter(POD, ("a",), {})
+
+    answers(handler, scenario)
+
+
+def raw(behaviour: Callable[[asyncio.StreamWriter], Awaitable[None]], *, timeout_s: float = 5.0) -> str:
+    """What is said of a peer that does this with a connection after it has read the head of the request."""
+
+    async def main() -> str:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            await behaviour(writer)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with aiohttp.ClientSession() as session:
+            client = ExtenderClient(Peer("gpu", url, filter="f", timeout_s=timeout_s), session)
+            with pytest.raises(NoExtenderAnswer) as found:
+                await client.filter(POD, ("a",), {})
+        server.close()
+        return str(found.value)
+
+    return asyncio.run(main())
+
+
+async def cut(writer: asyncio.StreamWriter) -> None:
+    """As a Go server does whose handler panics."""
+    writer.transport.abort()
+
+
+async def half(writer: asyncio.StreamWriter) -> None:
+    writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"NodeNames":')
+
+
+async def nonsense(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+
+async def silence(_writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(5)
+
+
+async def drip(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    for _ in range(50):
+        writer.write(b" ")
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("behaviour", [cut, half, nonsense])
+def test_a_connection_that_breaks_is_no_answer(behaviour: Any) -> None:
+    assert raw(behaviour).startswith("extender gpu: f: ")
+
+
+@pytest.mark.parametrize("behaviour", [silence, drip])
+def test_an_answer_that_takes_too_long_is_none_however_it_comes(behaviour: Any) -> None:
+    assert raw(behaviour, timeout_s=0.3) == "extender gpu: f gave no answer within 0.3 s"
+
+
+def test_a_port_where_nobody_listens_is_no_answer() -> None:
+    async def main() -> None:
+        async with aiohttp.ClientSession() as session:
+            client = ExtenderClient(Peer("gpu", "http://127.0.0.1:1", filter="f"), session)
+            with pytest.raises(NoExtenderAnswer, match="extender gpu: f: "):
+                await client.filter(POD, ("a",), {})
+
+    asyncio.run(main())
+
+
+# ── TLS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_peer_is_known_by_its_authority_and_knows_us_by_our_certificate(tmp_path: Path) -> None:
+    assert not openssl_missing(), "this test makes certificates"
+    authority, other = Authority(tmp_path), Authority(folder_in(tmp_path, "other"))
+    serving, client = authority.serving(), authority.client("policysched")
+    context = ServerTls(TlsFiles(serving.certificate, serving.key, authority.certificate)).context
+    ours = {"certificate": client.certificate, "key": client.key}
+
+    async def passes(asking: ExtenderClient) -> None:
+        assert (await asking.filter(POD, ("a",), {})).passed == ("a",)
+
+    async def fails(asking: ExtenderClient) -> None:
+        with pytest.raises(NoExtenderAnswer, match=r"(?i)certificate|not valid|mismatch"):
+            await asking.filter(POD, ("a",), {})
+
+    cases = [
+        (PeerTls(ca=authority.certificate, **ours), passes),
+        (PeerTls(ca=other.certificate, **ours), fails),
+        (PeerTls(), fails),
+        (PeerTls(insecure=True), passes),
+        (PeerTls(ca=authority.certificate, server_name="localhost"), passes),
+        (PeerTls(ca=authority.certificate, server_name="elsewhere"), fails),
+    ]
+    for tls, scenario in cases:
+        answers(lambda _: web.json_response({"NodeNames": ["a"]}), scenario, tls=tls, serving=context)
+
+
+def folder_in(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(BadPeer, match=r"extenders\.gpu\.tls: No such file"):
+                ExtenderClient(Peer("gpu", "https://x", filter="f", tls=PeerTls(ca=tmp_path / "no")), session)
+
+    asyncio.run(main())
+
+
+def test_what_is_sent_is_json_that_go_reads() -> None:
+    async def scenario(client: ExtenderClient) -> None:
+        await client.filter(POD, ("a",), {})
+
+    (sent,) = answers(lambda _: web.json_response({"NodeNames": ["a"]}), scenario)
+
+    assert json.loads(json.dumps(sent))["Pod"]["metadata"]["name"] == "web"
