@@ -43,7 +43,7 @@ def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) 
     (path,) = write(
         tmp_path,
         scheduler_yaml=config(
-            "percentageOfNodesToScore: 10\nextenders:\n- urlPrefix: http://x\n  filterVerb: f\n"
+            "percentageOfNodesToScore: 10\nextenders:\n- urlPrefix: http://x\n  bindVerb: b\n"
         ),
     )
 
@@ -51,10 +51,10 @@ def test_what_is_not_imported_is_on_stderr_and_in_the_exit_code(tmp_path: Path) 
 
     assert done.code == 1
     assert done.err == (
-        f"{path}:5:3: not imported: extenders[0]: extender http://x (filter f): this version calls no extenders; "
-        "instead: `filter NAME require ...`\n"
+        f"{path}:6:3: not imported: extenders[0].bindVerb: verb b of extender http://x: pods are bound by policysched itself\n"
         f"{path}:3:1: note: percentageOfNodesToScore: percentageOfNodesToScore: all nodes are looked at\n"
-        "1 policy, 1 not imported, 1 noted\n"
+        f"{path}:5:3: note: extenders[0]: extender http://x: it is asked neither to filter nor to score\n"
+        "1 policy, 1 not imported, 2 noted\n"
     )
 
 
@@ -97,7 +97,9 @@ def test_a_config_map_can_be_linted_and_holds_every_policy(tmp_path: Path) -> No
 
 
 def test_json_fits_its_schema(tmp_path: Path) -> None:
-    (path,) = write(tmp_path, scheduler_yaml=TWO + "extenders: [{urlPrefix: http://x}]\nparallelism: 4\n")
+    (path,) = write(
+        tmp_path, scheduler_yaml=TWO + "extenders: [{urlPrefix: http://x, preemptVerb: p}]\nparallelism: 4\n"
+    )
 
     done = run("import-config", path, "--output-format", "json")
 
@@ -106,8 +108,8 @@ def test_json_fits_its_schema(tmp_path: Path) -> None:
     assert findings("import-config", answer) == []
     assert list(answer["policies"]) == ["spread", "pack"]
     assert answer["settings"] == {"leader_election": {"lease": "team/ours"}}
-    assert [one["where"] for one in answer["not_imported"]] == ["extenders[0]"]
-    assert [one["where"] for one in answer["notes"]] == ["parallelism"]
+    assert [one["where"] for one in answer["not_imported"]] == ["extenders[0].preemptVerb"]
+    assert [one["where"] for one in answer["notes"]] == ["parallelism", "extenders[0]"]
 
 
 def test_the_settings_are_a_file_that_run_reads(tmp_path: Path) -> None:

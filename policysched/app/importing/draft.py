@@ -35,7 +35,7 @@ class BuiltinScore:
 
 @dataclass(slots=True)
 class Draft:
-    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `own_filters` and `own_scores` whole statements.
+    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `own_filters`, `own_scores` and `extenders` whole statements.
     `by_name`: the configuration itself says which plugins there are."""
 
     name: str
@@ -48,6 +48,7 @@ class Draft:
     inputs: list[str] = field(default_factory=list)
     own_filters: list[str] = field(default_factory=list)
     own_scores: list[str] = field(default_factory=list)
+    extenders: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # what was not imported, for the comment at the top
 
 
@@ -59,6 +60,7 @@ def policy_text(draft: Draft) -> str:
         "\n".join(draft.inputs),
         "\n".join(rules),
         "\n".join((*draft.own_filters, *draft.own_scores)),
+        "\n".join(draft.extenders),
         "preemption never" if draft.preemption == "never" else "preemption { victims = any }",
     ]
     written = "\n\n".join(block for block in blocks if block) + "\n"

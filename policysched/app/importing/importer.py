@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policysched.app.importing.draft import can_name_a_policy, policy_text
-from policysched.app.importing.extenders import report_extenders
+from policysched.app.importing.extenders import Extenders, extenders_of
 from policysched.app.importing.merging import merge
 from policysched.app.importing.old_policy import OldPolicy
 from policysched.app.importing.plugins import GROUP, VERSIONS, VOLUME_LIMITS, Version
@@ -49,6 +49,7 @@ class _Importer:
     imported: Imported = field(default_factory=Imported)
     renamed: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
+    extenders: Extenders = field(default_factory=Extenders)
 
     def take(self, document: Located) -> None:
         report = Report(document)
@@ -66,12 +67,20 @@ class _Importer:
         _see_to_form(report, "kube-scheduler-policy", strict=False)
         given = report.document.value
         report.profile = 0
-        report_extenders(report, given.get("extenders") or [])
+        self._take_extenders(report, given)
         name = self._name(report, (), DEFAULT_NAME)
         draft = OldPolicy(report, given).draft(
             name, f"From {report.document.name}, an old Policy of kube-scheduler."
         )
+        draft.extenders = self.extenders.statements
         self.imported.policies[name] = policy_text(draft)
+
+    def _take_extenders(self, report: Report, given: Mapping[str, Any]) -> None:
+        """They are asked by every policy of the file, as kube-scheduler asks them for every profile."""
+        taken = self.extenders.settings  # of other documents in the file, whose policies ask their own
+        self.extenders = extenders_of(report, given.get("extenders") or [], taken)
+        if self.extenders.settings:
+            self.imported.settings["extenders"] = self.extenders.settings
 
     def _configuration(self, report: Report) -> None:
         document, given = report.document, report.document.value
@@ -82,7 +91,7 @@ class _Importer:
         _see_to_form(report, "kube-scheduler-configuration", strict=version.strict)
         _see_to_fields(report, given, version)
         self.imported.settings.update(settings_of(report, given))
-        report_extenders(report, given.get("extenders") or [])
+        self._take_extenders(report, given)
         profiles = given.get("profiles") or [{}]
         at_top = not given.get("profiles")
         if at_top and not version.strict:
@@ -128,6 +137,7 @@ class _Importer:
         )
         if given.get("disablePreemption"):
             draft.preemption = "never"
+        draft.extenders = self.extenders.statements
         self.imported.policies[name] = policy_text(draft)
         report.profile = None
 

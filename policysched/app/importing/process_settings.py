@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from policysched.app.importing.reading import Path
 from policysched.app.importing.report import Report
 from policysched.schemas import findings
 
@@ -73,7 +74,7 @@ def _leader_election(report: Report, given: Mapping[str, Any]) -> dict[str, Any]
     for theirs, ours, usual in _TIMES:
         times[ours] = usual
         if theirs in given:
-            times[ours] = election[ours] = _seconds(report, theirs, given[theirs])
+            times[ours] = election[ours] = seconds_of(report, ("leaderElection", theirs), given[theirs])
     if not times["retry_s"] * 1.2 < times["renew_deadline_s"] < times["duration_s"]:
         raise report.document.fault(
             path, "kube-scheduler wants leaseDuration > renewDeadline > 1.2 times retryPeriod"
@@ -93,9 +94,8 @@ def _leader_election(report: Report, given: Mapping[str, Any]) -> dict[str, Any]
     return election
 
 
-def _seconds(report: Report, name: str, text: str) -> float:
+def seconds_of(report: Report, path: Path, text: str) -> float:
     """A duration as Go writes it."""
-    path = ("leaderElection", name)
     if _DURATION.sub("", text):
         raise report.document.fault(path, f"`{text}` is no duration such as 15s or 1m30s")
     seconds = round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)

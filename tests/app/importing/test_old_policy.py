@@ -74,18 +74,15 @@ def test_what_kube_safe_scheduler_needs_is_listed_at_its_line_in_a_file_with_tab
 
     found = {where: (line, what) for line, _, where, what in of_the_file(done.not_imported)}
     assert found["extenders[0].apiVersion"] == (20, "this field")
-    assert found["extenders[0]"] == (
-        18,
-        "extender http://localhost:8888/scheduler (filter predicates/safe-overload, prioritize "
-        "priorities/safe-overload, weight 5)",
-    )
     assert found["priorities[2]"] == (14, "plugin SelectorSpread")
-    assert [one.what for one in done.notes] == [
+    assert [one.what for one in done.notes if one.where != "extenders[0]"] == [
         "predicate CheckNodeMemoryPressure",
         "priority EqualPriority",
         "arguments of InterPodAffinity",
     ]
-    assert "mean-free-cpu" in next(one.why for one in done.not_imported if one.where == "extenders[0]")
+    hint = next(one.why for one in done.notes if one.where == "extenders[0]")
+    assert "mean-free-cpu" in hint
+    assert done.settings["extenders"]["safe_overload"]["url"] == "http://localhost:8888/scheduler"
 
 
 def test_without_predicates_or_priorities_the_defaults_of_the_time_hold() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from policysched.app.policy_files import UnusableFile
+from policysched.app.settings import read_settings
 from policysched.lang import program as p
 from policysched.lang.builtins import BUILTINS
 from tests.app.importing.words import (
@@ -421,27 +422,99 @@ def test_a_plugin_that_nobody_knows_gets_a_hint_by_where_it_stands() -> None:
     assert "instead: `gang by`" in whys["plugin Theirs (permit)"]
 
 
-def test_extenders_are_listed_with_their_verbs() -> None:
-    done = imported(
-        config(
-            "extenders:\n"
-            "- urlPrefix: http://x/scheduler\n"
-            "  filterVerb: filter\n"
-            "  prioritizeVerb: priorities/congestion\n"
-            "  weight: 5\n"
-            "  managedResources: [{name: example.com/foo, ignoredByScheduler: true}]\n"
-        )
-    )
+EXTENDERS = """\
+extenders:
+- urlPrefix: https://gpushare.kube-system.svc:32766/scheduler
+  filterVerb: filter
+  prioritizeVerb: prioritize
+  preemptVerb: preempt
+  bindVerb: bind
+  weight: 5
+  nodeCacheCapable: true
+  enableHTTPS: true
+  httpTimeout: 1m0.5s
+  ignorable: true
+  managedResources: [{name: example.com/gpu, ignoredByScheduler: true}]
+  tlsConfig: {caFile: /ca.crt, certFile: /tls.crt, keyFile: /tls.key, serverName: gpu}
+- urlPrefix: http://127.0.0.1:5402/scheduler
+  prioritizeVerb: priorities/congestion
+  weight: 1
+- urlPrefix: http://gpushare.other.svc/
+  filterVerb: f
+- urlPrefix: https://bare
+  filterVerb: f
+  tlsConfig: {caData: aaaa}
+"""
 
-    assert of_the_file(done.not_imported) == [
-        (
-            4,
-            3,
-            "extenders[0]",
-            "extender http://x/scheduler (filter filter, prioritize priorities/congestion, weight 5, for example.com/foo)",
-        )
-    ]
-    assert "congestion-factor" in done.not_imported[0].why
+
+def test_extenders_become_settings_and_are_asked_by_every_policy() -> None:
+    done = imported(config(f"profiles: [{{schedulerName: a}}, {{schedulerName: b}}]\n{EXTENDERS}"))
+
+    assert done.settings["extenders"] == {
+        "gpushare": {
+            "url": "https://gpushare.kube-system.svc:32766/scheduler",
+            "filter": "filter",
+            "prioritize": "prioritize",
+            "timeout_s": 60.5,
+            "ignorable": True,
+            "resources": ["example.com/gpu"],
+            "tls": {"ca": "/ca.crt", "certificate": "/tls.crt", "key": "/tls.key", "server_name": "gpu"},
+        },
+        "congestion": {
+            "url": "http://127.0.0.1:5402/scheduler",
+            "prioritize": "priorities/congestion",
+            "whole_nodes": True,
+        },
+        "gpushare_2": {"url": "http://gpushare.other.svc/", "filter": "f", "whole_nodes": True},
+        "bare": {"url": "https://bare", "filter": "f", "whole_nodes": True},
+    }
+    for name in ("a", "b"):
+        program = program_of(name, done.policies[name])
+        assert [(one.name, one.weight, one.missing) for one in program.extenders] == [
+            ("gpushare", 5, 0),
+            ("congestion", 1, 0),
+            ("gpushare_2", None, None),
+            ("bare", None, None),
+        ]
+
+
+def test_the_imported_settings_are_settings_of_run() -> None:
+    done = imported(config(EXTENDERS))
+
+    read = read_settings(None, {}, {"policies": "a/b", **done.settings})
+
+    assert read.extenders["gpushare"].timeout_s == 60.5
+    assert read.extenders["congestion"].whole_nodes
+
+
+def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() -> None:
+    done = imported(config(EXTENDERS))
+
+    found = {one.where: (one.what, one.why) for one in done.not_imported if one.where.startswith("extenders")}
+    assert set(found) == {
+        "extenders[0].preemptVerb",
+        "extenders[0].bindVerb",
+        "extenders[0].managedResources[0].ignoredByScheduler",
+        "extenders[3].tlsConfig.caData",
+    }
+    hints = {one.where: one.why for one in done.notes}
+    assert "congestion-factor" in hints["extenders[1]"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("urlPrefix: ftp://x", "no http or https URL"),
+        ("urlPrefix: http://x\n  prioritizeVerb: p\n  weight: 0", "not between 1"),
+        ("urlPrefix: http://x\n  httpTimeout: 5 seconds", "no duration"),
+        ("urlPrefix: https://x\n  tlsConfig: {certFile: /c}", "belong together"),
+    ],
+)
+def test_an_extender_that_kube_scheduler_would_not_take_is_refused_at_its_place(
+    more: str, words: str
+) -> None:
+    with pytest.raises(UnusableFile, match=rf":\d+:\d+: .*{words}"):
+        imported(config(f"extenders:\n- filterVerb: f\n  {more}\n"))
 
 
 def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
