@@ -292,3 +292,17 @@ def test_a_parameter_is_set_for_a_question_on_the_command_line(files: Path) -> N
     jsonschema.validate(found, schema("explain"))
     assert found["policy"]["params"] == {"most": "0"} and found["selected"] is None
     assert refused.exit_code == 2 and "PS260" in refused.stderr
+
+
+def test_extenders_are_not_asked_and_that_is_said(files: Path) -> None:
+    policy = files / "test.policy"
+    policy.write_text(POLICY + "extender gpu weight 5 missing best\n")
+
+    placed = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+    explained = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
+
+    policy.write_text(POLICY)
+    without = answer(run(files, "simulate", "--output-format", "json"), "simulate")
+    for record in (placed, explained):
+        assert "not asked: extender gpu; what it refuses and scores is missing here" in record["notes"]
+    assert placed["placements"] == without["placements"] != []

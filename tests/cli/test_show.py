@@ -108,3 +108,17 @@ def test_a_flag_for_no_parameter_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
         assert found.exit_code == 2
         assert "no policy here has a parameter `most`; there is none" in found.stderr
+
+
+def test_who_is_asked_over_http_is_shown(policy: str) -> None:
+    Path(policy).write_text(POLICY + "extender gpu weight 5 missing neutral\nextender rack\n")
+
+    record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
+    said = CliRunner().invoke(main, ["show", policy]).stdout
+
+    jsonschema.validate(record, schema("show"))
+    assert record["extenders"] == [
+        {"name": "gpu", "weight": 5, "missing": "neutral"},
+        {"name": "rack", "weight": None, "missing": None},
+    ]
+    assert "extender gpu × 5, missing neutral" in said and "extender rack  (asked" in said

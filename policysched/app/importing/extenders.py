@@ -50,10 +50,13 @@ def extenders_of(
         if one.get("prioritizeVerb"):
             statement += f" weight {_weight(report, path, one)} missing worst"
         found.statements.append(statement)
-        verbs = {verb: one[verb] for verb in ("filterVerb", "prioritizeVerb") if one.get(verb)}
-        instead = needs.of_extender(verbs)
+        instead = needs.instead_of_extender([one.get("filterVerb") or "", one.get("prioritizeVerb") or ""])
         said = f"asked by `extender {name}`, which --settings writes the address of"
-        report.note(path, f"extender {one['urlPrefix']}", f"{said}; {instead}" if instead else said)
+        report.note(
+            path,
+            f"extender {one['urlPrefix']}",
+            f"{said}; as rules of a policy: {instead}" if instead else said,
+        )
     return found
 
 

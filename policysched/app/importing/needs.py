@@ -39,13 +39,6 @@ _OF_POINT: Mapping[str, str] = {
     "permit": "`gang by`",
 }
 
-_OF_VERB: Mapping[str, str] = {
-    "filterVerb": "`filter NAME require ...`",
-    "prioritizeVerb": "`score NAME weight N ...`",
-    "preemptVerb": "`preemption { victims = ... }`",
-    "bindVerb": "nothing: pods are bound by the scheduler itself",
-}
-
 
 def of_plugin(name: str, points: Iterable[str]) -> str:
     """What would take its place."""
@@ -55,10 +48,7 @@ def of_plugin(name: str, points: Iterable[str]) -> str:
     return f"instead: {', '.join(found)}" if found else "a policy has nothing for what it does there"
 
 
-def of_extender(verbs: Mapping[str, str]) -> str:
-    """`verbs` is what each of the extender's verbs is called."""
-    found = []
-    for verb, called in verbs.items():
-        last = called.rstrip("/").rpartition("/")[2]
-        found.append(_KNOWN.get(last) or _OF_VERB.get(verb, ""))
-    return f"instead: {'; '.join(dict.fromkeys(one for one in found if one))}" if any(found) else ""
+def instead_of_extender(verbs: Iterable[str]) -> str:
+    """What a policy has for the work of a known one, by what its verbs are called; empty where it is not known."""
+    known = [_KNOWN.get(called.rstrip("/").rpartition("/")[2]) for called in verbs]
+    return "; ".join(dict.fromkeys(one for one in known if one))
