@@ -1,0 +1,35 @@
+"""pytest fixtures for tests with a real Prometheus: `monitoring` has two hosts, `a` and `b`, and is new for each test.
+
+Where a program is missing the test is skipped with the reason; `POLICYSCHED_REQUIRE=prometheus` makes that a failure.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.prometheus.monitoring import Monitoring
+from tests.prometheus.programs import Missing, Programs, find_programs
+
+REQUIREMENT = "prometheus"
+
+
+@pytest.fixture(scope="session")
+def prometheus_programs() -> Programs:
+    found = find_programs()
+    if isinstance(found, Programs):
+        return found
+    return left_out(found)
+
+
+def left_out(missing: Missing) -> Programs:
+    """Skips the test, or fails it where Prometheus is required. Never returns."""
+    if REQUIREMENT in os.environ.get("POLICYSCHED_REQUIRE", "").split(","):
+        pytest.fail(f"POLICYSCHED_REQUIRE asks for it: {missing.reason}", pytrace=False)
+    pytest.skip(missing.reason)
+
+
+@pytest.fixture
+def monitoring(prometheus_programs: Programs) -> Iterator[Monitoring]:
+    with Monitoring(prometheus_programs, ["a", "b"]) as running:
+        yield running

@@ -1,0 +1,45 @@
+"""A host of the tests, from inside: brings up the loopback device of its namespace and sends itself datagrams.
+
+    python host.py RATE_FILE LIFETIME_S
+
+RATE_FILE says how many bytes a second; it is read ten times a second. It ends by itself after LIFETIME_S. Needs nothing but
+the standard library, for it runs where no package is.
+"""
+
+import fcntl
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
+DATAGRAM_BYTES = 8_000
+TICK_S = 0.1
+RATE_MAX = 50_000_000
+
+
+def bring_up(device: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        answer = fcntl.ioctl(control, SIOCGIFFLAGS, struct.pack("16sh", device, 0).ljust(40, b"\0"))
+        (flags,) = struct.unpack_from("h", answer, 16)
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh", device, flags | IFF_UP).ljust(40, b"\0"))
+
+
+def main(rate_file: Path, lifetime_s: float) -> None:
+    bring_up(b"lo")
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(("127.0.0.1", 0))
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    ends_s, datagram, owed = time.monotonic() + lifetime_s, bytes(DATAGRAM_BYTES), 0.0
+    while time.monotonic() < ends_s:
+        owed += min(RATE_MAX, int(rate_file.read_text())) * TICK_S
+        while owed >= DATAGRAM_BYTES:
+            # Nobody reads: what does not fit into the receiver's buffer is dropped, and has been received by the device all the same.
+            sender.sendto(datagram, receiver.getsockname())
+            owed -= DATAGRAM_BYTES
+        time.sleep(TICK_S)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

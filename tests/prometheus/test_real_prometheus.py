@@ -1,0 +1,183 @@
+"""Samples of a real Prometheus and real node exporters: real traffic, and a server that stops, hangs, comes back and says no."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from policysched.samples.book import Book
+from policysched.samples.polled import PolledSource
+from policysched.samples.prometheus import PrometheusAsker
+from policysched.samples.prometheus_server import Pool, PrometheusServer, PrometheusSettings
+from tests.prometheus.fixtures import left_out
+from tests.prometheus.monitoring import RATE, SAMPLED_AT, Monitoring
+from tests.prometheus.programs import Missing, find_programs
+from tests.samples.words import Listener, metric, node_at
+
+BUSY_BYTES_PER_S = 4_000_000
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a scheduler would know, of a metric that is polled every second."""
+
+    listener: Listener
+    book: Book = field(default_factory=lambda: Book("real"))
+
+    async def until(self, look: Callable[[], object], what: str, *, within_s: float = 30.0) -> None:
+        ends_s = time.monotonic() + within_s
+        while not look():
+            assert time.monotonic() < ends_s, f"waited {within_s:g} s in vain for {what}; {self.book.trouble}"
+            await asyncio.sleep(0.05)
+
+    def fresh(self) -> dict[str, float]:
+        return self.listener.last() if self.listener.got else {}
+
+    @property
+    def trouble(self) -> str | None:
+        found = self.book.trouble.get(("test", "net_rx"))
+        return None if found is None else found.kind
+
+
+def polling(
+    monitoring: Monitoring, deed: Callable[[Seen], Awaitable[None]], query: str = RATE, more: str = ""
+) -> None:
+    one = metric(query=query, every="1s", stale="5s", more=more)
+    nodes = [node_at(name, monitoring.address(name)) for name in ("a", "b")]
+    seen = Seen(Listener({"test": {"net_rx": one}}, nodes))
+
+    async def scenario() -> None:
+        async with Pool("policysched/test") as pool:
+            server = PrometheusServer(PrometheusSettings(monitoring.url, timeout_s=1.0), pool)
+            asker = PrometheusAsker(server, now_ns=time.time_ns)
+            source = PolledSource(asker, seen.book, now_ns=time.time_ns, random=Random(1))
+            run = asyncio.ensure_future(source.run(seen.listener.customer()))
+            try:
+                await deed(seen)
+                assert not run.done(), "the source goes on whatever happens"
+            finally:
+                run.cancel()
+                await asyncio.gather(run, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_real_traffic_is_seen_on_the_node_that_has_it_and_follows_it(monitoring: Monitoring) -> None:
+    monitoring.send("a", bytes_per_s=BUSY_BYTES_PER_S)
+
+    async def deed(seen: Seen) -> None:
+        await seen.until(lambda: seen.fresh().get("a", 0) > 0.5 * 8 * BUSY_BYTES_PER_S, "traffic on a")
+        assert seen.fresh()["b"] == 0
+        assert seen.fresh()["a"] < 2 * 8 * BUSY_BYTES_PER_S, "bits a second, not bytes, and not both"
+
+        monitoring.send("a", bytes_per_s=0)
+        monitoring.send("b", bytes_per_s=BUSY_BYTES_PER_S)
+        await seen.until(lambda: seen.fresh() and seen.fresh()["a"] < 1000, "quiet on a")
+        assert seen.fresh()["b"] > 0.5 * 8 * BUSY_BYTES_PER_S
+
+    polling(monitoring, deed)
+
+
+def test_a_prometheus_that_hangs_stops_and_comes_back_is_three_kinds_of_news(monitoring: Monitoring) -> None:
+    async def deed(seen: Seen) -> None:
+        await seen.until(lambda: len(seen.fresh()) == 2, "samples of both")
+
+        monitoring.pause()
+        await seen.until(lambda: seen.trouble == "timeout", "a time-out")
+        count = len(seen.listener.got)
+        monitoring.resume()
+        await seen.until(lambda: seen.trouble is None and len(seen.listener.got) > count, "samples again")
+
+        monitoring.stop()
+        await seen.until(lambda: seen.trouble == "unreachable", "a refused connection")
+        count = len(seen.listener.got)
+        await asyncio.to_thread(monitoring.start)
+        await seen.until(
+            lambda: seen.trouble is None and len(seen.listener.got) > count and len(seen.fresh()) == 2,
+            "samples after a restart",
+            within_s=60.0,
+        )
+
+    polling(monitoring, deed)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("sum by (instance", "query"),
+        ("no_such_function(up)", "query"),
+        ("1 + 1", "wrong_type"),
+        ("up[5m]", "wrong_type"),
+    ],
+)
+def test_a_query_that_prometheus_does_not_take_is_told_from_one_of_another_type(
+    monitoring: Monitoring, query: str, kind: str
+) -> None:
+    async def deed(seen: Seen) -> None:
+        await seen.until(lambda: seen.trouble, "trouble")
+        assert (seen.trouble, seen.listener.got) == (kind, [])
+
+    polling(monitoring, deed, query)
+
+
+def test_nodes_with_two_series_each_are_left_out_and_counted(monitoring: Monitoring) -> None:
+    async def deed(seen: Seen) -> None:
+        def twins() -> bool:
+            return any(poll.doubled == 2 and poll.nodes == 0 for poll in seen.book.good.values())
+
+        await seen.until(twins, "both nodes to be left out")
+
+    both = "label_replace(up, 'twin', '1', '', '') or label_replace(up, 'twin', '2', '', '')"
+    polling(monitoring, deed, both)
+
+
+def a_dead_exporter(monitoring: Monitoring, more: str) -> dict[str, float]:
+    """What is known five seconds after the exporter of `a` died, of a rate over a minute."""
+    known: dict[str, float] = {}
+    query = RATE.replace("[5s]", "[1m]")
+
+    async def deed(seen: Seen) -> None:
+        await seen.until(lambda: set(seen.fresh()) == {"a", "b"}, "samples of both")
+        monitoring.exporters["a"].kill()
+        await asyncio.sleep(5)
+        count = len(seen.listener.got)
+        await seen.until(lambda: len(seen.listener.got) > count, "another poll")
+        known.update(seen.fresh())
+
+    polling(monitoring, deed, query, more)
+    return known
+
+
+def test_a_dead_exporters_last_rate_lingers_and_sampled_at_sees_through_it(monitoring: Monitoring) -> None:
+    known = a_dead_exporter(monitoring, f'sampled_at = "{SAMPLED_AT}"')
+
+    assert set(known) == {"b"}
+    assert {one["metric"]["instance"] for one in monitoring.ask(RATE.replace("[5s]", "[1m]"))} == {
+        "10.64.0.1:9100",
+        "10.64.0.2:9100",
+    }, "the plain query still has it"
+
+
+# ── the fixture itself ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_machine_without_the_programs_says_which_and_how_they_are_had() -> None:
+    found = find_programs(path="/nowhere")
+
+    assert found == Missing(
+        "no real Prometheus: prometheus and prometheus-node-exporter not on the PATH "
+        "(apt-get install prometheus prometheus-node-exporter)"
+    )
+
+
+def test_what_is_missing_skips_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLICYSCHED_REQUIRE", "control-plane")
+    with pytest.raises(pytest.skip.Exception, match="it is not here"):
+        left_out(Missing("it is not here"))
+
+    monkeypatch.setenv("POLICYSCHED_REQUIRE", "control-plane,prometheus")
+    with pytest.raises(pytest.fail.Exception, match="asks for it: it is not here"):
+        left_out(Missing("it is not here"))
