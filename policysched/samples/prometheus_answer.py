@@ -5,7 +5,7 @@ Form: https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -24,9 +24,9 @@ class Vector:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A series' labels and value, and the time of evaluation by the server's clock (s since 1970)."""
+class Reading(NamedTuple):
+    """A series' labels and value, and the time of evaluation by the server's clock (s since 1970). A tuple, for thousands
+    are made at each poll."""
 
     labels: Mapping[str, Any]
     value: float

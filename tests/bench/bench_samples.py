@@ -1,7 +1,7 @@
 """What an interval of polling costs the loop that decides: an answer with a series for every node, from its bytes to the columns.
 
 All of it counts as decision time, for nothing else runs meanwhile; it happens in steps, between which the loop decides.
-The target is of issue 5: under 50 ms an interval for 5,000 nodes.
+Measured is the thread's own processor time, so that what else the machine does is not counted as ours.
 """
 
 import asyncio
@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
+from statistics import median
 
 import orjson
 
-from policysched.cluster.objects import PodFacts
+from policysched.cluster.objects import Node, PodFacts
+from policysched.lang.check import check_sources
 from policysched.plan import Evaluator
 from policysched.plan import compile as compile_program
 from policysched.samples.book import Book
@@ -21,8 +23,9 @@ from policysched.samples.prometheus import PrometheusAsker
 from policysched.samples.source import Customer
 from policysched.schedule import events as e
 from policysched.schedule.scheduler import Scheduler
+from policysched.text import Source
 from tests.bench.clusters import NODES, cluster, program
-from tests.bench.measuring import Row, median_s, shown
+from tests.bench.measuring import Row, shown
 from tests.words import pod
 
 TEXT = """\
@@ -84,12 +87,8 @@ def measure() -> Iterable[Row]:
 
     poll()  # the first builds the index of the nodes' addresses
     first_s = sum(steps_s)
-    poll_s = median_s(poll, 9)
-
-    scheduler = Scheduler()
-    for node in nodes.values():
-        scheduler.handle(e.NodeSeen(node), time.time_ns())
-    handle_s = median_s(lambda: scheduler.handle(arrived[-1], time.time_ns()), 9)
+    poll_s = _cpu_s(poll, 9)
+    handle_s = _cpu_s(_taking_over(nodes.values(), arrived), 9)
 
     plan, evaluator = compile_program(checked), Evaluator(known)
     evaluator.prepare(plan)
@@ -101,13 +100,13 @@ def measure() -> Iterable[Row]:
         )
 
     evaluate()
-    same_s = median_s(evaluate, 9)
+    same_s = _cpu_s(evaluate, 9)
 
     def evaluate_anew() -> None:
         arrived.append(replace(arrived[-1], samples=replace(arrived[-1].samples)))
         evaluate()
 
-    fresh_s = max(0.0, median_s(evaluate_anew, 9) - same_s)
+    fresh_s = max(0.0, _cpu_s(evaluate_anew, 9) - same_s)
     whole_s = poll_s + handle_s + fresh_s
     yield Row(f"an interval's samples of {NODES:,} nodes, in decision time", shown(whole_s), "under 50 ms")
     yield Row("  parse, join and convert", shown(poll_s))
@@ -115,6 +114,28 @@ def measure() -> Iterable[Row]:
     yield Row("  take over in the core", shown(handle_s))
     yield Row("  columns and verdicts anew", shown(fresh_s))
     yield Row("  the first poll, which looks up all nodes' addresses", shown(first_s))
+
+
+def _taking_over(nodes: Iterable[Node], arrived: list[e.SamplesArrived]) -> Callable[[], object]:
+    """What the core does with samples, while the policy that wants them runs."""
+    scheduler, source = Scheduler(), Source("bench.policy", TEXT)
+    for node in nodes:
+        scheduler.handle(e.NodeSeen(node), time.time_ns())
+    scheduler.handle(e.PoliciesOffered(check_sources({"bench.policy": source}), "1"), time.time_ns())
+    scheduler.handle(e.Synced(), time.time_ns())
+    while scheduler.ready(time.time_ns()):
+        scheduler.decide(time.time_ns())
+    assert scheduler.programs(), "the policy runs"
+    return lambda: scheduler.handle(arrived[-1], time.time_ns())
+
+
+def _cpu_s(run: Callable[[], object], times: int) -> float:
+    taken = []
+    for _ in range(times):
+        began_s = time.thread_time()
+        run()
+        taken.append(time.thread_time() - began_s)
+    return median(taken)
 
 
 def _address(number: int) -> str:
@@ -127,10 +148,10 @@ def _steps_s(work: Callable[[], object]) -> list[float]:
     coroutine = work()
     assert asyncio.iscoroutine(coroutine)
     while True:
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         try:
             coroutine.send(None)
         except StopIteration:
-            found.append(time.perf_counter() - began_s)
+            found.append(time.thread_time() - began_s)
             return found
-        found.append(time.perf_counter() - began_s)
+        found.append(time.thread_time() - began_s)
