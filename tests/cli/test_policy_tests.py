@@ -191,6 +191,31 @@ def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folde
     assert found.code == 0, found.out
 
 
+def test_a_test_gives_values_to_parameters(folder: Path) -> None:
+    (folder / "test.policy").write_text(
+        "policy test version 1\n"
+        "param most: cpu = 4\n"
+        'param names: list<string> = ["a"]\n'
+        "filter small require pod.requests.cpu <= most\n"
+        "filter named require node.name in names\n"
+    )
+    world = "policy: test.policy\nparams: {most: 2}\nnodes: [{name: a}, {name: b}]\ntests:\n"
+
+    given = play_tests(
+        folder,
+        one_test("{name: p, cpu: 2}", "feasible: {p: [a]}")
+        + one_test("{name: p, cpu: 3}", "node: {p: null}")
+        + one_test("{name: p, cpu: 3}", "feasible: {p: [a, b]}", ", params: {most: 3000m, names: [a, b]}"),
+        world=world,
+    )
+    refused = play_tests(
+        folder, one_test("{name: p}", "feasible: {p: [a]}", ", params: {moost: 3}"), world=world
+    )
+
+    assert given.code == 0, given.out
+    assert (refused.code, "has a parameter `moost`" in refused.out) == (2, True), refused.out
+
+
 def test_time_goes_on_for_gangs_that_wait(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"

@@ -46,7 +46,6 @@ class Coverage:
     """Of one policy, over all of its tests. `outcomes` has every outcome with the place of its rule, in the order of the
     text."""
 
-    program: Program
     outcomes: dict[Outcome, Span]
     reached: set[Outcome] = field(default_factory=set)
 
@@ -69,19 +68,19 @@ def coverage_of(program: Program) -> Coverage:
         for rule, changed_by in _rules_in(program, (index,)):
             if changed_by == layer.name:
                 outcomes |= dict.fromkeys(_outcomes(rule, layer.name), rule.span)
-    return Coverage(program, outcomes)
+    return Coverage(outcomes)
 
 
 _OF_LAYERS = ("applies", "does not apply")
 
 
-def look(coverage: Coverage, moment: Moment) -> None:
-    """Note what the rules say of the pods that wait now."""
+def look(coverage: Coverage, program: Program, moment: Moment) -> None:
+    """Note what the rules say of the pods that wait now. `program` is the coverage's with the parameters of a test."""
     for seen in moment.waiting[:PODS_A_MOMENT]:
         found = moment.scheduler.explain(seen.pod.uid, moment.now_ns)
         if found is None or found.pod_refusal is not None:
             continue
-        coverage.reached |= coverage.outcomes.keys() & set(_reached(coverage.program, moment, seen, found))
+        coverage.reached |= coverage.outcomes.keys() & set(_reached(program, moment, seen, found))
 
 
 def _reached(program: Program, moment: Moment, seen: ObservedPod, found: Explanation) -> Iterator[Outcome]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from policysched.app.offline import PolicyHasErrors, choose_policy
 from policysched.app.policy_files import UnusableFile
@@ -104,14 +105,15 @@ def _run_file(path: str, whole: Run, only: re.Pattern[str] | None) -> FileResult
     watched = [path]
     try:
         document = _read(path)
-        program, policy_path = _policy(document)
+        policy_path = str(Path(path).parent / document.values["policy"])
         watched += _rests_on(document, policy_path)
-        games = [_game(document, index, program) for index in range(len(document.values["tests"]))]
+        games = [_game(document, index, policy_path) for index in range(len(document.values["tests"]))]
         problems = tuple(found for game in games for found in game.expectations.problems())
         if problems:
             raise BadDocument(problems)
     except BadDocument as error:
         return FileResult(path, (), error.findings, tuple(watched))
+    program = games[0].program
     key = str(Path(policy_path).resolve()), program.name
     coverage = whole.coverages.setdefault(key, coverage_of(program))
     wanted = [game for game in games if only is None or only.search(game.name)]
@@ -127,7 +129,8 @@ class _Game:
     expectations: Expectations
 
 
-def _game(document: Document, index: int, program: Program) -> _Game:
+def _game(document: Document, index: int, policy_path: str) -> _Game:
+    program = _program(document, index, policy_path)
     world = world_of(document, index, program)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
@@ -138,7 +141,7 @@ def _play(game: _Game, coverage: Coverage) -> TestResult:
     play = Play(game.program, game.world, game.expectations.explained)
     try:
         for moment in play.moments():
-            look(coverage, moment)
+            look(coverage, game.program, moment)
     except NeverAtRest:
         return TestResult(game.name, game.span, (Failure(game.span, "the scheduler never came to rest"),))
     return TestResult(game.name, game.span, tuple(game.expectations.failures(play.played)))
@@ -160,14 +163,29 @@ def _read(path: str) -> Document:
     return document
 
 
-def _policy(document: Document) -> tuple[Program, str]:
-    path = str(Path(document.source.name).parent / document.values["policy"])
+def _program(document: Document, index: int, path: str) -> Program:
+    """The policy, with the values that the test gives to its parameters."""
+    test = document.values["tests"][index]
+    params = {**document.values.get("params", {}), **test.get("params", {})}
+    place: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
     try:
-        return choose_policy(path, document.values.get("name")), path
+        return choose_policy(path, document.values.get("name"), [_flag(*one) for one in params.items()])
     except UnusableFile as error:
-        raise BadDocument((unusable(str(error), document.span("policy")),)) from error
+        span = document.span(*place) if "--param" in str(error) else document.span("policy")
+        raise BadDocument((unusable(str(error), span),)) from error
     except PolicyHasErrors as error:
         raise BadDocument(error.diagnostics) from error
+
+
+def _flag(name: str, value: Any) -> str:
+    """As `--param` has it."""
+    match value:
+        case bool():
+            return f"{name}={str(value).lower()}"
+        case list():
+            return f"{name}={','.join(map(str, value))}"
+        case _:
+            return f"{name}={value}"
 
 
 def _rests_on(document: Document, policy_path: str) -> Iterator[str]:
