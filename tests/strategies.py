@@ -557,6 +557,8 @@ def builtins(draw: Draw, names: Names) -> list[str]:
                         "reweight image_locality 7",
                         "drop node_resources_balanced_allocation",
                         "drop node_ports",
+                        "drop filter node_resources_fit",
+                        "drop score taint_toleration",
                         'replace filter pod_topology_spread { default_constraints = {"rack" = 1} }',
                         "replace score pod_topology_spread weight 3 { default_constraints = none }",
                         "replace score inter_pod_affinity weight 1 { ignore_preferred_terms_of_existing_pods = yes }",

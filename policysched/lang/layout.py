@@ -181,8 +181,8 @@ def shape_of(statement: s.Statement) -> Shape:
             return _with_clauses(f"amend {name.text}", span, name, clauses, params)
         case s.Reweight(name=name, weight=weight):
             return _words(span, f"reweight {name.text} {expression_text(weight)}")
-        case s.Drop(name=name):
-            return _words(span, f"drop {name.text}")
+        case s.Drop(kind=kind, name=name):
+            return _words(span, f"drop {name.text}" if kind is None else f"drop {kind.text} {name.text}")
         case _:
             raise AssertionError(f"a layer is laid out by the printer: {statement!r}")
 

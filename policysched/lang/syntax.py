@@ -511,6 +511,9 @@ class Reweight:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
+    """`drop NAME`, or one rule of that name alone: `drop score NAME` (`kind`)."""
+
+    kind: Name | None
     name: Name
     span: Span
 

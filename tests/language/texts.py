@@ -104,7 +104,7 @@ _layer_statements = st.one_of(
     filters.map("replace {}".format),
     _joined(st.just("amend"), rule_names, _when, _missing),
     st.builds("reweight {} 7".format, rule_names),
-    st.builds("drop {}".format, rule_names),
+    st.builds("drop {}{}".format, st.sampled_from(["", "filter ", "score "]), rule_names),
 )
 layers = st.deferred(lambda: _layers)
 _layers = st.builds(

@@ -91,8 +91,11 @@ class Table:
         return changed
 
     def drop(self, node: s.Drop) -> tuple[Kind, ...]:
-        """Every rule of the name goes; the kinds that went."""
-        below = self.found(node.name.text, node.name.span, ("filter", "score"))
+        """Every rule of the name goes, or the one of the kind that is named; the kinds that went."""
+        wanted: tuple[Kind, ...] = ("filter", "score")
+        if node.kind is not None:
+            wanted = ("filter",) if node.kind.text == "filter" else ("score",)
+        below = self.found(node.name.text, node.name.span, wanted)
         if not all(self.unlocked(one, node.name.span) for one in below):
             return ()
         kinds = tuple(kind_of(one) for one in below)

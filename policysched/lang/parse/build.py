@@ -262,7 +262,8 @@ class Build(Transformer[Token, Any]):
         return s.Reweight(_name(children[0]), _weight(children[1]), self._whole())
 
     def drop(self, children: Children) -> s.Drop:
-        return s.Drop(_name(children[0]), self._whole())
+        kinds = [_name(one) for one in children[:-1] if one is not None]
+        return s.Drop(kinds[0] if kinds else None, _name(children[-1]), self._whole())
 
     def layer_head(self, children: Children) -> LayerHead:
         return LayerHead(_name(children[0]), children[1])

@@ -43,6 +43,18 @@ def test_kube_default_is_kube_schedulers_filters_and_weights_in_its_order() -> N
     }
 
 
+def test_drop_takes_both_rules_of_a_name_or_the_one_that_is_meant() -> None:
+    both, score = program("drop taint_toleration"), program("drop score taint_toleration")
+    layered = program("layer far when pod.priority > 5 {", "  drop filter taint_toleration", "}")
+
+    assert "taint_toleration" not in {rule.name for rule in (*both.rules.filters, *both.rules.scores)}
+    assert "taint_toleration" in {rule.name for rule in score.rules.filters}
+    assert "taint_toleration" not in weights(score)
+    assert "taint_toleration" in weights(layered, 0)
+    assert "taint_toleration" not in {rule.name for rule in rules_for(layered, (0,)).filters}
+    assert codes("drop score node_ports") == ["PS229"]
+
+
 def test_changes_outside_layers_keep_a_rules_place() -> None:
     found = program(
         "reweight node_affinity 9",
