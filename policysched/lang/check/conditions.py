@@ -51,7 +51,7 @@ def comparison(reader: Reader, node: s.Binary) -> e.Expr | None:
             help='`rank(x, ["first", "second"])` orders strings' if left_type.kind is Kind.STRING else "",
         )
         return None
-    if left == right:
+    if left == right and not reader.scope.set_elsewhere(node.span):
         reader.scope.report(
             "PS308",
             "both sides are the same",

@@ -217,3 +217,16 @@ def test_bounds_of_a_policy_are_numbers_of_the_parameters_type() -> None:
     text = "policy test version 1\nparam wait: duration = 5m range 1..60\ninclude kube_default\n"
 
     assert [found.code for found in check_text(text).diagnostics if found.code < "PS3"] == ["PS207", "PS207"]
+
+
+def test_a_choice_by_a_parameter_is_not_a_comparison_of_one_thing_with_itself() -> None:
+    text = (
+        'policy test version 1\nparam mode: string = "most" in ["least", "most"]\nfilter fit require node.ready\n'
+        'score size weight 1 higher if mode == "most" then node.pods else -node.pods normalize minmax\n'
+    )
+
+    said = {found.code for found in check_text(text).diagnostics}
+    of_one_thing = {found.code for found in check_text(text.replace('mode == "most"', "1 == 1")).diagnostics}
+
+    assert "PS308" not in said
+    assert "PS308" in of_one_thing

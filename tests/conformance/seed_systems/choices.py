@@ -1,0 +1,37 @@
+"""Where ours differs from a seed by choice. The list stands in the documentation, each row with its reason.
+
+A row of the table under `## Where it differs` is `| case | key | why |`: patterns as of a shell for the case's id and
+for the key of the expectation.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "seeds"
+_HEADING = "## Where it differs"
+_ROW = re.compile(r"^\| `(?P<case>[^`]+)` \| `(?P<key>[^`]+)` \| (?P<why>.+?) \|$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    page: str
+    case: str
+    key: str
+    why: str
+
+    def covers(self, case: str, key: str) -> bool:
+        return fnmatchcase(case, self.case) and fnmatchcase(key, self.key)
+
+
+def choices(folder: Path = DOCS) -> list[Choice]:
+    return [one for page in sorted(folder.glob("*.md")) for one in _choices_of(page)]
+
+
+def _choices_of(page: Path) -> Iterator[Choice]:
+    _, _, section = page.read_text(encoding="utf-8").partition(_HEADING)
+    section = section.partition("\n## ")[0]
+    for row in _ROW.finditer(section):
+        yield Choice(page.name, row["case"], row["key"], row["why"])

@@ -1,0 +1,81 @@
+"""What a case expects against what was found, key by key."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`key` is the path of the expectation, with dots."""
+
+    key: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: expected {_brief(self.expected)}, found {_brief(self.found)}"
+
+
+class NotAnswered:
+    """Stands where no answer was found."""
+
+    def __repr__(self) -> str:
+        return "no answer"
+
+
+NO_ANSWER = NotAnswered()
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far a float may be off: absolutely, or as a share of the expected one. Whole numbers are exact."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    @classmethod
+    def of(cls, given: Mapping[str, float]) -> "Tolerance":
+        """A case's `tolerance`: `abs`, `rel`, or one for floats under another name."""
+        named = [value for key, value in given.items() if key not in ("rel", "scores")]
+        return cls(absolute=max(named, default=0.0), relative=given.get("rel", 0.0))
+
+
+def differences(
+    expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: Tolerance
+) -> list[Difference]:
+    """Everything that the case expects and that is not so. What stands under `seed` or `seed_...` is what the original
+    does; it is compared where it was answered, and otherwise only where the case expects nothing else."""
+    keys = [key for key in expected if not _of_the_seed(key) or key in found]
+    if not keys:
+        keys = list(expected)
+    return [one for key in keys for one in _differ(key, expected[key], found.get(key, NO_ANSWER), tolerance)]
+
+
+def _of_the_seed(key: str) -> bool:
+    return key == "seed" or key.startswith("seed_") or key.endswith("_seed")
+
+
+def _differ(key: str, expected: Any, found: Any, tolerance: Tolerance) -> Iterator[Difference]:
+    match expected, found:
+        case dict(), dict():
+            for name, value in expected.items():
+                yield from _differ(f"{key}.{name}", value, found.get(name, NO_ANSWER), tolerance)
+        case list(), list() if len(expected) == len(found):
+            for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+                yield from _differ(f"{key}.{index}", one, other, tolerance)
+        case bool(), _:
+            if expected is not found:
+                yield Difference(key, expected, found)
+        case int() | float(), int() | float() if isinstance(expected, float) or isinstance(found, float):
+            if not math.isclose(expected, found, rel_tol=tolerance.relative, abs_tol=tolerance.absolute):
+                yield Difference(key, expected, found)
+        case _:
+            if expected != found:
+                yield Difference(key, expected, found)
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:157]}..."

@@ -1,0 +1,31 @@
+"""The agents congestion and foo of kube-safe-scheduler, by `policies/congestion.policy`; beside safe, by both policies."""
+
+from typing import Any
+
+from tests.conformance.seed_systems.worlds import Policy, play, raw, world
+
+Json = dict[str, Any]
+
+ENVIRONMENT = {"CONGESTION_FACTOR_MAX": "factor_max"}
+"""The agent's variables and the policy's parameters."""
+
+
+def answer(case: Json) -> Json:
+    given = case["input"]
+    policy = policy_for("congestion", given["env"], ENVIRONMENT)
+    found = raw_scores(policy, given, "congestion")
+    program = policy.program()
+    return {"scores": found, "congestion": found, "max": program.parameters["factor_max"].value.value}
+
+
+def policy_for(name: str, environment: Json, names: dict[str, str]) -> Policy:
+    return Policy(name).accepting(
+        {names[variable]: value for variable, value in environment.items() if variable in names}
+    )
+
+
+def raw_scores(policy: Policy, given: Json, rule: str) -> dict[str, int | float | None]:
+    """On the seed's own scale, as it comes before normalizing."""
+    program = policy.program()
+    one = world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
+    return raw(play(program, one).explained[given["pod"]["metadata"]["name"]], rule)

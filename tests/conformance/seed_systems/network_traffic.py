@@ -1,0 +1,135 @@
+"""The NetworkTraffic plugin, by `policies/network-traffic.policy`."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.units import parse_value
+from tests.conformance.seed_systems.worlds import (
+    Policy,
+    play,
+    pod_with,
+    policy_of_text,
+    raw,
+    roomy_node,
+    scores,
+    world,
+)
+
+Json = dict[str, Any]
+
+_RULE = "network_traffic"
+_METRIC = "received"
+_SCHEDULER = "custom-scheduler"
+
+
+def answer(case: Json) -> Json:
+    given, expected = case["input"], case["expected"]
+    if "profile" in given:
+        return _profile(given["profile"])
+    if "nodes_feasible" in given:
+        nodes = dict.fromkeys(given["nodes_feasible"])
+        return {"binding_node": _asked(Policy("network-traffic"), nodes, given)["node"]}
+    values = given["metrics"]["bandwidth"]
+    if "options_needed" in expected:
+        return {"options_needed": _options(values, expected["options_needed"])}
+    found = _asked(Policy("network-traffic"), values, given)
+    numbers = {"raw": found["raw"], "normalized": found["normalized"]}
+    said = numbers | {"binding": found["binding"]}
+    said |= {f"raw_{node}": value for node, value in found["raw"].items()}
+    wanted = expected.get("recommended")
+    if isinstance(wanted, str):
+        # In words: NaN is no sample, so the node is as one without.
+        without = _asked(Policy("network-traffic"), _without_nan(values), given)
+        return {"recommended": wanted if _same(without, found) else numbers}
+    if isinstance(wanted, dict):
+        return {"recommended": numbers if wanted.keys() & numbers.keys() else found["normalized"]}
+    return said
+
+
+def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json) -> Json:
+    program = policy.program()
+    pods = given.get("pods") or [pod_with("asked")]
+    one = world(
+        program,
+        nodes=[roomy_node(name) for name in values],
+        pods=pods,
+        metrics={_METRIC: _numbers(values)},
+        scheduler=_SCHEDULER,
+    )
+    found = play(program, one)
+    first = pods[0]["metadata"]["name"]
+    explained = found.explained[first]
+    return {
+        "raw": raw(explained, _RULE),
+        "normalized": scores(explained, _RULE),
+        "rejected": sorted(explained.rejected),
+        "binding": found.node,
+        "node": found.node.get(first),
+    }
+
+
+def _numbers(values: Mapping[str, float | str | None]) -> dict[str, float | str | None]:
+    """JSON has no NaN; the cases write it as a word."""
+    return {
+        node: math.nan if isinstance(value, str) and value.lower() == "nan" else value
+        for node, value in values.items()
+    }
+
+
+def _without_nan(values: Mapping[str, float | str | None]) -> dict[str, float | str | None]:
+    numbers = _numbers(values)
+    return {
+        node: None if isinstance(value, float) and math.isnan(value) else value
+        for node, value in numbers.items()
+    }
+
+
+def _same(one: Json, other: Json) -> bool:
+    return {**one, "raw": sorted(one["raw"])} == {**other, "raw": sorted(other["raw"])}
+
+
+def _options(values: Mapping[str, float | None], asked: list[str]) -> list[str]:
+    """Those of the behaviours that the policy has, as each shows on a node without a sample."""
+    (lacking,) = (node for node, value in values.items() if value is None)
+    assumed = "100Bps"
+    found = {
+        option: _asked(
+            Policy("network-traffic").accepting({"without_sample": option, "assumed": assumed}), values, {}
+        )
+        for option in asked
+    }
+    as_if = _asked(Policy("network-traffic"), {**values, lacking: _bytes_per_second(assumed)}, {})
+    shows = {
+        "error": lambda one: one["node"] is None,
+        "skip-node": lambda one: one["rejected"] == [lacking] and one["node"] is not None,
+        "default-value": lambda one: one["normalized"] == as_if["normalized"],
+        "worst-score": lambda one: one["normalized"].get(lacking) == 0 and not one["rejected"],
+    }
+    return [option for option in asked if option in shows and shows[option](found[option])]
+
+
+def _bytes_per_second(text: str) -> float:
+    program = Policy("network-traffic").program()
+    bits = parse_value(text, program.metrics[_METRIC].type, None)
+    assert isinstance(bits, float), text
+    return bits / 8
+
+
+def _profile(profile: Json) -> Json:
+    """What the policy is made of beside kube-scheduler's default profile."""
+    program = Policy("network-traffic").program()
+    default = policy_of_text("policy default version 1\ninclude kube_default\n")
+    named = {_snake(name): name for name in profile["score"]["enabled"]}
+    filters = [rule.name for rule in program.rules.filters if rule.name in BUILTINS and rule.when is None]
+    same = filters == [rule.name for rule in default.rules.filters]
+    return {
+        "scorers": [named.get(rule.name, rule.name) for rule in program.rules.scores],
+        "weight": sum(rule.weight for rule in program.rules.scores),
+        "filters": "defaults" if same else filters,
+    }
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,0 +1,67 @@
+"""The NTHU lab's plugin, by `policies/nthu-lab.policy`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.conformance.seed_systems.gates import verdicts
+from tests.conformance.seed_systems.worlds import (
+    Policy,
+    Refused,
+    node_with,
+    play,
+    pod_with,
+    raw,
+    scores,
+    world,
+)
+
+Json = dict[str, Any]
+
+
+def answer(case: Json) -> Json:
+    given = case["input"]
+    if "attempt" in given:
+        attempt = given["attempt"]
+        name = attempt["metadata"]["name"]
+        pods = [*given.get("pods", ()), attempt]
+        found, _ = verdicts(Policy("nthu-lab"), pods, scheduler=None, attempt=name)
+        return {"verdict": found[name]}
+    if "modes" in given:
+        return {"results": [_mode(word) for word in given["modes"]]}
+    if "scores" in given:
+        return _normalized(given["scores"])
+    found = _asked(given.get("mode"), given["nodes"])
+    return {"best": found["best"], "raw": found["raw"]}
+
+
+def _policy(mode: str | None) -> Policy:
+    return Policy("nthu-lab", {} if mode is None else {"mode": mode})
+
+
+def _asked(mode: str | None, nodes: Sequence[Json]) -> Json:
+    program = _policy(mode).program()
+    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked")]))
+    explained = found.explained["asked"]
+    return {
+        "best": found.node.get("asked"),
+        "raw": raw(explained, "memory"),
+        "scores": scores(explained, "memory"),
+    }
+
+
+def _mode(word: str | None) -> str:
+    """The mode that the policy has then, or why it does not start."""
+    try:
+        program = _policy(word).program()
+    except Refused as error:
+        return f"error: {error}"
+    return str(program.parameters["mode"].value.value)
+
+
+def _normalized(numbers: Sequence[int]) -> Json:
+    """Nodes with so much memory, most first: the numbers are the raw scores then."""
+    names = [f"n{index}" for index in range(len(numbers))]
+    nodes = [node_with(name, memory=number) for name, number in zip(names, numbers, strict=True)]
+    found: Mapping[str, int] = _asked("Most", nodes)["scores"]
+    listed = [found[name] for name in names]
+    return {"normalized": listed, "recommended": listed}

@@ -1,0 +1,134 @@
+"""riya-scheduler, by `policies/riya.policy`; what a true gang would do, by `policies/gang-batch.policy`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.conformance.seed_systems.gates import in_tiers, order, verdicts
+from tests.conformance.seed_systems.worlds import (
+    Policy,
+    play,
+    pod_with,
+    roomy_node,
+    value_of,
+    world,
+)
+
+Json = dict[str, Any]
+
+_PARAMS = {"groupLabel": "group_label", "minLabel": "minimum_label", "priorityLabel": "priority_label"}
+_AMOUNTS: Mapping[str, Json] = {
+    "Guaranteed": {"cpu": "100m", "memory": "64Mi", "limits": {"cpu": "100m", "memory": "64Mi"}},
+    "Burstable": {"cpu": "100m"},
+    "BestEffort": {},
+}
+_QOS = ("BestEffort", "Burstable", "Guaranteed")
+
+
+def answer(case: Json) -> Json:
+    given, expected = case["input"], case["expected"]
+    if "pairs" in given:
+        return {"less_strict_recommended": _less(given["pairs"])}
+    if "config_a" in given:
+        return {
+            key: verdicts(_policy(given[key]), given["pods"], scheduler=_scheduler(given))[0]
+            for key in expected
+        }
+    if "nodes" in given:
+        return _placed(given)
+    return _of_the_gate(given, expected) | _of_the_queue(given, expected)
+
+
+def _policy(config: Mapping[str, str]) -> Policy:
+    return Policy("riya", {_PARAMS[key]: value for key, value in config.items() if key in _PARAMS})
+
+
+def _scheduler(given: Json) -> str:
+    return str(given.get("config", {}).get("schedulerName", "riya-scheduler"))
+
+
+def _pods(given: Json) -> list[Json]:
+    """As the seed's own: those that name nobody else."""
+    return [
+        {**pod, "spec": {"schedulerName": _scheduler(given), **pod["spec"]}} for pod in given.get("pods", ())
+    ]
+
+
+def _of_the_gate(given: Json, expected: Json) -> Json:
+    policy, pods = _policy(given.get("config", {})), _pods(given)
+    found, said = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
+    words = set(said.values())
+    answer: Json = {
+        "verdicts": found,
+        "condition_message": next(iter(words)) if len(words) == 1 else sorted(words),
+        "phase": "Pending" if said and set(found.values()) == {"Unschedulable"} else "Running",
+    }
+    if all(str(expected.get("reason")) in one for one in words):
+        answer["reason"] = expected.get("reason")
+    if "counts" in expected:
+        answer["counts"] = _counts(policy, pods, given, expected["counts"])
+    return answer
+
+
+def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[str, int]) -> Json:
+    """By group, or by namespace and group, as the case has it."""
+    found = value_of(policy, "members", nodes=[roomy_node()], pods=pods, scheduler=_scheduler(given))
+    counts: Json = {}
+    for pod in pods:
+        meta = pod["metadata"]
+        group = meta.get("labels", {}).get("podGroup", "")
+        key = group if group in asked else f"{meta.get('namespace', 'default')}/{group}"
+        if meta["name"] in found:
+            (counts[key],) = found[meta["name"]].values()
+    return counts
+
+
+def _of_the_queue(given: Json, expected: Json) -> Json:
+    policy, pods, scheduler = _policy(given.get("config", {})), _pods(given), _scheduler(given)
+    answer: Json = {}
+    if "order" in expected or "order_tiers" in expected:
+        found = order(policy, pods, scheduler=scheduler)
+        answer |= {"order": found, "order_tiers": in_tiers(found, expected.get("order_tiers", ()))}
+    if "priority" in expected:
+        worth = value_of(policy, "priority", nodes=[roomy_node()], pods=pods, scheduler=scheduler)
+        answer["priority"] = {pod: str(_only(values)) for pod, values in worth.items()}
+    if "qos" in expected:
+        worth = value_of(policy, _QOS_NUMBER, nodes=[roomy_node()], pods=pods, scheduler=scheduler)
+        words = {pod: _QOS[round(float(_only(values) or 0))] for pod, values in worth.items()}
+        answer["qos"] = {pattern: _shared(pattern, words) for pattern in expected["qos"]}
+    return answer
+
+
+_QOS_NUMBER = "if pod.qos == Guaranteed then 2 else (if pod.qos == Burstable then 1 else 0)"
+
+
+def _only(values: Mapping[str, int | float | None]) -> int | float | None:
+    (found,) = values.values()
+    return found
+
+
+def _shared(pattern: str, words: Mapping[str, str]) -> str:
+    """The word of all pods that a pattern such as `hi-*` means."""
+    found = {word for pod, word in words.items() if pod.startswith(pattern.removesuffix("*"))}
+    return found.pop() if len(found) == 1 else "/".join(sorted(found))
+
+
+def _less(pairs: Sequence[Sequence[str]]) -> dict[str, bool]:
+    """One goes before another where it does so whichever of the two comes first."""
+    policy = Policy("riya")
+    found = {}
+    for one, other in pairs:
+        first, second = pod_with("one", **_AMOUNTS[one]), pod_with("other", **_AMOUNTS[other])
+        orders = [order(policy, pods, scheduler="") for pods in ([first, second], [second, first])]
+        found[f"{one}<{other}"] = all(names[0] == "one" for names in orders)
+    return found
+
+
+def _placed(given: Json) -> Json:
+    def bound(policy: Policy) -> Json:
+        program = policy.program()
+        found = play(
+            program, world(program, nodes=given["nodes"], pods=_pods(given), scheduler=_scheduler(given))
+        )
+        return {"bound_count": len(found.node), "pending_count": len(found.pending)}
+
+    return {"seed": bound(Policy("riya")), "true_gang": bound(Policy("gang-batch"))}

@@ -1,0 +1,210 @@
+"""What a case gives, as a world, and the shipped policies on it: the engine that runs in a cluster, asked offline.
+
+`value_of` asks what an expression of the policy's own language is worth there. The expression is put behind the policy's
+text as one more score, so that it sees the policy's names, and its raw value is read from the explanation.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from policysched.app.checking import check_set
+from policysched.app.policy_files import SourceSet, sources_of_text
+from policysched.app.testing import short_forms
+from policysched.app.testing.playing import Play, Played
+from policysched.app.testing.world import Arrival, Poll, World
+from policysched.cluster.objects import ObservedPod
+from policysched.kube import wire
+from policysched.lang.program import Program
+from policysched.lang.verdict import Explanation
+from policysched.samples.source import RawSamples, samples_of
+from policysched.text import Severity, Source, Span
+
+Json = dict[str, Any]
+
+POLICIES = Path(__file__).resolve().parents[3] / "policies"
+START_NS = 1_767_225_600 * 10**9  # 2026-01-01
+_NOWHERE = Span(Source("case", ""), 0, 0)
+
+
+class Refused(Exception):
+    """A policy that does not check with the parameters that it was given. The text has the diagnostics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A shipped policy by its name, with values for its parameters. `more` is put behind its text."""
+
+    name: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    more: str = ""
+
+    def program(self) -> Program:
+        """Raises Refused."""
+        return _checked(self.name, tuple(sorted(self.params.items())), self.more)
+
+    def with_more(self, text: str) -> "Policy":
+        return replace(self, more=f"{self.more}\n{text}\n")
+
+    def accepting(self, params: Mapping[str, Any]) -> "Policy":
+        """With those of the values that the policy takes. What it refuses aloud the seeds replace by the default in
+        silence, so that is what is played then."""
+        taken = self
+        for name, value in params.items():
+            tried = replace(taken, params={**taken.params, name: str(value)})
+            try:
+                tried.program()
+            except Refused:
+                continue
+            taken = tried
+        return taken
+
+
+@cache
+def _checked(name: str, params: tuple[tuple[str, str], ...], more: str) -> Program:
+    text = (POLICIES / f"{name}.policy").read_text(encoding="utf-8")
+    (one,) = sources_of_text(text + more, str(POLICIES / f"{name}.policy"))
+    return _program(one, [f"{key}={value}" for key, value in params])
+
+
+def _program(one: SourceSet, flags: Sequence[str]) -> Program:
+    bundle = check_set(one, flags)
+    (key,) = one.asked
+    checked = bundle.checked[key]
+    if checked.program is None:
+        errors = [found.message for found in checked.diagnostics if found.severity >= Severity.ERROR]
+        raise Refused("; ".join(errors))
+    unknown = [flag for flag in flags if flag.partition("=")[0] not in checked.program.parameters]
+    if unknown:
+        raise Refused(f"no parameter for {', '.join(unknown)}")
+    return checked.program
+
+
+def policy_of_text(text: str) -> Program:
+    """Raises Refused."""
+    (one,) = sources_of_text(text, "case.policy")
+    return _program(one, ())
+
+
+# ── objects ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def roomy_node(name: str = "roomy") -> Json:
+    """A node that takes anything, for questions about pods alone."""
+    return short_forms.node({"name": name, "cpu": "1000", "memory": "1000Gi", "pods": "1000"})
+
+
+def node_with(name: str, **more: Any) -> Json:
+    """In the short form of tests of policies."""
+    return short_forms.node({"name": name, **more})
+
+
+def pod_with(name: str, *, scheduler: str = "", **more: Any) -> Json:
+    """In the short form of tests of policies; without a scheduler it is the policy's that is asked."""
+    found = short_forms.pod({"name": name, **more}, scheduler=scheduler)
+    return found if scheduler else {**found, "spec": _without(found["spec"], "schedulerName")}
+
+
+def _without(values: Json, key: str) -> Json:
+    return {name: value for name, value in values.items() if name != key}
+
+
+def world(
+    program: Program,
+    *,
+    nodes: Iterable[Json],
+    pods: Iterable[Json],
+    metrics: Mapping[str, Mapping[str, float | str | None]] | None = None,
+    scheduler: str | None = None,
+) -> World:
+    """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
+    own name), are the policy's. A metric's None is no sample."""
+    seen = [wire.pod(short_forms.pod(one, scheduler=program.name)) for one in pods]
+    ours = [_ours(one, program.name, scheduler) for one in seen]
+    placed = [Arrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
+    pending = [
+        Arrival(START_NS, _created(one, index), _NOWHERE)
+        for index, one in enumerate(one for one in ours if one.node is None)
+    ]
+    polls = [
+        Poll(START_NS, name, samples_of(program.metrics[name], _raw(values)))
+        for name, values in (metrics or {}).items()
+    ]
+    return World(
+        namespaces=(),
+        nodes=tuple(wire.node(short_forms.node(one)) for one in nodes),
+        budgets=(),
+        pods=(*placed, *pending),
+        polls=tuple(polls),
+        start_ns=START_NS,
+        at_ns=START_NS,
+        until_ns=START_NS,
+    )
+
+
+def _raw(values: Mapping[str, float | str | None]) -> RawSamples:
+    return RawSamples({node: value for node, value in values.items() if value is not None}, START_NS)
+
+
+def _ours(seen: ObservedPod, policy: str, scheduler: str | None) -> ObservedPod:
+    mine = seen.pod.scheduler in (policy, scheduler)
+    return replace(seen, pod=replace(seen.pod, scheduler=policy)) if mine else seen
+
+
+def _created(seen: ObservedPod, place: int) -> ObservedPod:
+    if seen.pod.created_ns:
+        return seen
+    return replace(seen, pod=replace(seen.pod, created_ns=START_NS + place))
+
+
+# ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def play(program: Program, one: World) -> Played:
+    """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace."""
+    game = Play(program, one, {seen.pod.pod.full_name for seen in one.pods})
+    for _ in game.moments():
+        pass
+    found = game.played
+    return replace(
+        found,
+        decided=[_short(name) for name in found.decided],
+        node={_short(name): node for name, node in found.node.items()},
+        pending={_short(name): message for name, message in found.pending.items()},
+        explained={_short(name): one for name, one in found.explained.items()},
+    )
+
+
+def _short(name: str) -> str:
+    return name.partition("/")[2]
+
+
+_PROBE = "seed_case_probe"
+
+
+def value_of(
+    policy: Policy, expression: str, *, nodes: Iterable[Json], pods: Iterable[Json], **more: Any
+) -> dict[str, dict[str, int | float | None]]:
+    """What the expression is worth: pod, node, value."""
+    score = f"score {_PROBE} weight 1 higher {expression} normalize minmax missing worst"
+    try:
+        program = policy.with_more(score).program()
+    except Refused:
+        program = policy.with_more(score.removesuffix(" missing worst")).program()
+    played = play(program, world(program, nodes=nodes, pods=pods, **more))
+    return {
+        pod: {node: cell.raw for node, cell in found.scores.get(_PROBE, {}).items()}
+        for pod, found in played.explained.items()
+    }
+
+
+def scores(found: Explanation, rule: str) -> dict[str, int]:
+    """A rule's scores by node."""
+    return {node: cell.score for node, cell in found.scores.get(rule, {}).items()}
+
+
+def raw(found: Explanation, rule: str) -> dict[str, int | float | None]:
+    """A rule's values by node, before normalizing."""
+    return {node: cell.raw for node, cell in found.scores.get(rule, {}).items()}
