@@ -102,6 +102,8 @@ def _reached(program: Program, moment: Moment, seen: ObservedPod, found: Explana
             if applies - held:
                 yield Outcome(name, "when does not hold")
             applies = held
+        else:  # also where a parameter made a `when` true
+            yield Outcome(name, "when holds")
         if isinstance(rule, FilterRule):
             refused = {
                 node

@@ -16,7 +16,8 @@ def answer(case: Json) -> Json:
     if "sum_of_requests" in given:
         return {"annotations": _annotations(given)}
     if "pods" in given:
-        pods = given["pods"]
+        # Pods on no node are nobody's to place here.
+        pods = [{**pod, "spec": {"schedulerName": "other", **pod["spec"]}} for pod in given["pods"]]
         return {
             key: {name: _known(key, name, [given["node"]], pods) for name in expected[key]}
             for key in ("requested", "free")

@@ -1,0 +1,119 @@
+"""The policies that stand in for other systems answer the cases that say what those do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policysched.resources import resource
+from tests.cli.words import run
+from tests.conformance import seeds
+from tests.conformance.seed_systems import choices as listed
+from tests.conformance.seed_systems.choices import Choice, choices
+from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences
+
+CASES = sorted((Path(__file__).parent / "cases" / "seeds").glob("*.json"))
+POLICIES = Path(resource("policies"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_every_case_is_answered_as_expected_or_its_policys_page_says_why_not(path: Path) -> None:
+    found = seeds.outcomes(path, choices())
+
+    assert [(one.case, str(difference)) for one in found for difference in one.unlisted] == []
+
+
+def test_every_listed_choice_is_about_something_that_differs() -> None:
+    known = choices()
+    used = {
+        choice for path in CASES for one in seeds.outcomes(path, known) for _, choice in one.listed
+    }
+
+    assert {(one.page, one.case, one.key) for one in known} == {(one.page, one.case, one.key) for one in used}
+
+
+def test_a_difference_that_nobody_lists_is_told_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document: dict[str, Any] = json.loads((CASES[0].parent / "networktraffic.json").read_text())
+    document["cases"][0]["expected"] = {"normalized": {"n-max": 0, "n1": 31}}
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({**document, "cases": document["cases"][:1]}))
+
+    code = seeds.main([str(path)])
+
+    out = capsys.readouterr().out
+    assert code == 1
+    assert "normalized.n1: expected 31, found 30" in out
+    assert out.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
+
+
+def test_a_policy_with_another_formula_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The planted bug: a policy that scores the other way round."""
+    text = (POLICIES / "network-traffic.policy").read_text()
+    (tmp_path / "network-traffic.policy").write_text(text.replace("lower floor", "higher floor"))
+    monkeypatch.setattr("tests.conformance.seed_systems.worlds.POLICIES", tmp_path)
+    monkeypatch.setattr("tests.conformance.seed_systems.worlds._checked.cache_clear", lambda: None, raising=False)
+    from tests.conformance.seed_systems import worlds
+
+    worlds._checked.cache_clear()
+    try:
+        code = seeds.main([str(CASES[0].parent / "networktraffic.json")])
+    finally:
+        worlds._checked.cache_clear()
+
+    assert code == 1
+    assert "DIFFERS nt-log" in capsys.readouterr().out
+
+
+def test_a_choice_covers_what_its_patterns_match(tmp_path: Path) -> None:
+    (tmp_path / "some.md").write_text(
+        "# Some\n\n| `x` | `y` | not in the section |\n\n## Where it differs\n\n| case | key | why |\n|---|---|---|\n"
+        "| `a-*` | `log` | it has events |\n\n## After\n\n| `z` | `z` | z |\n"
+    )
+
+    found = listed.choices(tmp_path)
+
+    assert found == [Choice("some.md", "a-*", "log", "it has events")]
+    assert (found[0].covers("a-1", "log"), found[0].covers("a-1", "logs"), found[0].covers("b", "log")) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_what_the_original_does_is_compared_only_where_it_was_answered() -> None:
+    expected = {"seed": "panics", "recommended": {"a": 100}}
+
+    assert differences(expected, {"recommended": {"a": 100}}, Tolerance()) == []
+    assert differences(expected, {"recommended": {"a": 100}, "seed": 3}, Tolerance()) == [
+        Difference("seed", "panics", 3)
+    ]
+    assert len(differences({"seed": "panics"}, {}, Tolerance())) == 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "equal"),
+    [
+        (0.5, 0.5004, True),
+        (0.5, 0.502, False),
+        (5, 6, False),
+        (True, 1, False),
+        ([1, 2], [1], False),
+        ({"a": None}, {}, False),
+        (None, 0, False),
+    ],
+)
+def test_floats_may_be_off_a_little_and_nothing_else(expected: Any, found: Any, equal: bool) -> None:
+    assert (differences({"x": expected}, {"x": found}, Tolerance(absolute=0.001)) == []) is equal
+
+
+def test_every_shipped_policy_has_tests_that_pass_and_bring_about_every_outcome() -> None:
+    found = run("test", str(POLICIES), "--threshold", "100")
+
+    tested = {path.name.removesuffix("_test.yaml") for path in POLICIES.glob("*_test.yaml")}
+    assert found.code == 0, found.out + found.err
+    assert tested == {path.stem for path in POLICIES.glob("*.policy")}
