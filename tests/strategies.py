@@ -390,6 +390,11 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
     if draw(st.integers(0, 2)) == 0:
         lines.append(a_resource(draw, names))
         names = replace(names, resource=True)
+    for index in range(draw(st.sampled_from((0, 0, 1, 2)))):
+        # Each may read the one before it.
+        kind = draw(st.sampled_from(SCALARS))
+        lines.append(f"let named{index}: {kind} = {number(draw, kind, At(names, node=True), 2)}")
+        names = replace(names, node=(*names.node, (f"named{index}", kind)))
     return lines, names
 
 

@@ -206,7 +206,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         "PS221",
         "not-constant",
         "a constant is needed and this depends on something",
-        "The items of a list and the values of `let` are the same for every pod and node.",
+        "The items of a list, the keys of labels and what a parameter is set to are the same for every pod and node.",
         bad='filter ns require pod.namespace in ["batch", pod.name]',
         good='filter ns require pod.namespace in ["batch", "ml"]',
     ),

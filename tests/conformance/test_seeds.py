@@ -26,9 +26,7 @@ def test_every_case_is_answered_as_expected_or_its_policys_page_says_why_not(pat
 
 def test_every_listed_choice_is_about_something_that_differs() -> None:
     known = choices()
-    used = {
-        choice for path in CASES for one in seeds.outcomes(path, known) for _, choice in one.listed
-    }
+    used = {choice for path in CASES for one in seeds.outcomes(path, known) for _, choice in one.listed}
 
     assert {(one.page, one.case, one.key) for one in known} == {(one.page, one.case, one.key) for one in used}
 
@@ -56,7 +54,9 @@ def test_a_policy_with_another_formula_is_noticed(
     text = (POLICIES / "network-traffic.policy").read_text()
     (tmp_path / "network-traffic.policy").write_text(text.replace("lower floor", "higher floor"))
     monkeypatch.setattr("tests.conformance.seed_systems.worlds.POLICIES", tmp_path)
-    monkeypatch.setattr("tests.conformance.seed_systems.worlds._checked.cache_clear", lambda: None, raising=False)
+    monkeypatch.setattr(
+        "tests.conformance.seed_systems.worlds._checked.cache_clear", lambda: None, raising=False
+    )
     from tests.conformance.seed_systems import worlds
 
     worlds._checked.cache_clear()

@@ -10,12 +10,15 @@ from policysched.lang.check.attributes import attribute
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as
 from policysched.lang.check.flow import no_holes
+from policysched.lang.check.limits import depends, measure_expanded
 from policysched.lang.check.metrics import metric
 from policysched.lang.check.reading import conform
 from policysched.lang.check.scope import (
     CONDITION,
     CONSTANT,
+    NAMED,
     Declared,
+    Named,
     Scope,
     declared_at,
     did_you_mean,
@@ -70,8 +73,14 @@ def declare(
 
 
 def declare_let(scope: Scope, node: s.Let) -> None:
+    """A constant, or a name for an expression. The latter is read here once for its own mistakes, whoever uses it."""
     type_ = type_named(scope, node.type)
-    value = None if type_ is None else constant(scope, node.value, type_)
+    value: Const | Named | None = None
+    if type_ is not None and depends(scope, node.value):
+        if read_as(scope, node.value, NAMED, type_) is not None:
+            value = Named(node.value, type_, *measure_expanded(scope, node.value))
+    elif type_ is not None:
+        value = constant(scope, node.value, type_)
     declared = declare(scope, "let", node.name)
     if declared is not None:
         declared.value = value

@@ -1,11 +1,12 @@
-"""Bare names in expressions: what was declared (`let`, `input`, `metric`), QoS classes, and `now`."""
+"""Bare names in expressions: what was declared (`let`, `input`, `metric`; of a `let` that depends on something what it stands
+for), QoS classes, and `now`."""
 
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
 from policysched.lang.check.attributes import like_attribute
-from policysched.lang.check.reading import Reader
-from policysched.lang.check.scope import Declared, declared_at, did_you_mean
+from policysched.lang.check.reading import Reader, conform
+from policysched.lang.check.scope import Declared, Named, declared_at, did_you_mean
 from policysched.lang.program import Input, Metric, Parameter
 from policysched.lang.types import Record, Type
 from policysched.text import Label
@@ -46,6 +47,9 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
             return None
         case e.Const(value=value, type=type_) | Parameter(value=e.Const(value=value, type=type_)):
             return e.Const(value, type_, node.span)
+        case Named(node=meant, type=type_):
+            found = reader.read(meant, type_)
+            return None if found is None else conform(reader.scope, found, type_)
         case Input() as one:
             if one.owner == "node" and not reader.place.node:
                 return reader.misplaced(node.span, f"`{node.name}`, an input of the node,", declared)

@@ -11,10 +11,11 @@ from difflib import get_close_matches
 from typing import Literal
 
 from policysched.lang import program as p
+from policysched.lang import syntax as s
 from policysched.lang.expr import Const
 from policysched.lang.given import NOTHING_GIVEN, GivenParameters
 from policysched.lang.rules import diagnostic
-from policysched.lang.types import Record
+from policysched.lang.types import Record, Type
 from policysched.text import Diagnostic, Label, Severity, Span
 
 _COMPARED_MAX = 300
@@ -51,7 +52,19 @@ VICTIMS = Place("what is said of victims", victim=True, shares=False)
 CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True)
 REQUEST = Place("what a pod requests of a resource", queue=False, shares=False)
 COUNTED = Place("what is said of counted pods", other=True)
+NAMED = Place("a `let`", node=True, metrics=True, time=True, count=True)
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A `let` that depends on something: what it stands for, read anew wherever its name is. `parts` and `depth` are those
+    of the whole, with the names in it put in their place."""
+
+    node: s.Expression
+    type: Type
+    parts: int
+    depth: int
 
 
 @dataclass(slots=True)
@@ -61,7 +74,7 @@ class Declared:
     kind: Literal["param", "let", "record", "input", "metric"]
     name: str
     span: Span
-    value: Const | p.Parameter | Record | p.Input | p.Metric | None
+    value: Const | Named | p.Parameter | Record | p.Input | p.Metric | None
     used: bool = False
 
 
@@ -130,10 +143,20 @@ class Scope:
 
     def set_elsewhere(self, span: Span) -> bool:
         """Whether the text there names a parameter: what it amounts to today says nothing about the policy."""
-        words = _WORD.findall(span.text)
-        return any(
-            isinstance(self.declared[word].value, p.Parameter) for word in words if word in self.declared
-        )
+        pending, looked_at = _WORD.findall(span.text), set[str]()
+        while pending:
+            word = pending.pop()
+            if word in looked_at or word not in self.declared:
+                continue
+            looked_at.add(word)
+            match self.declared[word].value:
+                case p.Parameter():
+                    return True
+                case Named(node=node):
+                    pending += _WORD.findall(node.span.text)
+                case _:
+                    pass
+        return False
 
     def parameters(self) -> dict[str, p.Parameter]:
         return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Parameter)}

@@ -1,0 +1,99 @@
+"""`let` as a name for an expression that depends on something."""
+
+import pytest
+
+from policysched.lang.check.limits import EXPANDED_MAX
+from policysched.lang.program import FilterRule, Program, ScoreRule
+from tests.language.check.checking import codes, program
+
+USED = 'input used: ratio = node.annotations["used"] optional invalid default'
+METRIC = 'metric rx: bandwidth { query = "q" unit = "B/s" join = instance every = 15s stale = 90s }'
+
+
+def condition(found: Program, name: str) -> object:
+    (rule,) = [one for one in found.rules.filters if one.name == name]
+    assert isinstance(rule, FilterRule)
+    return rule.condition
+
+
+def test_a_name_means_what_its_expression_means_where_it_stands() -> None:
+    named = program(
+        "let share: ratio = pod.requests.cpu / node.allocatable.cpu else 1",
+        "let twice: ratio = share + share",
+        "filter a require twice < 50%",
+    )
+    written = program(
+        "filter a require (pod.requests.cpu / node.allocatable.cpu else 1)"
+        " + (pod.requests.cpu / node.allocatable.cpu else 1) < 50%"
+    )
+
+    assert condition(named, "a") == condition(written, "a")
+
+
+def test_what_may_be_missing_is_asked_about_where_the_name_stands() -> None:
+    twice = "let twice: ratio = used * 2"
+
+    asked = codes(USED, twice, "filter a when has used require twice < 1")
+    unasked = codes(USED, twice, "filter a require twice < 1")
+    given = codes(USED, twice, "filter a require twice else 0 < 1")
+
+    assert (asked, unasked, given) == ([], ["PS201"], [])
+
+
+def test_a_name_that_reads_a_metric_has_the_rule_say_what_happens_without_samples() -> None:
+    double = "let double: bandwidth = rx * 2"
+    lacking = codes(METRIC, double, "filter a require double < 1Gbps")
+    (rule,) = [
+        one
+        for one in program(
+            METRIC, double, "score s weight 1 lower double normalize range(0bps, 1Gbps) missing worst"
+        ).rules.scores
+        if one.name == "s"
+    ]
+
+    assert lacking == ["PS214"]
+    assert isinstance(rule, ScoreRule) and rule.missing == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (("let share: int = node.pods", "queue by share"), "PS220"),
+        (
+            (METRIC, "let double: bandwidth = rx * 2", "filter a when double > 1Gbps require node.ready"),
+            "PS220",
+        ),
+        (("let share: cpu = node.pods", "filter a require share < 3"), "PS204"),
+        (("let share: int = nope + 1", "filter a require share < 3"), "PS210"),
+        (("let share: int = node.pods",), "PS306"),
+        (("let share: int = node.pods", "let share: int = 3", "filter a require share < 3"), "PS213"),
+        (("let limit: int = node.pods", "filter a require pod.priority in [1, limit]"), "PS221"),
+    ],
+)
+def test_a_name_is_checked_where_it_is_declared_and_where_it_stands(
+    lines: tuple[str, ...], code: str
+) -> None:
+    assert codes(*lines) == [code]
+
+
+def test_names_of_names_do_not_grow_without_bounds() -> None:
+    doubling = ["let n0: int = node.pods + node.pods"]
+    doubling += [f"let n{index}: int = n{index - 1} + n{index - 1}" for index in range(1, 30)]
+
+    found = codes(*doubling, "filter a require n29 < 3")
+
+    assert found.count("PS126") == 1, f"the first that would have more than {EXPANDED_MAX} parts"
+    assert set(found) == {"PS126"}
+
+
+def test_names_of_names_do_not_nest_without_bounds() -> None:
+    deeper = ["let n0: int = node.pods"]
+    deeper += [f"let n{index}: int = -n{index - 1}" for index in range(1, 90)]
+
+    assert codes(*deeper, "filter a require n89 < 3") == ["PS125"]
+
+
+def test_a_name_that_a_parameter_decides_is_no_constant_for_lints() -> None:
+    lines = ("param most: int = 3", "let fits: bool = node.pods < most or most == 3", "filter a require fits")
+
+    assert codes(*lines) == []
