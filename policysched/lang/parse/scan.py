@@ -29,7 +29,7 @@ NESTING_MAX = 64
 _STATEMENTS = frozenset(STATEMENTS)
 _RESERVED = frozenset(RESERVED_STATEMENTS)
 _IN_LAYERS = frozenset(LAYER_STATEMENTS) | _RESERVED
-_PREFIXES = frozenset({"replace", "locked"})
+_PREFIXES = frozenset({"replace", "locked", "drop"})
 _SETS_A_PARAMETER = re.compile(r"\s*(?:=(?!=)|:)")
 _OPENS_A_BLOCK = re.compile(r"\s*\{")
 _GOES_ON_WITH = re.compile(r'[ \t]+(?:([A-Za-z_][A-Za-z0-9_]*)|["{])')
@@ -95,7 +95,7 @@ class _Scanner:
         self.line_start = 0
         self.edits: list[tuple[int, int, str]] = []
         self.tabbed = False  # in this piece
-        self.prefixed = False  # nothing but `replace` and `locked` so far in this piece
+        self.prefixed = False  # nothing but `replace`, `locked` and `drop` so far in this piece
         self.unopened_layers = 0  # heads without `{`, whose `}` will come
 
     def run(self) -> Scan:
@@ -176,7 +176,7 @@ class _Scanner:
 
     def _goes_on(self, word: str, start: int) -> bool:
         """`resource = 1` in braces is a parameter of that name; so is `outage { ... }` indented in a metric. And the
-        `filter` of `replace filter` or `locked filter` may stand on the next line."""
+        `filter` of `replace filter`, `locked filter` or `drop filter` may stand on the next line."""
         if self.prefixed and word in ("filter", "score", "locked"):
             return True
         if not self.braces or self.piece is None:
