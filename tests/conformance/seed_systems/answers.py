@@ -10,6 +10,7 @@ from tests.conformance.seed_systems import (
     network_traffic,
     nthu_lab,
     riya,
+    safe,
     stupid,
 )
 
@@ -21,6 +22,7 @@ ANSWERS: Mapping[str, Answer] = {
     "customScheduler NetworkTraffic": network_traffic.answer,
     "kube-safe-scheduler agents congestion and foo": congestion.answer,
     "easy-learn-kubescheduler StupidScheduler": stupid.answer,
+    "kube-safe-scheduler agent safe": safe.answer,
     "kube-safe-scheduler node annotators": annotators.answer,
     "Four ways to extend the scheduler": article.answer,
     "NTHU-Scheduler-Plugin lab": nthu_lab.answer,

@@ -2,10 +2,8 @@
 built-ins as they are here, and by `policies/kube-1-17.policy` where the arithmetic has changed since."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from policysched.lang.program import Program
 from tests.conformance.seed_systems.worlds import (
     Policy,
     node_with,
@@ -15,6 +13,7 @@ from tests.conformance.seed_systems.worlds import (
     raw,
     scores,
     value_of,
+    without_filters,
     world,
 )
 
@@ -135,15 +134,11 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
         holder = pod_with("holder", node="n", cpu=f"{used_cpu}m", memory=used_memory)
         asked = pod_with("asked", cpu=0, memory=0)
         # Nodes over their capacity are no candidates; the formulas are asked all the same.
-        plain = _without_filters(program)
+        plain = without_filters(program)
         explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explained["asked"]
         found["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
         found["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
     return found
-
-
-def _without_filters(program: Program) -> Program:
-    return replace(program, rules=replace(program.rules, filters=()))
 
 
 def _chosen(totals: Mapping[str, int], expected: Json) -> Json:

@@ -88,6 +88,11 @@ def policy_of_text(text: str) -> Program:
     return _program(one, ())
 
 
+def without_filters(program: Program) -> Program:
+    """The same scores for every node."""
+    return replace(program, rules=replace(program.rules, filters=()))
+
+
 # ── objects ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -185,10 +190,17 @@ _PROBE = "seed_case_probe"
 
 
 def value_of(
-    policy: Policy, expression: str, *, nodes: Iterable[Json], pods: Iterable[Json], **more: Any
+    policy: Policy,
+    expression: str,
+    *,
+    nodes: Iterable[Json],
+    pods: Iterable[Json],
+    when: str = "",
+    **more: Any,
 ) -> dict[str, dict[str, int | float | None]]:
-    """What the expression is worth: pod, node, value."""
-    score = f"score {_PROBE} weight 1 higher {expression} normalize minmax missing worst"
+    """What the expression is worth: pod, node, value; None where `when` does not hold."""
+    condition = f"when {when} " if when else ""
+    score = f"score {_PROBE} weight 1 {condition}higher {expression} normalize minmax missing worst"
     try:
         program = policy.with_more(score).program()
     except Refused:
