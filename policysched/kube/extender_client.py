@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -70,9 +71,11 @@ class Filtered:
 
 
 class ExtenderClient:
-    """One peer, over a session that several share. Raises BadPeer where its certificates cannot be read."""
+    """One peer, over a session that several share. Raises BadPeer where its URL is none or its certificates cannot be
+    read."""
 
     def __init__(self, peer: Peer, session: aiohttp.ClientSession) -> None:
+        _see_to_url(peer)
         self.peer = peer
         self._session = session
         self._tls = _context(peer) if peer.url.startswith("https:") else None
@@ -178,7 +181,7 @@ class ExtenderClient:
                 text = await _whole(answer)
         except TimeoutError:
             raise self._problem(f"{verb} gave no answer within {self.peer.timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
             raise self._problem(f"{verb}: {_short(str(error) or type(error).__name__)}") from error
         if text is None:
             raise self._problem(f"{verb} answered with more than {ANSWER_BYTES_MAX} bytes")
@@ -199,6 +202,17 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes | None:
         if len(found) > ANSWER_BYTES_MAX:
             return None
     return bytes(found)
+
+
+def _see_to_url(peer: Peer) -> None:
+    try:
+        parts = urlsplit(peer.url)
+        host, _ = parts.hostname, parts.port
+        if not host or any(char.isspace() for char in peer.url):
+            raise ValueError("it names no host")
+        host.encode("idna")
+    except ValueError as error:  # also what a port that is no number, or a name that is none, raises
+        raise BadPeer(f"extenders.{peer.name}.url: `{peer.url}` is no URL: {error}") from error
 
 
 def _context(peer: Peer) -> ssl.SSLContext:

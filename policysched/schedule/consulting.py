@@ -41,7 +41,7 @@ class _Consultation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class Answered:
     about: _Consultation
     answers: Answers
     at_ns: int
@@ -55,23 +55,28 @@ class Consulting:
         self._of_pod: dict[PodUid, int] = {}
         self._busy: Counter[str] = Counter()
         self._line: dict[PodUid, None] = {}
-        self._answered: dict[PodUid, _Answered] = {}
+        self._answered: dict[PodUid, Answered] = {}
 
     def extenders_of(self, pod: PendingPod) -> tuple[Extender, ...]:
         """Who has a say about the pod."""
         program = self._core.policies.running[pod.policy].program
         return asked_about(program, pod.pod, self._core.extenders) if program.extenders else ()
 
-    def has_answer(self, uid: PodUid) -> bool:
-        return uid in self._answered
+    def take_answer(self, uid: PodUid) -> Answered | None:
+        """What has come since the pod was set aside: it is for this attempt and no later one."""
+        return self._answered.pop(uid, None)
 
     # ── deciding ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def decide(
-        self, pod: PendingPod, extenders: tuple[Extender, ...], overlay: Overlay | None, now_ns: int
+        self,
+        pod: PendingPod,
+        extenders: tuple[Extender, ...],
+        answered: Answered | None,
+        overlay: Overlay | None,
+        now_ns: int,
     ) -> Success | Failure | None:
         """For a pod that the rules have a node for. None: the extenders are being asked, and the pod is parked."""
-        answered = self._answered.pop(pod.uid, None)
         if answered is None or not self._good(answered, pod, extenders, now_ns):
             self._ask(pod, extenders, overlay, now_ns)
             return None
@@ -85,14 +90,13 @@ class Consulting:
             return Success(NodeName(chosen), totals[chosen], node_count, len(totals))
         everywhere = self._judge(pod, list(self._core.cache.nodes), overlay, now_ns)
         if everywhere.totals.keys() - set(answered.about.nodes):
-            self._ask(
-                pod, extenders, overlay, now_ns
-            )  # there is room now on nodes that nobody was asked about
+            # There is room now on nodes that nobody was asked about.
+            self._ask(pod, extenders, overlay, now_ns)
             return None
         return self._refused(everywhere, extenders, answered.answers, now_ns)
 
     def _good(
-        self, answered: _Answered, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int
+        self, answered: Answered, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int
     ) -> bool:
         about = answered.about
         age_ns = now_ns - answered.at_ns
@@ -199,11 +203,11 @@ class Consulting:
         pod = core.pods.get(uid)
         if pod is None or pod.place is not Place.UNSCHEDULABLE:
             if pod is not None and failure is None:
-                self._answered[uid] = _Answered(about, answers, now_ns)
+                self._answered[uid] = Answered(about, answers, now_ns)
             return
         core.queue.take(pod, now_ns)
         if failure is None:
-            self._answered[uid] = _Answered(about, answers, now_ns)
+            self._answered[uid] = Answered(about, answers, now_ns)
             core.queue.enqueue(pod, now_ns, "ExtenderAnswered")
             return
         core.counters.count("error", pod.policy)

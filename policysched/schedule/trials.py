@@ -60,6 +60,7 @@ class Trials:
         if self._preemption.holds_back(pod.uid):
             self._park_until_evicted(pod, now_ns)
             return
+        answered = self._consulting.take_answer(pod.uid)
         gang = core.gangs.of(pod.uid)
         refused = _refused_beforehand(gang)
         kin = self._kin(pod) if refused is None else ("refused beforehand", pod.policy, refused)
@@ -68,13 +69,13 @@ class Trials:
             core.queue.join(pod, room, now_ns)
             core.report(pod, room.reason, room.message, now_ns)
             return
-        if not self._consulting.has_answer(pod.uid):  # else this attempt goes on
+        if answered is None:  # else an attempt goes on that has asked
             pod.attempts += 1
         overlay = nominated_overlay(core, pod.pod)
         result = self._ask(pod, overlay, now_ns) if refused is None else _refused(refused)
         extenders, by_extenders = self._consulting.extenders_of(pod), False
         if isinstance(result, Success) and extenders:
-            asked = self._consulting.decide(pod, extenders, overlay, now_ns)
+            asked = self._consulting.decide(pod, extenders, answered, overlay, now_ns)
             if asked is None:
                 return
             result, by_extenders = asked, True

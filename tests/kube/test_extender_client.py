@@ -305,3 +305,15 @@ def test_what_is_sent_is_json_that_go_reads() -> None:
     (sent,) = answers(lambda _: web.json_response({"NodeNames": ["a"]}), scenario)
 
     assert json.loads(json.dumps(sent))["Pod"]["metadata"]["name"] == "web"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "https://:443", "http://[::1/x", "http://h:99999", "http://a..b", "http://a b"]
+)
+def test_a_url_that_is_none_is_told_at_the_start(url: str) -> None:
+    async def main() -> None:
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(BadPeer, match=r"extenders\.gpu\.url: "):
+                ExtenderClient(Peer("gpu", url, filter="f"), session)
+
+    asyncio.run(main())
