@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+from policysched.lang.expr import Watch
+
 PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)
 Resources = Mapping[str, int]
@@ -314,12 +316,13 @@ class Sample:
 class MetricSamples:
     """All samples of one metric. What is NaN, infinite, doubled or outside its type was left out on arrival.
     `polled_ns`: the last good poll. `assumed`: what is added to a node's sample for the pods that came since, in the held
-    unit. It alone is alive: a node's amount changes when pods come to the node or leave it, and at no other time.
+    unit. `held`: the nodes that crossed a limit, and until when (ns) they are held for it. `assumed` alone is alive: a node's amount changes when pods come to the node or leave it, and at no other time.
     """
 
     values: Mapping[NodeName, Sample]
     polled_ns: int
     assumed: Mapping[NodeName, int | float] = field(default_factory=dict)
+    held: Mapping[Watch, Mapping[NodeName, int]] = field(default_factory=dict)
 
 
 Samples = Mapping[str, MetricSamples]

@@ -242,6 +242,27 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """`require METRIC op LIMIT recover MARK for DURATION`: the metric passes while `value op limit`; a node where it did not
+    is held until `value op mark` was true for `for_ns`. Limit and mark in the metric's held unit."""
+
+    metric: str
+    op: Literal["<", "<=", ">", ">="]
+    limit: int | float
+    mark: int | float
+    for_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Whether the node has crossed the watch's limit and not recovered yet; missing where the metric is. What is known of
+    it comes with the samples (`MetricSamples.held`)."""
+
+    watch: Watch
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """One number of the body's values at all candidates (the nodes that pass the filters). A candidate where the body is
     missing does not count; where none counts, the aggregate is missing. `stddev` is that of the whole population.
@@ -298,6 +319,7 @@ Expr = (
     | Element
     | Fold
     | Aggregate
+    | Held
     | Now
     | Window
 )
@@ -403,7 +425,7 @@ def stage_of(expr: Expr) -> Stage:
                 stage |= Stage.POD | Stage.SHARES
             case Attr(owner="pod" | "namespace", path=path):
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
-            case Attr(owner="node") | MetricRef() | CountPods() | SumPods():
+            case Attr(owner="node") | MetricRef() | CountPods() | SumPods() | Held():
                 stage |= Stage.NODE
             case InputRef():
                 stage |= one.stage

@@ -21,6 +21,7 @@ from policysched.lang.expr import (
     Expr,
     Fold,
     Has,
+    Held,
     If,
     In,
     InputRef,
@@ -41,7 +42,7 @@ from policysched.text import Span
 def fold(expr: Expr) -> Expr:
     """The same expression with every constant part evaluated."""
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Element() | Has() | Now() | Window():
+        case Const() | Attr() | InputRef() | MetricRef() | Element() | Has() | Held() | Now() | Window():
             return expr
         case Not(operand=operand):
             return _not(replace(expr, operand=fold(operand)))

@@ -288,8 +288,9 @@ def _clause(clause: s.Clause) -> Segment:
     match clause:
         case s.WhenClause(condition=condition):
             return _valued("when", condition, clause.span)
-        case s.RequireClause(rejects=rejects, condition=condition):
-            return _valued("reject" if rejects else "require", condition, clause.span)
+        case s.RequireClause(rejects=rejects, condition=condition, recover=recover):
+            segment = _valued("reject" if rejects else "require", condition, clause.span)
+            return segment if recover is None else _recovering(segment, recover)
         case s.ValueClause(direction=direction, value=value):
             return _valued(direction, value, clause.span)
         case s.MissingClause(choice=choice):
@@ -303,6 +304,12 @@ def _clause(clause: s.Clause) -> Segment:
         case s.NormalizeClause(method=method, args=args):
             listed = f"({', '.join(expression_text(arg) for arg in args)})" if args else ""
             return _part(f"normalize {method.text}{listed}", clause.span)
+
+
+def _recovering(segment: Segment, recover: s.Recover) -> Segment:
+    behind = f" recover {expression_text(recover.mark, SUM)} for {expression_text(recover.duration, SUM)}"
+    *first, last = segment.lines
+    return Segment(segment.text + behind, [*first, last + behind], segment.start, segment.end)
 
 
 def _choice(choice: s.Name | s.NumberLit) -> str:

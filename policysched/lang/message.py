@@ -42,6 +42,11 @@ def no_sample_reason(metric: str) -> str:
     return f"node(s) had no sample of {metric}"
 
 
+def not_recovered_reason(metric: str) -> str:
+    """For a node within the limit that is held for having crossed it."""
+    return f"node(s) had not recovered since {metric} crossed its limit"
+
+
 def unsatisfied_reason(rule: str) -> str:
     """For a filter without an `else` text."""
     return f"node(s) didn't satisfy rule {rule}"

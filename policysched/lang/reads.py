@@ -21,6 +21,7 @@ from policysched.lang.expr import (
     Else,
     Expr,
     Fold,
+    Held,
     If,
     In,
     InputRef,
@@ -108,6 +109,12 @@ def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
             case MetricRef(name=name):
                 found |= Reads(
                     metrics=frozenset({name}), wakes=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD})
+                )
+            case Held(watch=watch):
+                found |= Reads(
+                    metrics=frozenset({watch.metric}),
+                    time=True,
+                    wakes=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.TIME}),
                 )
             case CountPods() | SumPods():
                 found |= Reads(counts_pods=True, wakes=_PLACED)

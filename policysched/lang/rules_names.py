@@ -354,6 +354,15 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good='filter hours require window("Mon-Fri 07:00-19:00", "UTC")',
     ),
     _rule(
+        "PS245",
+        "no-way-to-recover",
+        "`recover` stands behind what is no limit of a metric, or names a mark on the wrong side of it",
+        "`require METRIC < LIMIT recover MARK for DURATION` keeps a node refused that was over the limit until its samples were below the mark for "
+        "that long, so that a value that swings about the limit does not let pods in each time. Both are constants, and the mark is where the metric passes.",
+        bad=f"{_METRIC}filter cool require cpu_util < 85% recover 90% for 2m missing pass",
+        good=f"{_METRIC}filter cool require cpu_util < 85% recover 70% for 2m missing pass",
+    ),
+    _rule(
         "PS239",
         "too-many-rules",
         "a policy has more than 500 rules",

@@ -211,11 +211,21 @@ class WhenClause:
 
 
 @dataclass(frozen=True, slots=True)
+class Recover:
+    """`recover MARK for DURATION`."""
+
+    mark: Expression
+    duration: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class RequireClause:
     """`require E`, or `reject E` where `rejects`."""
 
     rejects: bool
     condition: Expression
+    recover: Recover | None
     span: Span
 
 

@@ -14,7 +14,7 @@ from policysched.oracle.aggregates import aggregate
 from policysched.oracle.attributes import attribute
 from policysched.oracle.context import Context
 from policysched.oracle.inputs import input_value
-from policysched.oracle.metrics import metric_value
+from policysched.oracle.metrics import held, metric_value
 from policysched.oracle.values import (
     MISSING,
     Number,
@@ -69,6 +69,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             return float(_number(chosen)) if expr.floating and chosen is not MISSING else chosen
         case e.If():
             return _chosen(expr, context)
+        case e.Held():
+            return held(expr.watch, context)
         case e.Aggregate():
             return aggregate(expr, context)
         case e.CountPods():

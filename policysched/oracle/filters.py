@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from policysched.lang import expr as e
 from policysched.lang.builtins import BUILTINS
-from policysched.lang.message import no_sample_reason, unsatisfied_reason
+from policysched.lang.message import no_sample_reason, not_recovered_reason, unsatisfied_reason
 from policysched.lang.program import BuiltinFilter, FilterRule
 from policysched.lang.verdict import Refusal
+from policysched.lang.watches import recovery
 from policysched.oracle.builtin import Seen
 from policysched.oracle.builtins import FILTERS
 from policysched.oracle.context import Context
@@ -81,6 +82,10 @@ def _words(rule: FilterRule, context: Context, *, missing: bool) -> tuple[str, s
         for name in metrics_read([rule.condition]):
             if metric_is_missing(name, context):
                 return no_sample_reason(name), no_sample_reason(name)
+    recovers = recovery(rule.condition)
+    if recovers is not None and value(recovers[0], context) is not rule.rejects:
+        words = not_recovered_reason(recovers[1].watch.metric)
+        return words, words
     if rule.template is None:
         return unsatisfied_reason(rule.name), unsatisfied_reason(rule.name)
     return filled(rule.template, context), group(rule.template, context)

@@ -6,7 +6,7 @@ A sample is as old as the older of two things: the moment it was true, and the l
 from collections.abc import Iterable
 
 from policysched.cluster.objects import MetricSamples, Node
-from policysched.lang.expr import Expr, MetricRef, walk
+from policysched.lang.expr import Expr, MetricRef, Watch, walk
 from policysched.lang.program import Metric
 from policysched.oracle.context import Context
 from policysched.oracle.values import MISSING, Value, arithmetic, saturated
@@ -32,6 +32,15 @@ def metric_value(metric: Metric, context: Context) -> Value:
     assert known is not MISSING, "a sum always has an answer"
     amount = assumed(context.program, metric, context.pod, context.namespace)
     return arithmetic("+", known, amount if floating else int(amount), floating=floating)
+
+
+def held(watch: Watch, context: Context) -> Value:
+    """Whether the context's node crossed the limit and has not recovered; MISSING without a fresh sample."""
+    assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
+    if metric_is_missing(watch.metric, context):
+        return MISSING
+    until_ns = context.samples[watch.metric].held.get(watch, {}).get(context.node.name)
+    return until_ns is not None and context.now_ns < until_ns
 
 
 def metric_is_missing(name: str, context: Context) -> bool:

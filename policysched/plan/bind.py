@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from policysched.lang import expr as e
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.events import ClusterEvent
-from policysched.lang.message import VARYING_TEXT, no_sample_reason, unsatisfied_reason
+from policysched.lang.message import VARYING_TEXT, no_sample_reason, not_recovered_reason, unsatisfied_reason
 from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Input, Template
 from policysched.lang.reads import reads_of
 from policysched.plan.kernel import Around
@@ -86,7 +86,12 @@ def _bound_filter(step: FilterStep, moment: Moment, around: Around) -> BoundFilt
         rejects=rule.rejects,
         missing=rule.missing,
         resolvable=step.resolvable,
-        words=FilterWords(group, tuple((name, no_sample_reason(name)) for name in step.answer_metrics)),
+        words=FilterWords(
+            group,
+            tuple((name, no_sample_reason(name)) for name in step.answer_metrics),
+            "" if step.within is None else not_recovered_reason(step.answer_metrics[0]),
+        ),
+        within=step.within,
     )
     return BoundFilter(rule.name, own, rule.scaleup, step.wakes, step.metrics, _text(rule, step), group)
 

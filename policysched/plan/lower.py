@@ -21,6 +21,7 @@ from policysched.lang.program import (
     rules_for,
 )
 from policysched.lang.reads import rule_reads
+from policysched.lang.watches import recovery
 from policysched.plan.expressions import machine as machine_of
 from policysched.plan.machine import Machine, is_leaf
 from policysched.plan.scalars import Function, compiled
@@ -39,13 +40,15 @@ class Lowering:
 
 @dataclass(frozen=True, slots=True)
 class FilterStep:
-    """`pod_when` is settled once a pod, `node_when` and `answer` are steps of the machine. `metrics` decide about the rule,
+    """`pod_when` is settled once a pod, `node_when` and `answer` are steps of the machine, and so is `within`,
+    the comparison alone where the condition holds nodes back. `metrics` decide about the rule,
     `answer_metrics` are those of its condition. `template` has a function (or a text) for each part of its words."""
 
     rule: FilterRule | BuiltinFilter
     pod_when: Function | None
     node_when: int | None
     answer: int | None
+    within: int | None
     metrics: tuple[str, ...]
     answer_metrics: tuple[str, ...]
     resolvable: bool
@@ -150,6 +153,7 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
             pod_when,
             node_when,
             None,
+            None,
             metrics,
             (),
             resolvable=True,
@@ -158,12 +162,14 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
             wakes=wakes,
         )
     assert isinstance(written, FilterRule)
+    recovers = recovery(rule.condition)
     parts = () if rule.template is None else rule.template.parts
     return FilterStep(
         rule,
         pod_when,
         node_when,
         machine.add(rule.condition),
+        None if recovers is None else machine.add(recovers[0]),
         metrics,
         metrics_read([written.condition]),
         resolvable=evicting_could_help(written.condition),

@@ -155,6 +155,8 @@ class Machine:
                     )  # where the list is the node's; a list of the pod's is not a step's to read
                 case e.InputRef() if e.Stage.NODE in one.stage:
                     touch |= Touch.NODE
+                case e.Held():
+                    touch |= Touch.NODE | Touch.SAMPLES
                 case e.MetricRef(name=name):
                     touch |= Touch.NODE | Touch.SAMPLES
                     if self._program.metrics[name].assume is not None:

@@ -5,12 +5,14 @@ moment it was true and the last poll that answered. Where the metric assumes som
 again when pods came to its node or left it: that is when the amount assumed for it changes.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 import numpy as np
 
 from policysched.cluster.objects import MetricSamples, Sample
 from policysched.lang.arithmetic import Number, finite, saturate
+from policysched.lang.expr import Watch
 from policysched.lang.program import Metric
 from policysched.lang.types import INT64_MAX, INT64_MIN
 from policysched.plan.column_kinds import held_dtype
@@ -41,6 +43,8 @@ class MetricColumn:
         self._known: Array = np.zeros(0, np.bool_)
         self._known_from_ns = 0
         self._known_until_ns = -1
+        self._until_ns: dict[Watch, Array] = {}
+        self._releases_ns: list[int] = []
         self.generation = 0  # how often other samples were taken over
 
     def refresh(self, samples: MetricSamples | None) -> bool:
@@ -54,8 +58,12 @@ class MetricColumn:
             self.values = np.zeros(columns.capacity, self._dtype)
             self._at_ns = np.full(columns.capacity, _NEVER_NS)
             self._fill(range(columns.size))
+            self._until_ns.clear()
+            held = {} if samples is None else samples.held
+            self._releases_ns = sorted({until for of in held.values() for until in of.values()})
         else:
             if touched[0]:
+                self._until_ns.clear()
                 self._fill(touched[0])
             if touched[1] and self._metric.assume is not None:
                 self._fill_values(list(touched[1]))
@@ -72,9 +80,22 @@ class MetricColumn:
         return self._known
 
     def known_until_ns(self, now_ns: int) -> int:
-        """When the next sample goes stale (INT64_MAX: none can)."""
+        """When the next sample goes stale or the next node is held no more (INT64_MAX: neither can be)."""
         self.known(now_ns)
-        return self._known_until_ns
+        place = bisect_right(self._releases_ns, now_ns)
+        release_ns = self._releases_ns[place] if place < len(self._releases_ns) else INT64_MAX
+        return min(self._known_until_ns, release_ns)
+
+    def held(self, watch: Watch, now_ns: int) -> Array:
+        """bool[capacity]: whether the node is held for having crossed the watch's limit."""
+        until_ns = self._until_ns.get(watch)
+        if until_ns is None:
+            until_ns = self._until_ns[watch] = np.full(self._columns.capacity, _NEVER_NS)
+            for name, one in ({} if self._samples is None else self._samples.held.get(watch, {})).items():
+                row = self._columns.row(name)
+                if row is not None:
+                    until_ns[row] = one
+        return now_ns < until_ns
 
     def _fill(self, rows: Iterable[int]) -> None:
         samples = self._samples

@@ -106,6 +106,11 @@ def metric(machine: Machine, expr: e.MetricRef) -> Step:
     return lambda frame: Vector(*frame.view.metric(expr.name))
 
 
+def held(machine: Machine, expr: e.Held) -> Step:
+    watch = expr.watch
+    return lambda frame: Vector(frame.view.held(watch), frame.view.metric(watch.metric)[1])
+
+
 def count_pods(machine: Machine, expr: e.CountPods) -> Step:
     if expr.where is None:
         return lambda frame: Vector(frame.view.column(PodCount()), True)

@@ -142,6 +142,7 @@ class FilterWords:
 
     group: str
     no_sample: tuple[tuple[str, str], ...]
+    not_recovered: str = ""
 
 
 class ExpressionFilter:
@@ -157,9 +158,11 @@ class ExpressionFilter:
         missing: Literal["reject", "pass"] | None,
         resolvable: bool,
         words: FilterWords,
+        within: int | None = None,
     ) -> None:
         self._moment, self._when, self._answer = moment, when, answer
         self._rejects, self._resolvable, self._words = rejects, resolvable, words
+        self._within = within  # the comparison alone, of a condition that holds nodes back
         self._missing_passes = missing == "pass" or (missing is None and rejects)
         machine = moment.machine
         self.touch = machine.touch(answer) | (Touch.NOTHING if when is None else machine.touch(when))
@@ -174,6 +177,11 @@ class ExpressionFilter:
             lacking = left & answer.missing & ~view.metric(metric)[1]
             found.append((text, lacking))
             left = left & ~lacking
+        if self._within is not None:
+            alone = condition(self._moment.machine, self._within, self._moment.frame(view))
+            recovering = left & alone.known & (alone.true != self._rejects)
+            found.append((self._words.not_recovered, recovering))
+            left = left & ~recovering
         return [*found, (self._words.group, left)]
 
     def unresolvable(self, view: View) -> Array:

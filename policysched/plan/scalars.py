@@ -19,6 +19,7 @@ from policysched.lang import expr as e
 from policysched.lang.arithmetic import Number, arithmetic, call, compare, finite, negate, saturate
 from policysched.lang.program import Input, Metric
 from policysched.lang.records import NoValue, RecordValue, held_value
+from policysched.text import Span
 
 Held = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
 Value = Held | None
@@ -126,6 +127,8 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
                 None if expr.where is None else function(expr.where),
                 None if expr.value is None else function(expr.value),
             )
+        case e.Held(watch=watch):
+            return _held(watch, function(_watched(watch, program, expr.span)))
         case e.Aggregate():
             raise AssertionError(f"`{expr.span.text}` is asked of a pod alone")
         case e.Now():
@@ -295,6 +298,21 @@ def _field(index: int) -> Function:
     def value(seen: Seen) -> Value:
         assert seen.element is not None, "no list is being looked through"
         return seen.element[index]
+
+    return value
+
+
+def _watched(watch: e.Watch, program: Declarations, span: Span) -> e.MetricRef:
+    return e.MetricRef(watch.metric, program.metrics[watch.metric].type, span)
+
+
+def _held(watch: e.Watch, metric: Function) -> Function:
+    def value(seen: Seen) -> Value:
+        if metric(seen) is None:
+            return None
+        assert seen.node is not None, f"metric {watch.metric} is asked where there is no node"
+        until_ns = seen.samples[watch.metric].held.get(watch, {}).get(seen.node.name)
+        return until_ns is not None and seen.now_ns < until_ns
 
     return value
 

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from policysched.cluster.objects import Node
 from policysched.cluster.usage import Usage
 from policysched.lang.arithmetic import Number
+from policysched.lang.expr import Watch
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
 from policysched.plan.metrics import MetricColumn
@@ -145,6 +146,11 @@ class View:
             for place, value in self._in_view(laid).items():
                 values[place] = value
         return values, column.known(self.now_ns)[self.rows]
+
+    def held(self, watch: Watch) -> Array:
+        """Where a node crossed the watch's limit and has not recovered."""
+        self.whole_answer = False
+        return self.metrics[watch.metric].held(watch, self.now_ns)[self.rows]
 
     def row(self, place: int) -> int:
         return self.rows.start + place if isinstance(self.rows, slice) else int(self.rows[place])

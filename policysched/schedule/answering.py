@@ -120,7 +120,7 @@ class Answering:
             case e.PoliciesOffered():
                 self._reload.offer(event, now_ns, synced=self._synced, decided=self._asked)
             case e.SamplesArrived(policy, metric, samples):
-                known = core.assumed.arrived(policy, metric, samples)
+                known = core.arrived(policy, metric, samples)
                 core.samples.setdefault(policy, {})[metric] = known
                 self._outages.look(policy, now_ns)
             case e.BindConfirmed(uid, node_name):

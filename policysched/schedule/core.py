@@ -11,6 +11,7 @@ from policysched.schedule.commands import ClearNomination, Command
 from policysched.schedule.extenders import Extenders
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.heap import MovableHeap
+from policysched.schedule.hysteresis import Recoveries
 from policysched.schedule.limits import Limits
 from policysched.schedule.lines import FairLine, Line
 from policysched.schedule.policies import Policies
@@ -47,6 +48,7 @@ class Core:
         self.reports = Reports(limits)
         self.samples: dict[str, dict[str, MetricSamples]] = {}
         self.assumed = Assumed()
+        self.recoveries = Recoveries()
         self.counters = Counters()
         self.decisions: deque[Decision] = deque(maxlen=limits.decisions_kept)
         self.decision_count = 0
@@ -73,6 +75,10 @@ class Core:
             )
 
         return FairLine(shares, key_now)
+
+    def arrived(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
+        """The samples with all that is known beside them: what they do not show yet, and whom earlier ones hold back."""
+        return self.recoveries.arrived(policy, metric, self.assumed.arrived(policy, metric, samples))
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)

@@ -107,8 +107,9 @@ class Reload:
         core = self._core
         core.out += core.policies.activated(program, plan, now_ns)
         core.assumed.follow(plan)
+        core.recoveries.follow(program)
         core.samples[program.name] = {
-            metric: core.assumed.arrived(program.name, metric, known)
+            metric: core.arrived(program.name, metric, known)
             for metric, known in core.samples.get(program.name, {}).items()
             if metric in program.metrics
         }

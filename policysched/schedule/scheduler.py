@@ -95,7 +95,7 @@ class Scheduler:
             case e.PoliciesOffered():
                 self._reload.offer(event, now_ns, synced=self._synced, decided=self._decided)
             case e.SamplesArrived(policy, metric, samples):
-                known = self._core.assumed.arrived(policy, metric, samples)
+                known = self._core.arrived(policy, metric, samples)
                 self._core.samples.setdefault(policy, {})[metric] = known
                 self._outages.look(policy, now_ns)
                 self._core.queue.wake({ClusterEvent.SAMPLES}, now_ns, policy=policy)

@@ -75,12 +75,15 @@ def _joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 _when = _optional(expressions.map("when {}".format))
 _missing = _optional(st.sampled_from(["missing pass", "missing 50", "missing worst"]))
+_recover = st.sampled_from(
+    ["", "", "recover 600Mbps for 2m", "recover limit * 70% for 2 * wait", "recover -(a + b) for 90s"]
+)
 filters = st.deferred(lambda: _filters)
 _filters = _joined(
     st.sampled_from(["filter", "locked filter"]),
     rule_names,
     _when,
-    _optional(_joined(st.sampled_from(["require", "reject"]), expressions)),
+    _optional(_joined(st.sampled_from(["require", "reject"]), expressions, _recover)),
     _missing,
     _optional(st.just("scaleup no")),
     _optional(strings.map("else {}".format)),

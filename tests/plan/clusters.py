@@ -28,6 +28,8 @@ from policysched.cluster.objects import (
     Samples,
 )
 from policysched.kube import wire
+from policysched.lang.expr import Watch
+from policysched.lang.types import INT64_MAX
 from tests.words import placed, pod_set, world
 
 Json = dict[str, Any]
@@ -427,6 +429,16 @@ def _label_selector(dice: Dice) -> Json:
 # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[Watch, dict[NodeName, int]]:
+    """By the watches of the corner that has some: some nodes for ever, some for a while, some not any more."""
+    watch = {
+        "rx": Watch("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
+        "load": Watch("load", "<", 0.85, 0.5, 90 * SECOND_NS),
+    }[metric]
+    until = (INT64_MAX, now_ns - 1, now_ns, now_ns + 1, now_ns + 40 * SECOND_NS)
+    return {watch: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
+
+
 def random_samples(dice: Dice, now_ns: int) -> Samples:
     """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old, and something
     assumed on some nodes, with a sample or without."""
@@ -443,6 +455,7 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
                 if not dice.one_in(5)
             },
             polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
+            held=_held_back(dice, metric, now_ns),
             assumed={
                 NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
                 for name in NODE_NAMES

@@ -62,11 +62,19 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score balanced weight 5 lower stddev of (node.requested.cpu / node.allocatable.cpu else 1) over nodes after placing normalize minmax",
         "score spread weight 2 lower max of node.pods over nodes after placing normalize max",
         "score least weight 2 higher min of node.free.memory over nodes after placing normalize minmax",
+        "score roomiest weight 2 higher max of node.free.cpu over nodes after placing normalize range(0, 4)",
         "score average weight 1 lower mean of node.requested.memory over nodes after placing - 1Gi normalize max",
         "score traffic weight 1 lower stddev of rx over nodes after placing normalize minmax missing worst",
         "score busiest weight 1 lower (max of rx + 1Mbps over nodes after placing else 0bps) normalize range(0bps, 2Gbps)",
         'score kin weight 3 lower sum of count(pods on node where other.labels["pool"] == pod.labels["pool"]) '
         "over nodes after placing normalize minmax",
+    ),
+    "recovering": (
+        _RX,
+        _LOAD,
+        "filter link_cool require rx < 800Mbps recover 600Mbps for 2m missing reject",
+        'filter loaded reject 85% <= load recover 50% for 90s missing pass else "busy"',
+        "score free weight 1 higher node.free.cpu normalize range(0, 4)",
     ),
     "roundings": (
         "filter half_up require round(node.pods * 0.5, half_up) != 1",

@@ -168,6 +168,16 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
             lambda self, view, among=None: right(self, view, None if among is None else among | True)
         ),
     ),
+    "nobody is held back": (
+        "recovering",
+        "policysched.plan.metrics.MetricColumn.held",
+        lambda right: lambda self, watch, now_ns: right(self, watch, now_ns) & False,
+    ),
+    "who is held back is held for ever": (
+        "recovering",
+        "policysched.plan.metrics.MetricColumn.held",
+        lambda right: lambda self, watch, _: right(self, watch, 0),
+    ),
     "ties are settled by the node alone": (
         "lists",
         "policysched.plan.evaluate.text_hash",

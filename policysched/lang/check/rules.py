@@ -12,6 +12,7 @@ from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as, read_condition
 from policysched.lang.check.flow import Known, holes, implied, no_holes, report_hole
 from policysched.lang.check.reading import conform
+from policysched.lang.check.recovering import recovering
 from policysched.lang.check.scope import CONDITION, CONSTANT, VALUE, WHEN, Scope, did_you_mean, one_of
 from policysched.lang.check.templates import template
 from policysched.lang.fold import fold, is_constant
@@ -157,7 +158,10 @@ def _filter(scope: Scope, node: s.Filter, clauses: Clauses, known: Known) -> p.F
         and not any(isinstance(x, e.MetricRef) for x in e.walk(found))
     ):
         _pointless_missing(scope, clauses.missing)
-    condition = fold(found)
+    whole = recovering(scope, clauses.require, found)
+    if whole is None:
+        return None
+    condition = fold(whole)
     _constant_condition(scope, clauses.require, condition)
     return p.FilterRule(
         name=node.name.text,

@@ -272,10 +272,18 @@ class Build(Transformer[Token, Any]):
         return s.WhenClause(children[1], _span(children))
 
     def require(self, children: Children) -> s.RequireClause:
-        return s.RequireClause(False, children[1], _span(children))
+        return s.RequireClause(False, children[1], self._recover(children), _span(children))
 
     def reject(self, children: Children) -> s.RequireClause:
-        return s.RequireClause(True, children[1], _span(children))
+        return s.RequireClause(True, children[1], self._recover(children), _span(children))
+
+    @staticmethod
+    def _recover(children: Children) -> s.Recover | None:
+        match children:
+            case [_, _, _recover, mark, _for, duration]:
+                return s.Recover(mark, duration, _span(children[2:]))
+            case _:
+                return None
 
     def missing(self, children: Children) -> s.MissingClause:
         choice = children[1]

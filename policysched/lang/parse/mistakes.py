@@ -28,7 +28,7 @@ from policysched.text import Diagnostic, Label, Span
 
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _KEY = re.compile(r"[^\]\s\"]+")
-_VALUE_WORDS = frozenset((*CLAUSES, *OPERATOR_WORDS, "by", "default"))
+_VALUE_WORDS = frozenset((*CLAUSES, *OPERATOR_WORDS, "by", "default", "recover", "for"))
 """Words behind which a value stands."""
 
 

@@ -26,6 +26,7 @@ _HOLDERS = (
     s.MapLit,
     s.OrderKey,
     s.Absent,
+    s.Recover,
     s.Bounds,
     s.Choices,
     s.RecordField,

@@ -28,7 +28,7 @@ EXTENDER_CLAUSES = ("weight", "missing")
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
 CONTINUATIONS = frozenset(
-    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing")
+    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for")
 )  # fmt: skip
 """Words that go on with a statement, so that a line beginning with one does not begin another."""
 
