@@ -434,7 +434,8 @@ def lists_of_records(draw: Draw) -> tuple[list[str], Names]:
                     )
                 )
             )
-            lines.append(f'input {name}: list<card> = {owner}.annotations["cards"]{at} {clauses}')
+            source = "annotations" if owner == "pod" else draw(st.sampled_from(("annotations", "objects")))
+            lines.append(f'input {name}: list<card> = {owner}.{source}["cards"]{at} {clauses}')
             listed = name if clauses.startswith("default") else f"{name}?"
             names = replace(names, lists=(*names.lists, listed))
     return lines, names

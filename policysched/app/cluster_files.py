@@ -7,7 +7,7 @@ passed over and counted by kind; an object that cannot be understood is reported
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import yaml
 from policysched.app.policy_files import UnusableFile
 from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import DisruptionBudget, Namespace, Node, ObservedPod, PodSet
+from policysched.cluster.objects import DisruptionBudget, Namespace, Node, NodeName, ObservedPod, PodSet
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
+from policysched.schedule.events import NodeObjectSeen
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class ClusterFiles:
     namespaces: list[Namespace] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
     pod_sets: list[PodSet] = field(default_factory=list)
+    node_objects: list[NodeObjectSeen] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -49,6 +51,12 @@ class ClusterFiles:
                     self.budgets.append(wire.disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
                     self.pod_sets.append(wire.pod_set(obj, kind))
+                case kind if _may_be_a_nodes(obj):
+                    self.node_objects.append(
+                        NodeObjectSeen(
+                            str(kind).lower(), NodeName(wire.required_name(obj)), wire.json_text(obj)
+                        )
+                    )
                 case kind:
                     self.ignored[str(kind)] += 1
         except Malformed as error:
@@ -63,13 +71,23 @@ class ClusterFiles:
             cache.put_namespace(space)
         for node in self.nodes:
             cache.put_node(node)
+        for one in self.node_objects:
+            cache.put_node_object(one.kind, one.name, one.text)
         for budget in self.budgets:
             cache.put_budget(budget)
-        for one in self.pod_sets:
-            cache.put_pod_set(one)
+        for pod_set in self.pod_sets:
+            cache.put_pod_set(pod_set)
         for seen in self.pods:
             cache.put_pod(seen)
         return cache
+
+
+def _may_be_a_nodes(obj: Mapping[str, Any]) -> bool:
+    """Whether it is a cluster-scoped custom resource: of a group with a domain that is not Kubernetes' own."""
+    group, slash, _ = str(obj.get("apiVersion", "")).partition("/")
+    custom = bool(slash) and "." in group and not group.endswith("k8s.io")
+    meta = obj.get("metadata")
+    return custom and isinstance(meta, dict) and "name" in meta and "namespace" not in meta
 
 
 def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:

@@ -35,7 +35,7 @@ from policysched.kube.evict import Evictor
 from policysched.kube.extender_client import ExtenderClient
 from policysched.kube.lease import Standing
 from policysched.kube.report import Reporter, Shown
-from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, config_map
+from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, config_map, node_objects
 from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
 from policysched.schedule.events import Event
@@ -219,6 +219,10 @@ class SchedulerApp:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
         parts |= self._mirror.cluster((NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS))
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
+        for one in self.settings.node_objects:
+            # Not among what deciding waits for: a kind that is not served must not keep everything pending.
+            found = node_objects(one.kind, group=one.group, version=one.version, resource=one.resource)
+            parts[found.kind] = self._mirror.watch(found, self.post, lambda: None)
         parts["ConfigMap"] = self._mirror.watch(watched, self.feed.take, self.feed.listed)
         parts["policies"] = self.feed.run()
         parts["last good"] = self.last_good.run()

@@ -49,6 +49,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeObjects:
+    """A kind of custom resource that is read beside the nodes: policies know it as `node.objects["KIND"]`."""
+
+    kind: str
+    group: str
+    version: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Complete, defaults included. `lease` None: no leader election."""
 
@@ -68,6 +78,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     extenders: Mapping[str, Peer] = field(default_factory=dict)
+    node_objects: tuple[NodeObjects, ...] = ()
     compile_timeout_s: float = 20.0
     stop_wait_s: float = 25.0
     samples: SamplesSettings = field(default_factory=SamplesSettings)
@@ -175,6 +186,10 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             limits=made(Limits, given.get("scheduling", {})),
             params=given.get("params", {}),
             extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
+            node_objects=tuple(
+                NodeObjects(kind, one["group"], one["version"], one["resource"])
+                for kind, one in sorted(given.get("node_objects", {}).items())
+            ),
             compile_timeout_s=given.get("compile_timeout_s", 20.0),
             stop_wait_s=given.get("stop_wait_s", 25.0),
             samples=samples_settings(given),

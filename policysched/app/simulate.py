@@ -124,6 +124,7 @@ def _events(
         *(e.NamespaceSeen(space) for space in files.namespaces),
         *(e.NamespaceSeen(Namespace(name, {}, {})) for name in implied),
         *(e.NodeSeen(node) for node in files.nodes),
+        *files.node_objects,
         *(e.BudgetSeen(budget) for budget in files.budgets),
         *(e.PodSetSeen(one) for one in files.pod_sets),
         *(e.PodSeen(seen) for seen in pods),

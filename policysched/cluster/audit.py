@@ -1,6 +1,7 @@
 """Whether the cache still says what the API server says."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Node, ObservedPod
@@ -12,7 +13,11 @@ def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -
     A pod that we assumed may be shown as not bound yet; every other difference means that a change was lost.
     """
     found = list(cache.ledger.check())
-    fresh_nodes = {node.name: node for node in nodes}
+    # What custom resources say of a node is not the node's own.
+    fresh_nodes = {
+        node.name: replace(node, objects=cache.nodes[node.name].objects) if node.name in cache.nodes else node
+        for node in nodes
+    }
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
         kept, fresh = cache.nodes.get(name), fresh_nodes.get(name)
         if kept != fresh:

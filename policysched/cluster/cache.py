@@ -46,6 +46,7 @@ class Cache:
         self.pod_sets = PodSets()
         self._nominations = Nominations()
         self.ledger = Ledger()
+        self._node_objects: dict[NodeName, dict[str, str]] = {}
         self._changed_nodes: set[NodeName] = set()
 
     def changed_nodes(self) -> set[NodeName]:
@@ -138,6 +139,8 @@ class Cache:
     # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
 
     def put_node(self, node: Node) -> Events:
+        """With the custom resources that bear its name, which may have come before it."""
+        node = replace(node, objects=dict(self._node_objects.get(node.name, {})))
         known = self.nodes.get(node.name)
         if known == node:
             return _NOTHING
@@ -159,6 +162,18 @@ class Cache:
         self.shares.resize(gone.allocatable, -1)
         self._changed_nodes.add(name)
         return frozenset({ClusterEvent.NODE_DELETE})
+
+    def put_node_object(self, kind: str, name: NodeName, text: str) -> Events:
+        """A custom resource that bears the node's name, as JSON. The node may be yet to come."""
+        self._node_objects.setdefault(name, {})[kind] = text
+        return self.put_node(self.nodes[name]) if name in self.nodes else _NOTHING
+
+    def drop_node_object(self, kind: str, name: NodeName) -> Events:
+        held = self._node_objects.get(name, {})
+        held.pop(kind, None)
+        if not held:
+            self._node_objects.pop(name, None)
+        return self.put_node(self.nodes[name]) if name in self.nodes else _NOTHING
 
     def put_namespace(self, namespace: Namespace) -> Events:
         if self.namespaces.get(namespace.name) == namespace:
@@ -197,6 +212,7 @@ _UNSCHEDULED_UPDATE = ClusterEvent.UNSCHEDULED_POD_UPDATE
 _NODE_DIFFERENCES = (
     (ClusterEvent.NODE_ALLOCATABLE, lambda old, new: old.allocatable != new.allocatable),
     (ClusterEvent.NODE_LABEL, lambda old, new: old.labels != new.labels),
+    (ClusterEvent.NODE_OBJECT, lambda old, new: old.objects != new.objects),
     (ClusterEvent.NODE_ANNOTATION, lambda old, new: old.annotations != new.annotations),
     (
         ClusterEvent.NODE_TAINT,

@@ -261,6 +261,8 @@ class Node:
     created_ns: int
     ready: bool
     declared_features: frozenset[str]
+    objects: Mapping[str, str] = field(default_factory=dict)
+    """Custom resources that bear the node's name, as JSON, by what the operator calls their kind. The cache puts them here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from policysched.schedule.events import (
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
+    NodeObjectGone,
+    NodeObjectSeen,
     NodeSeen,
     PodGone,
     PodSeen,
@@ -108,6 +110,20 @@ def _pod_sets(kind: PodSetKind, path: str) -> Resource[PodSetSeen | PodSetGone]:
         key=_full_name,
         seen=lambda obj: PodSetSeen(wire.pod_set(obj, kind)),
         gone=gone,
+        holds=_holds_nothing,
+    )
+
+
+def node_objects(
+    kind: str, *, group: str, version: str, resource: str
+) -> Resource[NodeObjectSeen | NodeObjectGone]:
+    """Custom resources, one a node and of its name, that the operator calls `kind`."""
+    return Resource(
+        kind=f"{resource}.{group}",
+        path=f"/apis/{group}/{version}/{resource}",
+        key=_name,
+        seen=lambda obj: NodeObjectSeen(kind, NodeName(wire.required_name(obj)), wire.json_text(obj)),
+        gone=lambda key: NodeObjectGone(kind, NodeName(key)),
         holds=_holds_nothing,
     )
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
+import orjson
+
 from policysched.cluster import objects as o
 from policysched.kube.affinity import label_selector, node_affinity
 from policysched.kube.malformed import Malformed
@@ -54,6 +56,17 @@ def disruption_budget(obj: Json) -> o.DisruptionBudget:
 def pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
     """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
     return _reading(kind, obj, lambda read: _pod_set(read, kind))
+
+
+def required_name(obj: Json) -> str:
+    """The object's own name. Raises Malformed."""
+    return _reading("object", obj, lambda read: str(read["metadata"]["name"]))
+
+
+def json_text(obj: Json) -> str:
+    """The object as JSON, without what the API server writes there for itself."""
+    meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
+    return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def object_name(obj: Any) -> str:

@@ -161,6 +161,14 @@ _NODE_ROWS: tuple[Attribute, ...] = (
         keys="texts",
     ),
     _of_node(
+        "objects",
+        _TEXTS,
+        "objects",
+        frozenset({_E.NODE_OBJECT}),
+        "The custom resource of the node's name, as JSON, by what the operator's settings call its kind; for inputs with `at`.",
+        keys="texts",
+    ),
+    _of_node(
         "allocatable",
         _AMOUNTS,
         "allocatable",

@@ -14,6 +14,9 @@ class ClusterEvent(Enum):
     NODE_ALLOCATABLE = "NodeAllocatableChange"
     NODE_LABEL = "NodeLabelChange"
     NODE_ANNOTATION = "NodeAnnotationChange"
+    NODE_OBJECT = (
+        "NodeObjectChange"  # a custom resource that bears its name; kube-scheduler has no such event
+    )
     NODE_TAINT = "NodeTaintChange"  # spec.unschedulable counts as one, as in kube-scheduler
     NODE_CONDITION = "NodeConditionChange"
     NODE_IMAGE = "NodeImageChange"

@@ -86,6 +86,8 @@ def _node_attribute(path: tuple[str, ...], context: Context) -> Value:
             return _entry(node.labels, key)
         case ("annotations", key):
             return _entry(node.annotations, key)
+        case ("objects", kind):
+            return _entry(node.objects, kind)
         case ("conditions", kind):
             return _entry(node.conditions, kind)
         case ("allocatable", resource):

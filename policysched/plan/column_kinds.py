@@ -125,7 +125,7 @@ class _Flags(metaclass=_OneOfAKind):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Text(_Codes):
-    """An entry of one of the node's maps of strings (`labels`, `annotations`, `conditions`), or ABSENT."""
+    """An entry of one of the node's maps of strings (`labels`, `annotations`, `conditions`, `objects`), or ABSENT."""
 
     map: str
     key: str

@@ -166,7 +166,7 @@ def _node_reads(reads: Reads) -> tuple[str, ...]:
 def _written(owner: str, path: tuple[str, ...]) -> str:
     """As a policy writes it: keys of labels and annotations are quoted."""
     match path:
-        case ("labels" | "annotations" | "conditions" as entries, key):
+        case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
             return f'{owner}.{entries}["{key}"]'
         case _:
             return ".".join((owner, *path))

@@ -31,7 +31,7 @@ from policysched.plan.view import by_code
 def column_of(path: tuple[str, ...]) -> ColumnKind:
     """The column of a node's attribute; `free` has none of its own."""
     match path:
-        case ("labels" | "annotations" | "conditions" as entries, key):
+        case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
             return Text(entries, key)
         case ("allocatable", resource):
             return Allocatable(resource)
@@ -81,7 +81,7 @@ def attribute(machine: Machine, expr: e.Attr) -> Step:
                 return Vector(frame.view.column(allocatable) - frame.view.column(requested), True)
 
             return free
-        case ("labels" | "annotations" | "conditions", _):
+        case ("labels" | "annotations" | "conditions" | "objects", _):
             entries = column_of(expr.path)
 
             def entry(frame: Frame) -> Vector:

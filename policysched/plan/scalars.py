@@ -211,7 +211,7 @@ def _of_node(path: tuple[str, ...]) -> Function:
         return seen.usage
 
     match path:
-        case ("labels" | "annotations" | "conditions" as name, key):
+        case ("labels" | "annotations" | "conditions" | "objects" as name, key):
             entries = attrgetter(name)
             return lambda seen: entries(node(seen)).get(key)
         case ("allocatable", resource):

@@ -111,6 +111,10 @@ class Answering:
                 cache.put_node(node)
             case e.NodeGone(name):
                 cache.drop_node(name)
+            case e.NodeObjectSeen(kind, name, text):
+                cache.put_node_object(kind, name, text)
+            case e.NodeObjectGone(kind, name):
+                cache.drop_node_object(kind, name)
             case e.NamespaceSeen(namespace):
                 cache.put_namespace(namespace)
             case e.NamespaceGone(name):

@@ -41,6 +41,22 @@ class NodeGone:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeObjectSeen:
+    """A custom resource that bears a node's name was added or changed. `kind` is what the operator calls its kind, `text` the
+    object as JSON. The node need not be there."""
+
+    kind: str
+    name: NodeName
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObjectGone:
+    kind: str
+    name: NodeName
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceSeen:
     namespace: Namespace
 
@@ -163,6 +179,8 @@ Event = (
     | PodGone
     | NodeSeen
     | NodeGone
+    | NodeObjectSeen
+    | NodeObjectGone
     | NamespaceSeen
     | NamespaceGone
     | BudgetSeen

@@ -77,6 +77,10 @@ class Scheduler:
                 self._core.queue.wake(self._core.cache.put_node(node), now_ns)
             case e.NodeGone(name):
                 self._core.queue.wake(self._core.cache.drop_node(name), now_ns)
+            case e.NodeObjectSeen(kind, name, text):
+                self._core.queue.wake(self._core.cache.put_node_object(kind, name, text), now_ns)
+            case e.NodeObjectGone(kind, name):
+                self._core.queue.wake(self._core.cache.drop_node_object(kind, name), now_ns)
             case e.NamespaceSeen(namespace):
                 self._namespace_changed(namespace.name, self._core.cache.put_namespace(namespace), now_ns)
             case e.NamespaceGone(name):

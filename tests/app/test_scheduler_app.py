@@ -17,6 +17,7 @@ from policysched.cluster.objects import PodUid
 from policysched.kube import wire
 from policysched.kube.api import Api
 from policysched.kube.lease import Elector, LeaseSettings
+from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.faults import Climate
 from policysched.sim.transport import MemoryTransport
 from tests.kube.world import World, on_virtual_time, running, until
@@ -281,6 +282,70 @@ def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -
         (page,) = policy_page(app.scheduler, str(app.settings.policies))["policies"]
 
         assert page["params"] == {"most": "2", "least": "0"}
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+CARDS = """policy test version 1
+include kube_default
+record card { health: string  memory: bytes = "freeMemory" unit "MiB" }
+input cards: list<card> = node.objects["scv"] at "status.cardList" default [] invalid reject "odd cards"
+filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) else "no card"
+"""
+SCVS = Kind(
+    "scvs", "Scv", group="core.run-linux.com", namespaced=False, keeps_status=True, subresources=("status",)
+)
+
+
+def scv(name: str, memory_mib: int) -> dict[str, Any]:
+    card = {"health": "Healthy", "freeMemory": memory_mib}
+    return {"metadata": {"name": name}, "status": {"cardList": [card]}}
+
+
+def with_cards() -> Settings:
+    kind = {"group": "core.run-linux.com", "version": "v1", "resource": "scvs"}
+    return read_settings(None, {}, {"policies": "kube-system/policies", "node_objects": {"scv": kind}})
+
+
+def test_a_custom_resource_beside_the_node_decides_and_its_change_wakes_who_waits() -> None:
+    async def scenario() -> None:
+        world = World(extra_kinds=(SCVS,))
+        put_policies(world, main=CARDS)
+        for name in ("small", "grows"):
+            world.add_node(name)
+            world.local.create("scvs", "", scv(name, 1024))
+        world.add_pod("web", cpu="10m")
+        app = app_on(world, world.road(), settings=with_cards())
+        run = asyncio.ensure_future(app.run())
+        nodes = app.scheduler.cache.nodes
+        await until(lambda: len(nodes) == 2 and all(one.objects for one in nodes.values()), "the cards")
+        await until(lambda: len(app.scheduler.decisions) > 0, "an attempt")
+        assert bound(world) == 0
+
+        world.local.set_status("scvs", scv("grows", 1024), **scv("grows", 8192)["status"])
+        await until(lambda: bound(world) == 1, "the pod on its card")
+
+        (web,) = world.local.list("pods")
+        assert web["spec"]["nodeName"] == "grows"
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+def test_a_kind_that_the_server_does_not_serve_keeps_nothing_else_from_running() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("web", cpu="10m")
+        app = app_on(world, world.road(), settings=with_cards())
+        run = asyncio.ensure_future(app.run())
+
+        await until(lambda: bound(world) == 1, "the pod")
+
         app.request_stop()
         await run
 

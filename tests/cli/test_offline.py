@@ -306,3 +306,27 @@ def test_extenders_are_not_asked_and_that_is_said(files: Path) -> None:
     for record in (placed, explained):
         assert "not asked: extender gpu; what it refuses and scores is missing here" in record["notes"]
     assert placed["placements"] == without["placements"] != []
+
+
+def test_custom_resources_in_the_cluster_files_are_read_by_their_kind(files: Path) -> None:
+    policy = files / "cards.policy"
+    policy.write_text(
+        "policy test version 1\ninclude kube_default\nrecord card { health: string }\n"
+        'input cards: list<card> = node.objects["scv"] at "status.cardList" default [] invalid default\n'
+        'filter card require any(cards where card.health == "Healthy")\npreemption never\n'
+    )
+    scv = {
+        "apiVersion": "core.run-linux.com/v1",
+        "kind": "Scv",
+        "metadata": {"name": "busy"},
+        "status": {"cardList": [{"health": "Healthy"}]},
+    }
+    (files / "scv.json").write_text(json.dumps(scv))
+    asked = ["--policy", str(policy), "--cluster", str(files / "cluster.yaml"), "--output-format", "json"]
+    asked += ["--cluster", str(files / "scv.json")]
+
+    found = json.loads(CliRunner().invoke(main, ["explain", "web", *asked]).stdout)
+    placed = json.loads(CliRunner().invoke(main, ["simulate", *asked]).stdout)
+
+    assert found["feasible"] == ["busy"]
+    assert {one["node"] for one in placed["placements"]} == {"busy"}

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from policysched.cluster.audit import audit
+from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName
 from policysched.lang.events import ClusterEvent
 from tests.words import finished, node, pending, placed, pod, world
@@ -114,3 +115,28 @@ def test_the_audit_says_what_was_lost() -> None:
     assert any("uid-default-db" in one for one in audit(cache, pods=[web, db], nodes=[node("a")]))
     assert any("is gone" in one for one in audit(cache, pods=[], nodes=[node("a")]))
     assert any("cpu" in one for one in audit(cache, pods=[web], nodes=[node("a", cpu="64")]))
+
+
+def test_a_custom_resource_of_a_nodes_name_is_part_of_the_node_whichever_comes_first() -> None:
+    cache = Cache()
+    assert cache.put_node_object("scv", NodeName("a"), "1") == frozenset(), "there is no such node yet"
+    cache.put_node(node("a"))
+    assert cache.nodes[NodeName("a")].objects == {"scv": "1"}
+    cache.changed_nodes()
+
+    assert cache.put_node_object("scv", NodeName("a"), "1") == frozenset()
+    assert cache.changed_nodes() == set(), "the same again"
+    assert cache.put_node_object("scv", NodeName("a"), "2") == {ClusterEvent.NODE_OBJECT}
+    assert cache.changed_nodes() == {"a"}
+    assert cache.put_node(node("a", labels={"x": "y"})) == {ClusterEvent.NODE_LABEL}
+    assert cache.nodes[NodeName("a")].objects == {"scv": "2"}, "the node itself does not say it"
+    assert cache.drop_node_object("scv", NodeName("a")) == {ClusterEvent.NODE_OBJECT}
+    assert cache.nodes[NodeName("a")].objects == {}
+
+
+def test_what_custom_resources_say_is_no_difference_to_the_servers_nodes() -> None:
+    cache = Cache()
+    cache.put_node(node("a"))
+    cache.put_node_object("scv", NodeName("a"), "1")
+
+    assert audit(cache, pods=[], nodes=[node("a")]) == []

@@ -52,7 +52,9 @@ def a_world() -> Cache:
         images={"registry.example.com/app:1": 100_000_000},
     )
     space = Namespace("default", {"key": "label of default"}, {"key": "annotation of default"})
-    return world([home], [placed(a_pod("neighbour"), "a")], [space])
+    cache = world([home], [placed(a_pod("neighbour"), "a")], [space])
+    cache.put_node_object("key", home.name, "object of a")
+    return cache
 
 
 VALUES: Mapping[str, str] = {
@@ -79,6 +81,7 @@ VALUES: Mapping[str, str] = {
     "node.name": "a",
     "node.labels": "label of a",
     "node.annotations": "annotation of a",
+    "node.objects": "object of a",
     "node.allocatable": "8Gi",
     "node.requested": "1Gi",
     "node.free": "7Gi",

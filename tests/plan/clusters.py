@@ -109,8 +109,12 @@ def _scene(
 ) -> Scene:
     spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
     on_them = [placed(pod, name) for pod, name in on_nodes]
+    cache = world(nodes, on_them, spaces, random_pod_sets(dice))
+    for node in nodes:
+        for text in cards(f"object {node.name} {dict(node.allocatable)}").values():
+            cache.put_node_object("cards", node.name, text)
     return Scene(
-        cache=world(nodes, on_them, spaces, random_pod_sets(dice)),
+        cache=cache,
         pods=tuple(pods),
         facts=PodFacts(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
         samples=random_samples(dice, now_ns),

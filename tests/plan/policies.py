@@ -167,6 +167,8 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'record card {\n  health: string\n  memory: bytes = "freeMemory" unit "MiB"\n  clock: int optional\n  speed: float\n}',
         'input cards: list<card> = node.annotations["cards"] default [] invalid reject "odd cards"',
         'input inner: list<card> = node.annotations["cards"] at "items" optional invalid default',
+        'input seen: list<card> = node.objects["cards"] default [] invalid default',
+        "filter seen reject count(seen) > 2",
         'input wants: list<card> = pod.annotations["cards"] default [] invalid default',
         'filter healthy require count(cards where card.health == "Healthy" and card.memory >= 512Mi) >= 1',
         "filter strong reject any(cards where (card.clock else 0) > 5 and card.memory > pod.requests.memory)",
