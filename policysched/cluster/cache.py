@@ -139,8 +139,9 @@ class Cache:
     # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
 
     def put_node(self, node: Node) -> Events:
-        """With the custom resources that bear its name, which may have come before it."""
-        node = replace(node, objects=dict(self._node_objects.get(node.name, {})))
+        """With the custom resources that bear its name, which may have come before it; a node of another cache brings
+        those that it had there."""
+        node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
         known = self.nodes.get(node.name)
         if known == node:
             return _NOTHING
@@ -166,14 +167,17 @@ class Cache:
     def put_node_object(self, kind: str, name: NodeName, text: str) -> Events:
         """A custom resource that bears the node's name, as JSON. The node may be yet to come."""
         self._node_objects.setdefault(name, {})[kind] = text
-        return self.put_node(self.nodes[name]) if name in self.nodes else _NOTHING
+        return self._renew_objects(name)
 
     def drop_node_object(self, kind: str, name: NodeName) -> Events:
         held = self._node_objects.get(name, {})
         held.pop(kind, None)
         if not held:
             self._node_objects.pop(name, None)
-        return self.put_node(self.nodes[name]) if name in self.nodes else _NOTHING
+        return self._renew_objects(name)
+
+    def _renew_objects(self, name: NodeName) -> Events:
+        return self.put_node(replace(self.nodes[name], objects={})) if name in self.nodes else _NOTHING
 
     def put_namespace(self, namespace: Namespace) -> Events:
         if self.namespaces.get(namespace.name) == namespace:
