@@ -1,6 +1,7 @@
 """One pod against every node: what refuses it where, how the rest score, and which node is chosen."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -34,9 +35,13 @@ def evaluate(
     now_ns: int,
     facts: PodFacts,
     samples: Samples | None = None,
+    reserved: Iterable[tuple[Pod, NodeName]] = (),
 ) -> Explanation:
-    """Everything that the policy has to say of the pod on the cluster as it stands, at this moment."""
-    return evaluate_among(program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples)
+    """Everything that the policy has to say of the pod on the cluster as it stands, at this moment. A node where others
+    have a place `reserved` must pass the filters with them there, and without them."""
+    return evaluate_among(
+        program, pod, cache, None, now_ns=now_ns, facts=facts, samples=samples, reserved=reserved
+    )
 
 
 def evaluate_among(
@@ -48,6 +53,7 @@ def evaluate_among(
     now_ns: int,
     facts: PodFacts,
     samples: Samples | None = None,
+    reserved: Iterable[tuple[Pod, NodeName]] = (),
 ) -> Explanation:
     """The same on these nodes alone (None: on all). The other nodes are no candidates; what is placed on them counts."""
     context = pod_context(
@@ -64,7 +70,14 @@ def evaluate_among(
         if among is None or name in among
     }
     rules = _without_outages(program, rules_for(program, active_layers(context)), nodes)
-    refused = {name: found for name, at in nodes.items() if (found := refusals(rules.filters, at))}
+    with_them = {
+        name: _with_reserved(nodes[name], pods) for name, pods in _by_node(reserved).items() if name in nodes
+    }
+    refused = {
+        name: found
+        for name, at in nodes.items()
+        if (found := refusals(rules.filters, with_them.get(name, at)) or refusals(rules.filters, at))
+    }
     candidates = {name: at for name, at in nodes.items() if name not in refused}
     scores = _scores(rules, candidates, facts_of_all)
     totals = {name: sum(column[name].weighted for column in scores.values()) for name in candidates}
@@ -76,6 +89,28 @@ def evaluate_among(
         totals=dict(totals.items()),
         selected=selected(totals, pod),
     )
+
+
+def _by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
+    found: dict[NodeName, list[Pod]] = {}
+    for pod, node in reserved:
+        found.setdefault(node, []).append(pod)
+    return found
+
+
+def _with_reserved(at: Context, pods: Iterable[Pod]) -> Context:
+    """The node as if these were on it too."""
+    node, usage, cluster = at.node, deepcopy(at.usage), at.cluster
+    assert node is not None and usage is not None and cluster is not None, "a node in its cluster"
+    for one in pods:
+        usage.add(one)
+    more = [(one, node) for one in pods if one.pod_affinity]
+    around = replace(
+        cluster,
+        nodes={**cluster.nodes, node.name: Seen(node, usage)},
+        with_affinity=[*cluster.with_affinity, *more],
+    )
+    return replace(at, usage=usage, cluster=around)
 
 
 def active_layers(context: Context) -> tuple[int, ...]:

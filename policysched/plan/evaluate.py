@@ -36,6 +36,7 @@ from policysched.plan.scalars import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
 from policysched.plan.verdict import NoNode, Verdict
+from policysched.plan.withheld import Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
 
 _STATES_BYTES_MAX = 64 * 2**20
@@ -96,9 +97,11 @@ class Evaluator:
         overlay: Overlay | None = None,
         nominated: NodeName | None = None,
         within: Within | None = None,
+        reserved: Reserved = (),
     ) -> Verdict:
         """Where the pod goes under the plan, or why it waits. A node that it is `nominated` to is taken before all
-        others if it passes the filters. `within` a domain it goes to a node of that, whatever is better elsewhere."""
+        others if it passes the filters. `within` a domain it goes to a node of that, whatever is better elsewhere. Nodes are
+        `reserved` for pods that are nominated to them: they must do with those as well."""
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
         refusal = self._refusal(plan, pod)
@@ -106,6 +109,9 @@ class Evaluator:
             return self._refused(refusal)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
+        decider, withheld = state, withheld_rows(state, world, reserved, self.overlay) if reserved else {}
+        if any(state.feasible[row] for row in withheld):
+            state = state.without(withheld)
         row, feasible = None if nominated is None else self._columns.row(nominated), state.feasible_count
         if row is None or not state.feasible[row]:
             among = None if within is None else within.rows(world.view())
@@ -120,7 +126,7 @@ class Evaluator:
             selected=None if row is None else self._columns.names[row],
             score=0 if row is None else int(state.total[row]),
             valid_until_ns=self._valid_until_ns(plan, variant, state, world, seen),
-            why_not=lambda: why_not(state, world, plan.layer_wakes),
+            why_not=lambda: why_not(decider, world, plan.layer_wakes, withheld),
         )
 
     def domains(

@@ -1,7 +1,7 @@
 """Why no node would do, counted as kube-scheduler counts: each node under the first rule that refuses it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,13 +11,22 @@ from policysched.plan.rules import BoundFilter, NodeInputs
 from policysched.plan.state import State, World
 from policysched.plan.verdict import NoNode
 from policysched.plan.view import View
+from policysched.plan.withheld import Withheld
+
+NOTHING_WITHHELD: Mapping[int, Withheld] = {}
 
 
-def why_not(state: State, world: World, layer_wakes: frozenset[ClusterEvent]) -> NoNode:
-    """`layer_wakes`: what could bring other rules into force."""
+def why_not(
+    state: State,
+    world: World,
+    layer_wakes: frozenset[ClusterEvent],
+    withheld: Mapping[int, Withheld] = NOTHING_WITHHELD,
+) -> NoNode:
+    """`layer_wakes`: what could bring other rules into force. `withheld` rows are refused for their own reasons."""
     view = world.view()
     left = world.columns.valid[: view.count].copy()
-    counts: Counter[str] = Counter()
+    left[list(withheld)] = False
+    counts = Counter(group for one in withheld.values() for group in one.groups)
     for rule, refused, only in deciding(state, view):
         here = left & refused
         if here.any():
@@ -26,7 +35,10 @@ def why_not(state: State, world: World, layer_wakes: frozenset[ClusterEvent]) ->
                 if found:
                     counts[group] += found
             left &= ~refused
-    return NoNode(dict(counts), _only_scaleup_no(state, world), _wakes(state, world) | layer_wakes)
+    rules = [rule for one in withheld.values() for rule in one.rules]
+    wakes = _wakes(state, world).union(layer_wakes, *(rule.wakes for rule in rules))
+    held_back = _only_scaleup_no(state, world, withheld) and not any(rule.scaleup for rule in rules)
+    return NoNode(dict(counts), held_back, wakes)
 
 
 def deciding(state: State, view: View) -> Iterator[tuple[BoundFilter, Array, Array | None]]:
@@ -51,11 +63,12 @@ def deciding(state: State, view: View) -> Iterator[tuple[BoundFilter, Array, Arr
     yield from rest
 
 
-def _only_scaleup_no(state: State, world: World) -> bool:
+def _only_scaleup_no(state: State, world: World, withheld: Mapping[int, Withheld]) -> bool:
     """Whether every refused node is held back by rules alone that a new node would not satisfy either."""
     refused = world.columns.valid & ~state.feasible
+    refused[list(withheld)] = False
     if not refused.any():
-        return False
+        return bool(withheld)
     for place, rule in enumerate(state.bound.filters):
         mask = state.refused(place)
         if rule.scaleup and mask is not None and (refused & mask).any():

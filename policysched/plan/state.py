@@ -102,6 +102,15 @@ class State:
         if self._stale or changed or used:
             self._conclude(world, changed | used)
 
+    def without(self, rows: Iterable[int]) -> "State":
+        """For one answer: the same, but these rows are no candidates."""
+        other = self.copied()
+        other.feasible[list(rows)] = False
+        other.feasible_count = int(np.count_nonzero(other.feasible))
+        other._facts.clear()
+        other._sum_up(slice(0, len(other.feasible)))
+        return other
+
     def copied(self) -> "State":
         """For an overlay: the same results, kept apart from here on."""
         copy = object.__new__(State)

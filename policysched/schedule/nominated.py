@@ -1,20 +1,28 @@
 """The cluster as a pod finds it while others are nominated: their victims are leaving, and their room is theirs."""
 
-from policysched.cluster.objects import ObservedPod, Pod
+from policysched.cluster.objects import NodeName, ObservedPod, Pod
 from policysched.plan import Overlay
 from policysched.schedule.core import Core
 
 
-def nominated_overlay(core: Core, pod: Pod) -> Overlay | None:
-    """The cluster with the pods on it that are nominated to a node and outrank this one or are its equals. None where
-    there are none."""
-    overlay = None
+def reserved_for_others(core: Core, pod: Pod) -> list[tuple[Pod, NodeName]]:
+    """The pods that are nominated to a node and outrank this one or are its equals, with their nodes."""
+    found = []
     for seen in core.cache.nominated.values():
-        if seen.pod.uid == pod.uid or seen.pod.priority < pod.priority or not _still_nominated(core, seen):
-            continue
-        overlay = overlay or core.evaluator.overlay()
-        assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
-        overlay.place(seen.pod, seen.nominated_node)
+        if seen.pod.uid != pod.uid and seen.pod.priority >= pod.priority and _still_nominated(core, seen):
+            assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
+            found.append((seen.pod, seen.nominated_node))
+    return found
+
+
+def nominated_overlay(core: Core, pod: Pod) -> Overlay | None:
+    """The cluster with all of these on it; None where there are none."""
+    reserved = reserved_for_others(core, pod)
+    if not reserved:
+        return None
+    overlay = core.evaluator.overlay()
+    for other, node in reserved:
+        overlay.place(other, node)
     return overlay
 
 

@@ -20,7 +20,7 @@ from policysched.schedule.commands import Bind
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gangs import Gang
-from policysched.schedule.nominated import nominated_overlay
+from policysched.schedule.nominated import nominated_overlay, reserved_for_others
 from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
 from policysched.schedule.records import Decision, samples_seen
@@ -71,10 +71,10 @@ class Trials:
             return
         if answered is None:  # else an attempt goes on that has asked
             pod.attempts += 1
-        overlay = nominated_overlay(core, pod.pod)
-        result = self._ask(pod, overlay, now_ns) if refused is None else _refused(refused)
+        result = self._ask(pod, None, now_ns) if refused is None else _refused(refused)
         extenders, by_extenders = self._consulting.extenders_of(pod), False
         if isinstance(result, Success) and extenders:
+            overlay = nominated_overlay(core, pod.pod)
             asked = self._consulting.decide(pod, extenders, answered, overlay, now_ns)
             if asked is None:
                 return
@@ -88,7 +88,7 @@ class Trials:
         if refused is not None:
             core.take_back_nomination(pod.uid, now_ns)
         if result.nodes and not extenders:
-            result = self._make_room(pod, result, overlay, now_ns)
+            result = self._make_room(pod, result, now_ns)
         elif result.nodes and core.plan(pod.policy).preempts:
             result = _without_room(result, extenders)
         self._record_failure(pod, result, now_ns)
@@ -105,8 +105,9 @@ class Trials:
         )
         core.report(pod, result.reason, result.message, now_ns)
 
-    def _make_room(self, pod: PendingPod, failure: Failure, overlay: Overlay | None, now_ns: int) -> Failure:
+    def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int) -> Failure:
         """What is to be said and waited for once preemption was thought of."""
+        overlay = nominated_overlay(self._core, pod.pod)
         match self._preemption.try_for(pod, overlay, now_ns):
             case None:
                 return failure
@@ -151,6 +152,8 @@ class Trials:
     def _ask(
         self, pod: PendingPod, overlay: Overlay | None, now_ns: int, within: Within | None = None
     ) -> Success | Failure:
+        """On an overlay, which has all nominated pods on it, or on the cluster, where each node is asked with and without
+        its own."""
         core = self._core
         nominated = core.cache.nominated.get(pod.uid)
         verdict = core.evaluator.evaluate(
@@ -162,6 +165,7 @@ class Trials:
             overlay=overlay,
             nominated=None if nominated is None else nominated.nominated_node,
             within=within,
+            reserved=() if overlay is not None else reserved_for_others(core, pod.pod),
         )
         if verdict.selected is not None:
             return Success(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)

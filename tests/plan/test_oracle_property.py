@@ -76,15 +76,36 @@ def verdicts_agree(program: Program, scene: Scene) -> None:
         verdict = evaluator.evaluate(
             compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
         )
-        assert verdict.pod_refusal == slow.pod_refusal
-        assert verdict.selected == slow.selected
-        if slow.pod_refusal is None:
-            assert verdict.feasible_count == len(slow.feasible)
-            assert verdict.node_count == len(scene.cache.nodes)
-            assert dict(verdict.counts()) == counted(slow)
-            assert verdict.only_scaleup_no() == only_scaleup_no(slow)
-        if slow.selected is not None:
-            assert verdict.score == slow.totals[slow.selected]
+        is_short_for(verdict, slow, scene)
+
+
+def is_short_for(verdict: plan.Verdict, slow: Explanation, scene: Scene) -> None:
+    assert verdict.pod_refusal == slow.pod_refusal
+    assert verdict.selected == slow.selected
+    if slow.pod_refusal is None:
+        assert verdict.feasible_count == len(slow.feasible)
+        assert verdict.node_count == len(scene.cache.nodes)
+        assert dict(verdict.counts()) == counted(slow)
+        assert verdict.only_scaleup_no() == only_scaleup_no(slow)
+    if slow.selected is not None:
+        assert verdict.score == slow.totals[slow.selected]
+
+
+def reservations_agree(program: Program, scene: Scene) -> None:
+    """Each node is asked with the pods that have a place reserved there, and without them."""
+    names = sorted(scene.cache.nodes)
+    evaluator, compiled = plan.Evaluator(scene.cache), plan.compile(program)
+    first, *others = scene.pods
+    reserved = [(one, names[index % 2 % len(names)]) for index, one in enumerate(others)] if names else []
+    reserved.append((others[0], NodeName("nowhere")))
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples, "reserved": reserved}
+
+    verdict = evaluator.evaluate(compiled, first, **given_)
+
+    is_short_for(verdict, oracle.evaluate(program, first, scene.cache, **given_), scene)
+    unreserved = {**given_, "reserved": ()}
+    again = evaluator.evaluate(compiled, first, **unreserved)
+    is_short_for(again, oracle.evaluate(program, first, scene.cache, **unreserved), scene)
 
 
 def counted(explanation: Explanation) -> dict[str, int]:
@@ -226,6 +247,7 @@ PROPERTIES: tuple[Callable[[Program, Scene], None], ...] = (
     gangs_agree,
     judgements_agree,
     overlays_agree,
+    reservations_agree,
     changes_are_followed,
 )
 

@@ -347,6 +347,56 @@ def test_a_pod_of_higher_priority_than_the_nominated_one_may_take_its_room() -> 
     assert rig.where() == {"high": "a"}
 
 
+LEANS = {
+    "affinity": {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+            ]
+        }
+    }
+}
+
+
+def test_nobody_leans_on_a_pod_that_is_only_nominated() -> None:
+    """It may never come: a node must do without the pods nominated to it as well."""
+    favoured = pod("favoured", labels={"app": "db"}, priority=10, scheduler="nobody")
+    policy = "policy test version 1\ninclude kube_default\n"
+    rig = Rig(policy, node("a"), replace(pending(favoured), nominated_node=NodeName("a")))
+
+    rig.see(pod("web", spec=LEANS))
+    rig.settle()
+    before = rig.where(), rig.words("web")
+    rig.see(placed(favoured, "a"))
+    rig.pass_time(30)
+
+    assert before[0] == {}
+    assert "1 node(s) didn't match pod affinity rules" in str(before[1])
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_nominated_pod_on_another_node_keeps_nobody_away() -> None:
+    """As in kube-scheduler: only a node's own nominations count for it."""
+    apart = {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+                ]
+            }
+        }
+    }
+    favoured = pod("favoured", labels={"app": "db"}, priority=10, scheduler="nobody")
+    policy = "policy test version 1\ninclude kube_default\n"
+    nodes = [node(name, labels={"zone": "z1"}) for name in ("a", "b")]
+    rig = Rig(policy, *nodes, replace(pending(favoured), nominated_node=NodeName("a")))
+
+    rig.see(pod("web", spec=apart))
+    rig.settle()
+
+    assert rig.where() == {"web": "b"}
+
+
 def test_no_more_than_the_allowed_binds_are_in_flight() -> None:
     rig = Rig(FIT, node("a", cpu="100"), limits=Limits(binds_in_flight_max=3))
     rig.see(*[pod(f"p{number}") for number in range(10)])
