@@ -8,6 +8,7 @@ answer. Scores are not asked for a single node that is left, and an extender tha
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -71,7 +72,8 @@ def terms_of(peers: Mapping[str, Peer]) -> dict[str, ExtenderTerms]:
 
 
 class Consultant:
-    """`put` never waits; `deliver` gets exactly one answer for each."""
+    """`put` never waits; `deliver` gets exactly one answer for each. `calls` counts by (extender, verb, outcome):
+    `answered` or `failed`."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Consultant:
         self._clients = clients
         self._api = api
         self._deliver = deliver
+        self.calls: Counter[tuple[str, str, str]] = Counter()
         self._waiting: asyncio.Queue[Consult] = asyncio.Queue()
         whole = any(one.peer.whole_nodes for one in clients.values())
         self._shelf = NodeShelf() if whole else None
@@ -131,18 +134,24 @@ class Consultant:
         try:
             found = await client.filter(talk.pod, talk.left, self._whole())
         except NoExtenderAnswer as error:
+            self.calls[peer.name, "filter", "failed"] += 1
             if not peer.ignorable:
                 raise
             log.warning("an extender was left out", extra={"extender": peer.name, "why": str(error)})
             return
+        self.calls[peer.name, "filter", "answered"] += 1
         talk.refused[peer.name] = dict(found.refused)
         talk.left = tuple(NodeName(node) for node in found.passed)
 
     async def _score(self, client: ExtenderClient, talk: _Talk) -> None:
+        name = client.peer.name
         try:
-            talk.scores[client.peer.name] = await client.prioritize(talk.pod, talk.left, self._whole())
+            talk.scores[name] = await client.prioritize(talk.pod, talk.left, self._whole())
         except NoExtenderAnswer as error:
-            log.warning("an extender gave no scores", extra={"extender": client.peer.name, "why": str(error)})
+            self.calls[name, "prioritize", "failed"] += 1
+            log.warning("an extender gave no scores", extra={"extender": name, "why": str(error)})
+        else:
+            self.calls[name, "prioritize", "answered"] += 1
 
     def _whole(self) -> Mapping[str, Json]:
         return {} if self._shelf is None else self._shelf.nodes

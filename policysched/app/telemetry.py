@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from policysched import __version__
+from policysched.app.consultant import Consultant
 from policysched.app.sampler import MetricStatus, Sampler
 from policysched.kube.bind import Binder
 from policysched.kube.connectivity import Connectivity
@@ -29,6 +30,7 @@ class Observed(Protocol):
     binder: Binder
     evictor: Evictor
     reporter: Reporter
+    consultant: Consultant
     connectivity: Connectivity
     malformed: dict[str, int]
 
@@ -242,6 +244,14 @@ def _api(app: Observed) -> Iterator[Family]:
         "policysched_evictions_total",
         "Pods told to end for another, and evictions that ended early.",
         {(("outcome", "evicted"),): evictions.evicted, (("outcome", "refused"),): evictions.refused},
+    )
+    yield counter(
+        "policysched_extender_calls_total",
+        "Calls of extenders that policies ask, by whether they answered.",
+        {
+            (("extender", name), ("verb", verb), ("outcome", outcome)): n
+            for (name, verb, outcome), n in app.consultant.calls.items()
+        },
     )
     yield counter(
         "policysched_reports_total",

@@ -119,6 +119,10 @@ class Answering:
                 cache.put_namespace(namespace)
             case e.NamespaceGone(name):
                 cache.drop_namespace(name)
+            case e.PodSetSeen(pod_set):
+                cache.put_pod_set(pod_set)
+            case e.PodSetGone(kind, namespace_name, name):
+                cache.drop_pod_set(kind, namespace_name, name)
             case e.Synced():
                 self._synced = True
             case e.PoliciesOffered():

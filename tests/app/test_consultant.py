@@ -56,12 +56,14 @@ def consulted(
     *fakes: Fake, nodes: Sequence[str] = ("a", "b", "c"), scoring: bool = True, name: str = "web"
 ) -> Consulted:
     found: list[Consulted] = []
+    consultants: list[Consultant] = []
 
     async def scenario() -> None:
         world = World()
         world.add_pod("web")
         clients: Any = {fake.peer.name: fake for fake in fakes}
         consultant = Consultant(clients, world.api(), found.append)
+        consultants.append(consultant)
         for node in nodes:
             consultant.nodes.seen({**node_manifest(node)})
         consultant.put(
@@ -80,6 +82,8 @@ def consulted(
     on_virtual_time(scenario)
     (answer,) = found
     assert answer.number == 7
+    asked = sum(consultants[0].calls.values())
+    assert asked == sum(len(log) for log in {id(fake._log): fake._log for fake in fakes}.values())
     return answer
 
 

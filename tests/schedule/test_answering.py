@@ -9,7 +9,7 @@ from policysched.schedule import events as e
 from policysched.schedule.answering import UNKNOWN_NODE, Answering, NoAnswer, Question, Victims
 from policysched.schedule.commands import Bind
 from tests.schedule.rig import START_NS, bundle
-from tests.words import node, placed, pod
+from tests.words import node, placed, pod, service
 
 RACKS = """\
 policy racks version 1
@@ -161,6 +161,23 @@ def test_a_broken_edit_leaves_the_policy_that_answers_and_a_good_one_takes_over(
 
     assert still == ["a"]
     assert asked.filtered("racks", pod(), "a")[2] == {"a": "rack r18 is being repaired"}
+
+
+def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
+    spread = "policy spread version 1\nscore pod_topology_spread weight 1\n"
+    nodes = [node(name, zone=name) for name in ("a", "b")]
+    asked = Asked(spread, *nodes, placed(pod("one", labels={"app": "web"}), "a"))
+    other = pod("two", labels={"app": "web"})
+
+    def scores() -> dict[str, int]:
+        found = asked.answering.scores(question("spread", other, "a", "b"), "policy", START_NS)
+        return {str(name): score for name, score in found.items()}
+
+    before = scores()
+    asked.tell(e.PodSetSeen(service("web", app="web")))
+
+    assert before["a"] == before["b"]
+    assert scores()["a"] < scores()["b"]
 
 
 # ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
