@@ -9,6 +9,10 @@ from enum import Enum
 
 
 class ClusterEvent(Enum):
+    __hash__ = (
+        object.__hash__
+    )  # members are single objects, and Enum's own hash is asked thousands of times a second
+
     NODE_ADD = "NodeAdd"
     NODE_DELETE = "NodeDelete"
     NODE_ALLOCATABLE = "NodeAllocatableChange"

@@ -60,6 +60,7 @@ class Scheduler:
         self._trials = Trials(core, self._admission, self._preemption, self._consulting)
         self._outages = Outages(core)
         self._reload = Reload(core, self._membership)
+        self._timed = (core.queue, self._admission, self._outages, core.reports)
         self._synced = False
         self._decided = False
         self._wake_at_ns: int | None = None
@@ -213,8 +214,12 @@ class Scheduler:
         self._core.out += self._core.reports.due(now_ns)
 
     def _next_time_ns(self) -> int | None:
-        parts = (self._core.queue, self._admission, self._outages, self._core.reports)
-        return min((time for part in parts if (time := part.next_time_ns()) is not None), default=None)
+        soonest_ns = None
+        for part in self._timed:
+            time_ns = part.next_time_ns()
+            if time_ns is not None and (soonest_ns is None or time_ns < soonest_ns):
+                soonest_ns = time_ns
+        return soonest_ns
 
     def _commands(self) -> list[Command]:
         core = self._core

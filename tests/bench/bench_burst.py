@@ -1,0 +1,42 @@
+"""A pod's whole way through the core, without the network: read from JSON, queued, decided, bound, confirmed, seen bound."""
+
+from collections.abc import Iterable
+from time import process_time
+
+from policysched.kube import wire
+from policysched.schedule import commands as c
+from policysched.schedule import events as e
+from policysched.schedule.scheduler import Scheduler
+from tests.bench.clusters import DEFAULT, NOW_NS
+from tests.bench.measuring import Row, shown
+from tests.schedule.rig import bundle
+from tests.words import node_manifest, pod_manifest
+
+_NODES, _PODS = 5000, 3000
+
+
+def measure() -> Iterable[Row]:
+    scheduler = Scheduler()
+    for index in range(_NODES):
+        labels = {"topology.kubernetes.io/zone": f"z{index % 3}"}
+        one = wire.node(node_manifest(f"n{index}", cpu="32", memory="128Gi", labels=labels))
+        scheduler.handle(e.NodeSeen(one), NOW_NS)
+    scheduler.handle(e.PoliciesOffered(bundle({"main.policy": DEFAULT}), resource_version="1"), NOW_NS)
+    scheduler.handle(e.Synced(), NOW_NS)
+    name = next(iter(scheduler.programs()))
+    pods = [pod_manifest(f"p{index}", cpu="100m", memory="64Mi", scheduler=name) for index in range(_PODS)]
+    came_s = process_time()
+    for pod in pods:
+        scheduler.handle(e.PodSeen(wire.pod(pod)), NOW_NS)
+    decided_s = process_time()
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
+    while by_name:
+        for one in scheduler.decide(NOW_NS):
+            if isinstance(one, c.Bind):
+                pod = by_name.pop(one.name)
+                bound = {**pod, "spec": {**pod["spec"], "nodeName": one.node}}
+                scheduler.handle(e.BindConfirmed(one.uid, one.node), NOW_NS)
+                scheduler.handle(e.PodSeen(wire.pod(bound)), NOW_NS)
+    done_s = process_time()
+    yield Row("a pending pod is read and queued", shown((decided_s - came_s) / _PODS))
+    yield Row("a pod is decided, bound and seen bound, 5,000 nodes", shown((done_s - decided_s) / _PODS))
