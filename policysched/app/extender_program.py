@@ -18,6 +18,7 @@ from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingTo
 from policysched.app.extender_desk import ExtenderDesk
 from policysched.app.extender_settings import ExtenderSettings
 from policysched.app.extender_telemetry import ExtenderTelemetry
+from policysched.app.loop import run
 from policysched.app.sampling import make_sources
 from policysched.app.settings import Place
 from policysched.app.source_settings import without_secrets
@@ -36,7 +37,7 @@ STUCK_AFTER_S = 60.0
 def run_extender(settings: ExtenderSettings) -> int:
     """Until a signal; the exit code. Raises BadConfiguration, BadSamples, BadCertificate, UnusableFile and
     CannotListen before anything is answered."""
-    return asyncio.run(_run(settings))
+    return run(_run(settings))
 
 
 async def _run(settings: ExtenderSettings) -> int:

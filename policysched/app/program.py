@@ -17,6 +17,7 @@ import aiohttp
 from policysched import __version__
 from policysched.app.compiling import WorkerCompiler
 from policysched.app.leading import Alone, ElectedInThread, Leadership
+from policysched.app.loop import run
 from policysched.app.sampling import make_sources
 from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
 from policysched.app.self_check import compare_with_the_server
@@ -38,7 +39,7 @@ STUCK_AFTER_S = 60.0
 def run_program(settings: Settings) -> int:
     """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadPeer, BadSamples and CannotListen before
     anything is done."""
-    return asyncio.run(_run(settings))
+    return run(_run(settings))
 
 
 async def _run(settings: Settings) -> int:
