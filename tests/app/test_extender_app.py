@@ -1,5 +1,6 @@
 """The extender whole, on the server in memory: answers, binds and what becomes of one that nobody answers."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from policysched.app.compiling import compile_in_line
 from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
 from policysched.app.extender_desk import ExtenderDesk
 from policysched.app.extender_settings import read_extender_settings
+from policysched.app.sampling import make_sources
 from policysched.app.settings import BadSettings
 from policysched.kube.transport import ApiRequest, ApiResponse, Transport, TransportError
 from policysched.serve.extender import Call, Reply
@@ -43,10 +45,11 @@ class Lossy:
 
 
 class Extender:
-    def __init__(self, world: World, policy: str, budget_s: float) -> None:
+    def __init__(self, world: World, policy: str, budget_s: float, sources: Any = None) -> None:
         self.world = world
         self.road = Lossy(world.road())
-        settings = read_extender_settings(None, {}, {"policies": "kube-system/policies", "http": ":1"})
+        given = {"policies": "kube-system/policies", "http": ":1", "sources": sources or {}}
+        settings = read_extender_settings(None, {}, given)
         runtime = ExtenderRuntime(
             transport=self.road,
             compile_texts=compile_in_line,
@@ -54,6 +57,7 @@ class Extender:
             monotonic_s=world.loop.time,
             random=lambda name: Random(f"x/{name}"),
             identity="x",
+            samples=make_sources(settings.samples, None, self.road, now_ns=world.now_ns, random=Random),
         )
         data = {"main.policy": policy}
         world.local.create(
@@ -92,10 +96,12 @@ class Extender:
 
 
 @asynccontextmanager
-async def extender(policy: str = FIT, *, budget_s: float = 4.0) -> AsyncIterator[Extender]:
+async def extender(
+    policy: str = FIT, *, budget_s: float = 4.0, sources: Any = None
+) -> AsyncIterator[Extender]:
     world = World()
     world.add_node("a", cpu="4")
-    one = Extender(world, policy, budget_s)
+    one = Extender(world, policy, budget_s, sources)
     async with running(one.app.run()):
         await until(lambda: one.app.answering.synced and one.app.answering.programs(), "the start")
         yield one
@@ -127,6 +133,30 @@ NAMED: dict[str, dict[str, Any]] = {
     "preempt": {"Pod": pod_manifest("web"), "NodeNameToMetaVictims": {}},
     "bind": {"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "a"},
 }
+
+
+def test_samples_decide_here_too_and_a_metric_without_a_source_is_said() -> None:
+    def metric(name: str, source: str) -> str:
+        asked = f'query = "example.com/load", source = {source}, join = node'
+        return f'metric {name}: ratio {{ {asked}, unit = "1", every = 1s, stale = 9s }}\n'
+
+    metrics = metric("load", "notes") + metric("heat", "gone")
+    rules = "filter cool require load < 50% missing reject\nscore mild weight 1 lower heat normalize range(0, 1) missing neutral\n"
+
+    async def scenario() -> None:
+        async with extender(FIT + metrics + rules, sources={"notes": {"kind": "annotations"}}) as one:
+            one.world.add_node("hot", annotations={"example.com/load": "0.9"})
+            one.world.add_node("cold", annotations={"example.com/load": "0.1"})
+            await until(lambda: any(status.good for status in one.app.sampler.statuses()), "a poll")
+            await asyncio.sleep(5)
+
+            reply = await one.ask("filter", {"Pod": pod_manifest("web"), "NodeNames": ["a", "hot", "cold"]})
+
+            assert reply.value["NodeNames"] == ["cold"]
+            said = [e for e in one.world.local.list("events") if e["reason"] == "MetricWithoutSource"]
+            assert ["the settings have no source `gone`" in event["message"] for event in said] == [True]
+
+    on_virtual_time(scenario)
 
 
 def test_what_comes_too_late_is_not_worked_on() -> None:
