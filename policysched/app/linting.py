@@ -7,25 +7,28 @@ from policysched.app.checking import check_set, refuse_unused
 from policysched.app.policy_files import SourceSet
 from policysched.lang.bundle import Bundle
 from policysched.lang.ignores import without_ignored
-from policysched.lang.program import Program
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Severity, Span
 
 if TYPE_CHECKING:
-    from policysched.samples.sources import WhyNot  # without settings, lint needs nothing of it
+    from policysched.app.lint_metrics import MetricsAtHand  # without settings, lint needs nothing of it
+
+
+class CannotAsk(Exception):
+    """A server that lint is to ask does not answer: one line that says which and why."""
 
 
 def lint(
-    sets: Sequence[SourceSet], flags: Sequence[str] = (), why_unserved: "WhyNot | None" = None
+    sets: Sequence[SourceSet], flags: Sequence[str] = (), metrics: "MetricsAtHand | None" = None
 ) -> tuple[Diagnostic, ...]:
     """Each finding once. Texts that are only there to be included are not reported on. `flags` are values for
-    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `why_unserved` is what the settings' sources
-    say of a metric, where settings are at hand."""
+    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `metrics` is what can be
+    said of them where settings are at hand; raises what that raises."""
     found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
     bundles = [check_set(one, flags) for one in sets]
     refuse_unused(flags, bundles)
     for one, bundle in zip(sets, bundles, strict=True):
-        for finding in _of_set(one, bundle, why_unserved):
+        for finding in _of_set(one, bundle, metrics):
             place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
             name = (
                 f"{finding.span.source.name} {finding.span.source.origin.note}"
@@ -36,7 +39,7 @@ def lint(
     return tuple(found.values())
 
 
-def _of_set(one: SourceSet, bundle: Bundle, why_unserved: "WhyNot | None") -> Iterator[Diagnostic]:
+def _of_set(one: SourceSet, bundle: Bundle, metrics: "MetricsAtHand | None") -> Iterator[Diagnostic]:
     for key in one.sources:
         if key not in one.asked:
             continue
@@ -50,17 +53,9 @@ def _of_set(one: SourceSet, bundle: Bundle, why_unserved: "WhyNot | None") -> It
             )
         checked = bundle.checked[key]
         found = [*checked.diagnostics]
-        if why_unserved is not None and checked.program is not None:
-            found += _unserved(checked.program, why_unserved)
+        if metrics is not None and checked.program is not None:
+            found += [one for metric in checked.program.metrics.values() for one in metrics.findings(metric)]
         yield from without_ignored(one.sources[key], _sure(found))
-
-
-def _unserved(program: Program, why_unserved: "WhyNot") -> Iterator[Diagnostic]:
-    for metric in program.metrics.values():
-        why = why_unserved(metric)
-        if why is not None:
-            words = f"`{metric.name}` would be missing for every node: {why}"
-            yield diagnostic("PS902", words, metric.span, label="no source brings its samples")
 
 
 def _sure(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:

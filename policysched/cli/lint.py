@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched import __version__
+from policysched.app.linting import CannotAsk
 from policysched.app.linting import lint as lint_sets
 from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cli import Problem
@@ -23,7 +24,7 @@ MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sari
 """Their printers are imported when one is asked for."""
 
 if TYPE_CHECKING:
-    from policysched.samples.sources import WhyNot
+    from policysched.app.lint_metrics import MetricsAtHand
 
 _LEVELS = {severity.word: severity for severity in Severity}
 
@@ -74,6 +75,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     type=click.Path(dir_okay=False, path_type=Path),
     help="The scheduler's settings: also say which metrics none of its sources would serve.",
 )
+@click.option("--live", is_flag=True, help="With --config: ask its Prometheus servers the metrics' queries.")
 @click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in findings.")
 def lint(
     paths: tuple[str, ...],
@@ -85,6 +87,7 @@ def lint(
     ignore: frozenset[str],
     params: tuple[str, ...],
     config_path: Path | None,
+    live: bool,
     stdin_filename: str,
 ) -> int:
     """Check policies and say what is wrong with them.
@@ -100,8 +103,8 @@ def lint(
     """
     try:
         sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename)
-        findings = lint_sets(sets, params, _sources_of(config_path))
-    except UnusableFile as error:
+        findings = lint_sets(sets, params, _metrics_at_hand(config_path, live=live))
+    except (UnusableFile, CannotAsk) as error:
         raise Problem(str(error)) from None
     found = tuple(
         finding
@@ -124,15 +127,17 @@ def lint(
     return int(fails and not exit_zero)
 
 
-def _sources_of(config_path: Path | None) -> "WhyNot | None":
-    """What the settings' sources say of a metric; None where no settings are given."""
+def _metrics_at_hand(config_path: Path | None, *, live: bool) -> "MetricsAtHand | None":
+    """None where no settings are given."""
     if config_path is None:
+        if live:
+            raise Problem("--live asks the servers that the settings name: give --config FILE, too")
         return None
-    from policysched.app.sampling import why_unserved_by
+    from policysched.app.lint_metrics import MetricsAtHand
     from policysched.app.settings import BadSettings, read_settings
 
     try:
-        return why_unserved_by(read_settings(config_path, {}, {}))
+        return MetricsAtHand(read_settings(config_path, {}, {}), live=live)
     except BadSettings as error:
         raise Problem(str(error)) from None
 

@@ -29,4 +29,35 @@ LIVE_RULES = (
         bad="",
         good="",
     ),
+    RuleDoc(
+        "PS903",
+        "metric-without-series",
+        Severity.WARNING,
+        "the server has no series for a metric's query now, or none with the label that joins",
+        "`policysched lint --config settings.yaml --live my.policy` asks the servers. A metric that never existed is mostly a "
+        "name or a label that is spelt in another way there; one that an exporter brings only at times is missing for as long. "
+        "The policy runs all the same, with the metric missing.",
+        bad="",
+        good="",
+    ),
+    RuleDoc(
+        "PS904",
+        "query-refused",
+        Severity.WARNING,
+        "the server cannot make sense of a metric's query, or answers with another type than one value for each series",
+        "`policysched lint --config settings.yaml --live my.policy` asks the servers and repeats what they say. A query must "
+        "give an instant vector: no scalar, and no range such as `up[5m]` without a function around it.",
+        bad="",
+        good="",
+    ),
+    RuleDoc(
+        "PS905",
+        "doubled-series",
+        Severity.WARNING,
+        "several series of a metric are for one node",
+        "`policysched lint --config settings.yaml --live my.policy` asks the servers. Nobody knows which of the series counts, "
+        "so the node is left without a sample. `sum by (instance) (...)` makes one of the devices' series.",
+        bad="",
+        good="",
+    ),
 )

@@ -68,6 +68,21 @@ def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
     assert (given.code, said in given.out, "PS902" in given.out) == (0, True, bool(said))
 
 
+def test_servers_are_asked_only_with_settings_and_one_that_is_away_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(
+        "policies: a/b\nsources: {one: {kind: prometheus, url: 'http://127.0.0.1:1'}}\n"
+    )
+    text = f"policy test version 1\ninclude kube_default\n{METRIC.format(source='')}\nfilter f require rx < 1 missing pass\n"
+    (path,) = write(tmp_path, a_policy=text)
+
+    without = run("lint", path, "--live")
+    away = run("lint", path, "--live", "--config", str(tmp_path / "settings.yaml"))
+
+    assert (without.code, away.code) == (2, 2)
+    assert "give --config FILE, too" in without.err
+    assert "source `one`: Cannot connect to host 127.0.0.1:1" in away.err
+
+
 def test_settings_that_cannot_be_read_are_no_finding_but_a_failure(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=GOOD)
     (tmp_path / "settings.yaml").write_text("polices: a/b\n")
