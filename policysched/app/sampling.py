@@ -1,5 +1,6 @@
 """The sources of samples, put together from the settings."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -19,6 +20,8 @@ from policysched.samples.prometheus_answer import one_line
 from policysched.samples.prometheus_server import Pool, PrometheusServer, PrometheusSettings
 from policysched.samples.source import SampleSource
 from policysched.samples.sources import Source, Sources, WhyNot, why_unserved
+
+log = logging.getLogger(__name__)
 
 
 def make_sources(
@@ -43,6 +46,8 @@ def make_sources(
             case FileSettings(path):
                 return Source("file", FileSamples(path, book, now_ns=now_ns), book)
             case PrometheusSettings():
+                if not given.tls.verify:
+                    log.warning("TLS is not verified, as the settings say", extra={"source": name})
                 asker = PrometheusAsker(PrometheusServer(given, pool), now_ns=now_ns)
                 source = PolledSource(asker, book, now_ns=now_ns, random=dice)
                 return Source("prometheus", source, book)

@@ -216,3 +216,20 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
         await run
 
     on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("verify", "said"), [(True, []), (False, ["TLS is not verified, as the settings say"])]
+)
+def test_a_server_whose_certificate_is_not_verified_is_said_at_the_start(
+    verify: bool, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = {"kind": "prometheus", "url": "https://prometheus", "tls": {"verify": verify}}
+    settings = read_settings(None, {}, {"policies": "a/b", "sources": {"p": source}})
+
+    async def scenario() -> None:
+        make_sources(settings.samples, None, World().road(), now_ns=lambda: 0, random=Random)
+
+    on_virtual_time(scenario)
+
+    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == said
