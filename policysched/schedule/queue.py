@@ -36,7 +36,7 @@ class Room:
            └───────────────────── one of them failed ◄─────────────────┘
 
     While a room is open and has members, at least one of its kin is out (`probes`). `told` are the words that its
-    members were last told; `untold` those of them who are still to be told newer ones, while that is under way.
+    members were last told; `untold` those of them who are still to be told newer ones (`telling`), while that is under way.
     """
 
     kin: Kin
@@ -49,6 +49,7 @@ class Room:
     probes: dict[Unit, None] = field(default_factory=dict)
     told: str = ""
     tellings: int = 0
+    telling: str = ""
     untold: list[Unit] | None = None
 
 
@@ -185,11 +186,16 @@ class Queue:
             kin = self._new_words.first()
             assert kin is not None
             room = self._rooms[kin]
-            if room.untold is None:
-                room.untold = list(room.members)
+            if not room.blocked:
+                # Somebody is out to see: what comes of that is to be told, if it is not what they know.
+                self._new_words.discard(kin)
+                room.untold = None
+                continue
+            if room.untold is None or room.telling != room.message:
+                room.untold, room.telling = list(room.members), room.message
             while room.untold and len(found) < most:
                 unit = room.untold.pop()
-                if self._parked_in.get(unit) is room and room.blocked:
+                if self._parked_in.get(unit) is room:
                     found.append((unit, room))
             if not room.untold:
                 self._new_words.discard(kin)
