@@ -10,6 +10,7 @@ from typing import Any
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Pod, PodSet, PodSetKind
 from policysched.kube import wire
+from policysched.kube.rejection import rejection
 
 
 def pod_manifest(
@@ -152,6 +153,17 @@ def placed(one: Pod, on: str) -> ObservedPod:
 
 def finished(one: Pod, on: str) -> ObservedPod:
     return replace(placed(one, on), phase="Succeeded")
+
+
+def rejected(one: Pod, on: str, reason: str, message: str = "") -> ObservedPod:
+    """As the API server shows a pod that the kubelet of its node did not take; `message` is the kubelet's."""
+    status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
+    return replace(placed(one, on), phase="Failed", rejection=rejection(status))
+
+
+def too_little(resource: str, requested: int, used: int, capacity: int) -> str:
+    """A kubelet's words of what its node has too little of."""
+    return f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
 
 
 def world(

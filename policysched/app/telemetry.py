@@ -62,6 +62,14 @@ class Telemetry:
             "Scheduling algorithm latency in seconds: one pod, or one gang whole.",
             exponential(0.00001, 2, 18),
         )
+        self._attempt = self.registry.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding), by the result.",
+            exponential(0.001, 2, 15),
+            ("result", "profile"),
+        )
+        self._unschedulable: dict[str, int] = {}
+        self._app: Observed | None = None
         self._bind = self.registry.histogram(
             "policysched_bind_duration_seconds",
             "From the first request of a bind to its outcome, repetitions included.",
@@ -84,19 +92,31 @@ class Telemetry:
         )
 
     def decision_s(self, seconds: float) -> None:
+        """One decision took so long: of those that it found no node for, that is all there is to their attempt."""
         self._decision.observe(seconds)
+        for (result, policy), count in (
+            () if self._app is None else self._app.scheduler.counters.attempts.items()
+        ):
+            if result == "unschedulable":
+                for _ in range(count - self._unschedulable.get(policy, 0)):
+                    self._attempt.observe(seconds, result, policy)
+                self._unschedulable[policy] = count
 
     def bind_s(self, seconds: float) -> None:
         self._bind.observe(seconds)
 
     def watch(self, app: Observed, now_ns: Callable[[], int]) -> None:
         """Show what this app says of itself."""
+        self._app = app
         self.registry.collectors.append(lambda: self._collect(app, now_ns()))
 
     def _collect(self, app: Observed, now_ns: int) -> Iterator[Family]:
         for bound in app.scheduler.counters.drain_bound():
             self._sli.observe(bound.waited_ns / 1e9, str(bound.attempts) if bound.attempts < 15 else "15+")
             self._attempts.observe(bound.attempts)
+            self._attempt.observe(bound.took_ns / 1e9, "scheduled", bound.policy)
+        for failed in app.scheduler.counters.drain_binds_failed():
+            self._attempt.observe(failed.took_ns / 1e9, "error", failed.policy)
         for victims in app.scheduler.counters.drain_victims():
             self._victims.observe(victims)
         yield from _scheduling(app.scheduler)
@@ -126,10 +146,38 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
         "Number of pods added to scheduling queues by event and queue type.",
         {(("queue", queue), ("event", event)): n for (queue, event), n in scheduler.queue_incoming().items()},
     )
+    cache = scheduler.cache
+    yield gauge(
+        "scheduler_cache_size",
+        "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+        {
+            (("type", "nodes"),): len(cache.nodes),
+            (("type", "pods"),): len(cache.pods),
+            (("type", "assumed_pods"),): scheduler.binds_in_flight,
+        },
+    )
     yield counter(
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
         {(): scheduler.counters.preemption_attempts},
+    )
+    yield counter(
+        "policysched_pods_rejected_total",
+        "Pods that the kubelet of their node did not take, by its reason.",
+        {
+            (("reason", reason), ("profile", policy)): n
+            for (reason, policy), n in scheduler.counters.rejections.items()
+        },
+    )
+    yield gauge(
+        "policysched_nodes_held_back",
+        "Nodes of which room is held back, for their kubelets have less than is seen.",
+        {(): len(scheduler.nodes_held_back)},
+    )
+    yield counter(
+        "policysched_nodes_overcommitted_total",
+        "Times that a pod which somebody else placed brought a node over what it has.",
+        {(): scheduler.counters.overcommits},
     )
     yield gauge(
         "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}

@@ -19,7 +19,7 @@ def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -
         for node in nodes
     }
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
-        kept, fresh = cache.nodes.get(name), fresh_nodes.get(name)
+        kept, fresh = cache.shown_node(name), fresh_nodes.get(name)
         if kept != fresh:
             found.append(f"node {name}: {_difference(kept, fresh)}")
     fresh_pods = {seen.pod.uid: seen for seen in pods if not seen.finished}

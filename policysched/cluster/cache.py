@@ -45,6 +45,8 @@ class Cache:
         self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
         self.pod_sets = PodSets()
         self._nominations = Nominations()
+        # Nodes as they are shown, and what is held back of each.
+        self._held: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
         self._node_objects: dict[NodeName, dict[str, str]] = {}
         self._changed_nodes: set[NodeName] = set()
@@ -142,6 +144,28 @@ class Cache:
         """With the custom resources that bear its name, which may have come before it; a node of another cache brings
         those that it had there."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
+        _, held = self._held.get(node.name, (node, None))
+        if held is not None:
+            self._held[node.name] = node, held
+            node = _smaller(node, held)
+        return self._put_node(node)
+
+    def hold_back(self, name: NodeName, amounts: Mapping[str, int]) -> Events:
+        """The node counts as so much smaller than the API server shows it, by resource, until this is called anew."""
+        shown = self.shown_node(name)
+        if shown is None:
+            return _NOTHING
+        if amounts:
+            self._held[name] = shown, dict(amounts)
+            return self._put_node(_smaller(shown, amounts))
+        self._held.pop(name, None)
+        return self._put_node(shown)
+
+    def shown_node(self, name: NodeName) -> Node | None:
+        """The node as the API server shows it, with nothing held back."""
+        return self._held[name][0] if name in self._held else self.nodes.get(name)
+
+    def _put_node(self, node: Node) -> Events:
         known = self.nodes.get(node.name)
         if known == node:
             return _NOTHING
@@ -157,6 +181,7 @@ class Cache:
     def drop_node(self, name: NodeName) -> Events:
         """A node that leaves helps nobody who was refused for want of room, but its domain may be gone with it, and so
         may be what was placed in it."""
+        self._held.pop(name, None)
         gone = self.nodes.pop(name, None)
         if gone is None:
             return _NOTHING
@@ -177,7 +202,8 @@ class Cache:
         return self._renew_objects(name)
 
     def _renew_objects(self, name: NodeName) -> Events:
-        return self.put_node(replace(self.nodes[name], objects={})) if name in self.nodes else _NOTHING
+        shown = self.shown_node(name)
+        return _NOTHING if shown is None else self.put_node(replace(shown, objects={}))
 
     def put_namespace(self, namespace: Namespace) -> Events:
         if self.namespaces.get(namespace.name) == namespace:
@@ -209,6 +235,11 @@ class Cache:
 
     def drop_budget(self, namespace: str, name: str) -> None:
         self.budgets.pop((namespace, name), None)
+
+
+def _smaller(node: Node, held: Mapping[str, int]) -> Node:
+    left = {resource: max(0, amount - held.get(resource, 0)) for resource, amount in node.allocatable.items()}
+    return replace(node, allocatable=left)
 
 
 _UNSCHEDULED_UPDATE = ClusterEvent.UNSCHEDULED_POD_UPDATE

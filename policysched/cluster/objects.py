@@ -212,9 +212,27 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """Of what a kubelet had too little for a pod: `free` by its own count, in the units of `Node.allocatable`; None where
+    it does not say."""
+
+    resource: str
+    free: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A kubelet did not take a pod that was bound to its node. `shortage` None: for another reason than room."""
+
+    reason: str
+    shortage: Shortage | None
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedPod:
     """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room. `started_ns`: when
     the kubelet took it up (None: not yet). `preempted`: a scheduler's preemption is what ends it.
+    `rejection`: why its node's kubelet did not take it.
 
     `version` is the `resourceVersion` of a pod on no node, which a write on it names as the one it goes by; `generation`
     that of its spec (0: the server counts none). They make no two pods differ."""
@@ -226,6 +244,7 @@ class ObservedPod:
     nominated_node: NodeName | None
     started_ns: int | None = None
     preempted: bool = False
+    rejection: Rejection | None = None
     version: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
 

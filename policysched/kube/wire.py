@@ -14,6 +14,7 @@ from policysched.cluster import objects as o
 from policysched.kube.affinity import label_selector, node_affinity
 from policysched.kube.malformed import Malformed
 from policysched.kube.pod_affinity import pod_affinity, spread_constraints
+from policysched.kube.rejection import rejection
 from policysched.kube.requests import BadQuantity, amounts, demand
 
 Json = Mapping[str, Any]
@@ -140,6 +141,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
         started_ns=_time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
+        rejection=rejection(status),
         # Nothing is written on a bound pod that would have to go by these, and there are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),

@@ -10,7 +10,7 @@ from policysched.cluster.objects import NodeName, PodUid
 from policysched.schedule.admission import Admission
 from policysched.schedule.commands import Log, ReportScheduled
 from policysched.schedule.core import Core, Flight
-from policysched.schedule.records import Bound
+from policysched.schedule.records import BindFailed, Bound
 from policysched.schedule.units import Place
 
 
@@ -24,7 +24,7 @@ class Binding:
         flight = core.in_flight.pop(uid, None)
         seen = core.cache.pods.get(uid)
         if flight is None or seen is None:
-            return  # answered before, or deleted or finished since: it holds nothing
+            return  # answered before, or deleted since: it holds nothing
         if seen.node is None:
             before = core.cache.ledger.placement(uid)
             core.queue.wake(core.cache.confirm(seen.pod, node), now_ns)
@@ -33,8 +33,16 @@ class Binding:
         self._admission.leave(pod, now_ns)
         core.reports.forget(uid)
         core.counters.count("scheduled", pod.policy)
-        core.counters.bound.append(Bound(pod.policy, pod.attempts, now_ns - pod.queued_ns))
+        core.counters.bound.append(
+            Bound(pod.policy, pod.attempts, now_ns - pod.queued_ns, now_ns - flight.decided_ns)
+        )
         core.out.append(ReportScheduled(uid, value.namespace, value.name, node, value.scheduler))
+
+    def ended(self, uid: PodUid, node: NodeName | None, now_ns: int) -> None:
+        """The watch is about to show that the pod has run to its end there, before its bind was answered."""
+        flight = self._core.in_flight.get(uid)
+        if flight is not None and flight.node == node:
+            self.confirmed(uid, flight.node, now_ns)
 
     def refused(self, uid: PodUid, reason: str, now_ns: int) -> None:
         core = self._core
@@ -43,6 +51,7 @@ class Binding:
             return
         pod = flight.pod
         core.counters.count("error", pod.policy)
+        core.counters.binds_failed.append(BindFailed(pod.policy, now_ns - flight.decided_ns))
         pod.place, pod.node = Place.NOWHERE, None
         pod.failing = True
         core.queue.punish(pod, now_ns)
@@ -62,6 +71,7 @@ class Binding:
             return
         pod = flight.pod
         core.counters.count("error", pod.policy)
+        core.counters.binds_failed.append(BindFailed(pod.policy, now_ns - flight.decided_ns))
         pod.place, pod.node = Place.LOST, None
         pod.explanation = f"binding to {flight.node}: {reason}"
         self._admission.leave_gang(pod, now_ns)

@@ -24,11 +24,12 @@ from policysched.schedule.units import PendingPod, Unit
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A bind that is not answered yet, and the policy text that decided it."""
+    """A bind that is not answered yet, the policy text that decided it, and when."""
 
     pod: PendingPod
     node: NodeName
     sha256: str
+    decided_ns: int
 
 
 class Core:

@@ -15,6 +15,8 @@ class Limits:
     an eviction, their owner's pods are not evicted for a while. `eviction_forbidden_s`: how long no eviction is tried
     after the API server has forbidden one. `extender_answer_s`: an extender's answer that is older is asked for again.
     `extender_retry_s`: after so long a pod that extenders refused everywhere is tried again even if nothing happened.
+    `rejection_hold_s`: how long room that a kubelet said it does not have is held back, doubled each time that it comes to
+    that again, up to `rejection_hold_max_s`.
     """
 
     backoff_initial_s: float = 1.0
@@ -28,6 +30,8 @@ class Limits:
     eviction_forbidden_s: float = 300.0
     extender_answer_s: float = 10.0
     extender_retry_s: float = 60.0
+    rejection_hold_s: float = 60.0
+    rejection_hold_max_s: float = 600.0
 
     def backoff_ns(self, attempts: int) -> int:
         """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""

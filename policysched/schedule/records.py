@@ -71,25 +71,49 @@ class Bound:
     policy: str
     attempts: int
     waited_ns: int  # from its first sight to the confirmation
+    took_ns: int  # from the decision to the confirmation
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed:
+    """A pod whose bind was refused, or found it gone: how long after the decision."""
+
+    policy: str
+    took_ns: int
 
 
 @dataclass(slots=True)
 class Counters:
     """Ever growing. `attempts` by (result, policy), `preemption_attempts` pods for which making room was thought of;
-    `bound` and `victims` (how many of each eviction) are drained by the reader, and keep the latest 10,000."""
+    `rejections` pods of ours that a kubelet did not take, by (reason, policy); `overcommits` how often a pod that we did
+    not place brought a node over what it has;
+    `bound`, `binds_failed` and `victims` (how many of each eviction) are drained by the reader, and keep the latest 10,000."""
 
     attempts: dict[tuple[Result, str], int] = field(default_factory=dict)
     bound: deque[Bound] = field(default_factory=lambda: deque(maxlen=10_000))
+    binds_failed: deque[BindFailed] = field(default_factory=lambda: deque(maxlen=10_000))
     preemption_attempts: int = 0
+    rejections: dict[tuple[str, str], int] = field(default_factory=dict)
+    overcommits: int = 0
     victims: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
 
     def count(self, result: Result, policy: str) -> None:
         self.attempts[result, policy] = self.attempts.get((result, policy), 0) + 1
 
+    def reject(self, reason: str, policy: str) -> None:
+        label = reason, policy
+        self.rejections[label] = self.rejections.get(label, 0) + 1
+
     def drain_bound(self) -> list[Bound]:
         """The confirmations since the last call, oldest first (the latest 10,000 where nobody asks)."""
         found = list(self.bound)
         self.bound.clear()
+        return found
+
+    def drain_binds_failed(self) -> list[BindFailed]:
+        """The binds that came to nothing since the last call."""
+        found = list(self.binds_failed)
+        self.binds_failed.clear()
         return found
 
     def drain_victims(self) -> list[int]:

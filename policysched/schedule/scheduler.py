@@ -14,7 +14,7 @@ for their answer than `Limits` allows.
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import ObservedPod, PodFacts, PodUid, Samples
+from policysched.cluster.objects import NodeName, ObservedPod, Placement, PodFacts, PodUid, Samples
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
@@ -33,6 +33,7 @@ from policysched.schedule.outages import Outages
 from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.preemption import Preemption
 from policysched.schedule.records import Counters, Decision
+from policysched.schedule.rejections import Rejections, overfilled
 from policysched.schedule.reload import Reload
 from policysched.schedule.trials import Trials
 from policysched.schedule.units import PendingPod, Place, Unit
@@ -59,8 +60,9 @@ class Scheduler:
         self._consulting = Consulting(core)
         self._trials = Trials(core, self._admission, self._preemption, self._consulting)
         self._outages = Outages(core)
+        self._rejections = Rejections(core)
         self._reload = Reload(core, self._membership)
-        self._timed = (core.queue, self._admission, self._outages, core.reports)
+        self._timed = (core.queue, self._admission, self._outages, core.reports, self._rejections)
         self._synced = False
         self._decided = False
         self._wake_at_ns: int | None = None
@@ -75,8 +77,10 @@ class Scheduler:
             case e.PodGone(uid):
                 self._pod_gone(uid, now_ns)
             case e.NodeSeen(node):
+                self._rejections.node_seen(node, now_ns)
                 self._core.queue.wake(self._core.cache.put_node(node), now_ns)
             case e.NodeGone(name):
+                self._rejections.node_gone(name)
                 self._core.queue.wake(self._core.cache.drop_node(name), now_ns)
             case e.NodeObjectSeen(kind, name, text):
                 self._core.queue.wake(self._core.cache.put_node_object(kind, name, text), now_ns)
@@ -129,6 +133,8 @@ class Scheduler:
 
     def _pod_seen(self, seen: ObservedPod, now_ns: int) -> None:
         core, uid = self._core, seen.pod.uid
+        if seen.finished:
+            self._binding.ended(uid, seen.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         current = core.cache.pods.get(uid)
@@ -147,6 +153,17 @@ class Scheduler:
             core.follow_placement(uid, before, now_ns)
             self._membership.follow(seen.pod, current, now_ns)
         core.queue.wake(events, now_ns)
+        self._room_follows(seen, before, now_ns)
+
+    def _room_follows(self, seen: ObservedPod, before: Placement | None, now_ns: int) -> None:
+        """What a pod that others put on a node, or one that its kubelet did not take, says of that node's room."""
+        core = self._core
+        after = core.cache.ledger.placement(seen.pod.uid)
+        if seen.rejection is not None and before is not None and after is None:
+            self._rejections.rejected(seen, seen.rejection, before, now_ns)
+        elif self._synced and before is None and after is not None:
+            self._rejections.appeared(after.pod, after.node, now_ns)
+            core.counters.overcommits += overfilled(core.cache, after)
 
     def _pod_gone(self, uid: PodUid, now_ns: int) -> None:
         core = self._core
@@ -208,6 +225,7 @@ class Scheduler:
         self._core.queue.advance(now_ns)
         self._admission.advance(now_ns)
         self._outages.advance(now_ns)
+        self._rejections.advance(now_ns)
         for unit, room in self._core.queue.words_due(now_ns, _WORDS_A_CALL):
             if isinstance(unit, PendingPod):
                 self._core.report(unit, room.reason, room.message, now_ns)
@@ -249,6 +267,11 @@ class Scheduler:
     @property
     def counters(self) -> Counters:
         return self._core.counters
+
+    @property
+    def nodes_held_back(self) -> list[NodeName]:
+        """Nodes of which room is held back, for their kubelets said that they have less than we count."""
+        return self._rejections.nodes
 
     @property
     def decisions(self) -> list[Decision]:
@@ -309,4 +332,5 @@ class Scheduler:
         """One sentence for each thing inside that does not agree with another; none when all is well."""
         if not self._synced:
             return self._core.cache.ledger.check()
-        return [*check(self._core), *self._preemption.check(), *self._consulting.check()]
+        parts = (self._preemption, self._consulting, self._rejections)
+        return [*check(self._core), *(words for part in parts for words in part.check())]

@@ -291,7 +291,7 @@ class Trials:
         events = core.cache.assume(value, success.node)
         core.follow_placement(pod.uid, None, now_ns)
         pod.place, pod.node, pod.explanation = Place.BINDING, success.node, ""
-        core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256)
+        core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256, now_ns)
         self._admission.stop_clock(pod)
         core.reports.hush(pod.uid)
         core.queue.succeeded(pod, now_ns)

@@ -64,6 +64,7 @@ class AtRest:
         found += [
             f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
         ]
+        found += [f"room of {name} is still held back" for name in self._scheduler.nodes_held_back]
         counts = self._scheduler.pending_counts()
         found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
         nodes = [wire.node(obj) for obj in self._local.list("nodes")]

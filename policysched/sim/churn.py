@@ -14,7 +14,7 @@ import orjson
 from policysched.kube.transport import ApiResponse
 from policysched.sim.apiserver.requests import Call
 from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.kubelet import RUN_SECONDS
+from policysched.sim.kubelet import RUN_SECONDS, Kubelet
 from policysched.sim.local import Local
 from policysched.sim.nodes import node_status
 
@@ -49,6 +49,7 @@ class Churn:
         good: Texts,
         bad: Texts,
         config_map: tuple[str, str],
+        kubelet: Kubelet,
         pods_max: int,
         cramped: bool,
         tell: Callable[[str], None],
@@ -60,6 +61,7 @@ class Churn:
         self._good = good
         self._bad = bad
         self._config_map = config_map
+        self._kubelet = kubelet
         self._pods_max = pods_max
         self._cpu = _CPU_CRAMPED if cramped else _CPU
         self._node_cpu = _NODE_CPU_CRAMPED if cramped else _NODE_CPU
@@ -85,6 +87,7 @@ class Churn:
             "delete a policy": self.delete_policy,
             "delete the ConfigMap": self.delete_config_map,
             "forget the history": self.forget_history,
+            "start a static pod": self.start_static_pod,
         }
 
     def does(self, deed: str) -> bool:
@@ -367,6 +370,22 @@ class Churn:
             self._local.create("configmaps", namespace, {"metadata": {"name": name}, "data": dict(data)})
         else:
             self._local.change("configmaps", found, lambda one: {**one, "data": dict(data)})
+
+    def start_static_pod(self) -> None:
+        """Its node's kubelet knows of it, and for a while nobody else does."""
+        node = self._some("nodes")
+        if node is None or sum(1 for _ in self._local.list("pods")) >= self._pods_max:
+            return
+        name, dice = node["metadata"]["name"], self._dice
+        requests = {"cpu": dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}
+        container = {"name": "c", "image": "app:1", "resources": {"requests": requests}}
+        metadata = {"name": f"static-{self._next()}-{name}", "namespace": "kube-system"}
+        manifest = {"metadata": metadata, "spec": {"schedulerName": STRANGER, "containers": [container]}}
+        after_s = dice.uniform(0.5, 20.0)
+        if self._kubelet.start_static(name, manifest, mirror_after_s=after_s):
+            self._tell(
+                f"{name} runs {metadata['name']}, which asks for {requests} and is shown in {after_s:.1f} s"
+            )
 
     # ── another scheduler ──────────────────────────────────────────────────────────────────────────────────────────
 

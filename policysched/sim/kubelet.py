@@ -1,22 +1,26 @@
 """A pretend kubelet for all nodes: bound pods become Running, pods that are told to end do, terminating ones vanish.
 
     bound ──start_s──► Running ──run-seconds──► Succeeded
+      │ └─no room─► Failed│
       └───────────────────┴──── deletion ──stop_s──► gone
 
 Nothing is run. A pod ends by itself if it carries the annotation `sandbox.policysched/run-seconds: "20"`: so many
 seconds after its start it has succeeded (with `sandbox.policysched/exit-code`, where that is not 0, it has failed).
 Every other pod runs until it is deleted. A pod bound to a node that does not exist waits for the node, as it would.
 A node that nobody has reported on is reported ready, with the labels that a kubelet gives its node.
+A pod that does not fit beside those that run on its node fails there, as `kubelet_room` says.
 """
 
 import asyncio
 import heapq
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policysched.sim.apiserver.clock import timestamp
 from policysched.sim.apiserver.registry import with_condition
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
+from policysched.sim.kubelet_room import not_taken, requests_of
 from policysched.sim.local import Local
 from policysched.sim.nodes import ready_node
 
@@ -39,6 +43,33 @@ class Kubelet:
         self._addresses = 0
         self._ends_at_s: dict[str, float] = {}
         self._new_nodes: list[Json] = []
+        self._static: dict[str, list[Json]] = {}
+
+    def start_static(self, node: str, manifest: Json, *, mirror_after_s: float) -> bool:
+        """A pod from a file on that node: it runs at once if it fits, and the API server shows it later. Inside a loop."""
+        found = self._local.get("nodes", "", node)
+        if found is None or not_taken(manifest, self._running_on(node), found) is not None:
+            return False
+        self._static.setdefault(node, []).append(manifest)
+        asyncio.get_running_loop().call_later(mirror_after_s, self._mirror, node, manifest)
+        return True
+
+    def _mirror(self, node: str, manifest: Json) -> None:
+        self._static[node].remove(manifest)
+        if self._local.get("nodes", "", node) is None:
+            return
+        space = manifest["metadata"]["namespace"]
+        pod = self._local.create(
+            "pods", space, {**manifest, "spec": {**manifest["spec"], "nodeName": node}, "status": {}}
+        )
+        self._start(pod)
+
+    def _running_on(self, node: str) -> Iterator[Mapping[str, int]]:
+        """What its kubelet counts: pods that run or still end, and static ones that nobody sees yet."""
+        for pod in self._local.list("pods"):
+            if pod["spec"].get("nodeName") == node and pod["status"].get("phase") == "Running":
+                yield requests_of(pod)
+        yield from map(requests_of, self._static.get(node, ()))
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -132,10 +163,20 @@ class Kubelet:
             if pod["metadata"].get("deletionTimestamp"):
                 self._local.delete("pods", pod, grace_period_s=0)
             elif pod["status"].get("phase") == "Pending":
-                if self._local.get("nodes", "", pod["spec"]["nodeName"]) is not None:
-                    self._start(pod)
+                node = self._local.get("nodes", "", pod["spec"]["nodeName"])
+                if node is not None:
+                    self._take(pod, node)
             else:
                 self._end(pod)
+
+    def _take(self, pod: Json, node: Json) -> None:
+        why_not = not_taken(pod, self._running_on(node["metadata"]["name"]), node)
+        if why_not is None:
+            self._start(pod)
+            return
+        now = timestamp(self._local.now())
+        fields = {"phase": "Failed", "reason": why_not.reason, "message": why_not.message, "startTime": now}
+        self._local.set_status("pods", pod, **fields)
 
     def _start(self, pod: Json) -> None:
         now = timestamp(self._local.now())

@@ -36,6 +36,7 @@ DEEDS: Mapping[str, tuple[float, float]] = {
     "delete the ConfigMap": (0.3, 1.0),
     "forget the history": (0.4, 1.0),
     "restart the server": (0.3, 0.5),
+    "start a static pod": (0.4, 2.0),
     # what befalls ourselves
     "kill a scheduler": (0.5, 0.5),
     "stop a scheduler": (0.3, 0.5),

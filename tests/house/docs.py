@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "not covered": coverage_doc.not_covered,
     "explain": offline_doc.explain,
     "metrics": metrics_doc.table,
+    "metrics of kube scheduler": metrics_doc.not_here,
     "settings": settings_doc.table,
     "show": offline_doc.show,
     "simulate": offline_doc.simulate,

@@ -75,6 +75,7 @@ def _exposition() -> str:
         world.add_node("a", cpu="1")
         world.add_pod("fits", cpu="500m", scheduler="test")
         world.add_pod("does-not", cpu="2", scheduler="test")
+        turned_away = world.add_pod("turned-away", cpu="100m", scheduler="test")
         world.local.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
         given = {"policies": "kube-system/policies", "sources": {"notes": {"kind": "annotations"}}}
         settings, road = read_settings(None, {}, given), world.road()
@@ -97,7 +98,12 @@ def _exposition() -> str:
         app.consultant.calls["gpu", "filter", "answered"] = 1  # as if one had been asked
         telemetry.watch(app, world.now_ns)
         run = asyncio.ensure_future(app.run())
-        await until(lambda: world.node_of("fits") and app.binder.counts.confirmed, "the pod to be bound")
+        await until(
+            lambda: world.node_of("turned-away") and app.binder.counts.confirmed > 1, "two pods to be bound"
+        )
+        words = {"phase": "Failed", "reason": "OutOfcpu", "message": "too little"}
+        world.local.set_status("pods", turned_away, **words)
+        await until(lambda: app.scheduler.counters.rejections, "the kubelet's word to be heard")
         await until(lambda: app.reporter.counts.conditions_written, "the other to learn why it waits")
         urgent = {"priorityClassName": "urgent"}
         world.add_pod("urgent", cpu="1", scheduler="test", priority=1000, spec=urgent)

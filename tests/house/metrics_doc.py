@@ -1,8 +1,40 @@
-"""The table of metrics, from what an app at work exports."""
+"""The table of metrics, from what an app at work exports, and what it has not of kube-scheduler's."""
+
+from collections.abc import Mapping
 
 from tests.house.exporting import exported
 
 KUBE_SCHEDULERS = "scheduler_"
+
+NOT_HERE: Mapping[str, str] = {
+    "async_api_call_execution_duration_seconds": "binds: `policysched_bind_duration_seconds`",
+    "async_api_call_execution_total": "`policysched_binds_total`, `policysched_reports_total`, `policysched_evictions_total`",
+    "batch_attempts_total": "pods that read alike always share a verdict; nothing is batched",
+    "batch_cache_flushed_total": "as above",
+    "dra_bindingconditions_allocations_total": "no binding conditions of devices",
+    "dra_bindingconditions_wait_duration_seconds": "no binding conditions of devices",
+    "event_handling_duration_seconds": "events are applied between decisions, many in one slice of the loop",
+    "framework_extension_point_duration_seconds": "a decision is one evaluation of the policy: `scheduler_scheduling_algorithm_duration_seconds`",
+    "get_node_hint_duration_seconds": "no batches, no hints",
+    "goroutines": "one thread decides",
+    "inflight_events": "no event comes in while a pod is looked at",
+    "pending_async_api_calls": "`policysched_binds_in_flight`, `policysched_reports_waiting`",
+    "permit_wait_duration_seconds": "nothing is held while it waits; a gang's pods are `gated` in `scheduler_pending_pods`",
+    "plugin_evaluation_total": "`policysched show` says which rules apply to which pods",
+    "plugin_execution_duration_seconds": "rules are evaluated together; `policysched show` has the cost of each",
+    "pod_scheduled_after_flush_total": "there is no flush: it would be 0",
+    "podgroup_schedule_attempts_total": "members of gangs count in `scheduler_schedule_attempts_total`",
+    "podgroup_scheduling_algorithm_duration_seconds": "a gang is one decision in `scheduler_scheduling_algorithm_duration_seconds`",
+    "podgroup_scheduling_attempt_duration_seconds": "members count in `scheduler_scheduling_attempt_duration_seconds`",
+    "preemption_goroutines_duration_seconds": "no goroutines",
+    "preemption_goroutines_execution_total": "`policysched_evictions_total`",
+    "queueing_hint_execution_duration_seconds": "what wakes a pod follows from its policy and costs a look-up",
+    "resourceclaim_creates_total": "claims of extended resources are not made",
+    "store_schedule_results_duration_seconds": "no batches",
+    "unschedulable_pods": "`/decisions` and the event say which rules; `scheduler_pending_pods` how many wait",
+}
+"""kube-scheduler 1.36's metrics that this one does not have, without their prefix: what there is in their place, or why
+not. Source: `pkg/scheduler/metrics/metrics.go`."""
 
 
 def table() -> str:
@@ -10,4 +42,10 @@ def table() -> str:
     for one in sorted(exported(), key=lambda one: (not one.name.startswith(KUBE_SCHEDULERS), one.name)):
         labels = ", ".join(f"`{label}`" for label in one.labels)
         lines.append(f"| `{one.name}` | {one.type} | {labels} | {one.help} |")
+    return "\n".join(lines)
+
+
+def not_here() -> str:
+    lines = ["| kube-scheduler's metric | here |", "|---|---|"]
+    lines += [f"| `{KUBE_SCHEDULERS}{name}` | {why} |" for name, why in sorted(NOT_HERE.items())]
     return "\n".join(lines)

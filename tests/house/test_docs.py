@@ -19,7 +19,7 @@ from policysched.lang.uncovered import UNCOVERED
 from policysched.schedule.reports import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
-from tests.house import coverage_doc, docs, settings_doc
+from tests.house import coverage_doc, docs, metrics_doc, settings_doc
 from tests.house.exporting import exported
 
 ROOT = docs.ROOT
@@ -137,6 +137,31 @@ def test_a_documented_default_of_the_extender_is_the_one_that_is_used(name: str)
 
 def test_every_metric_has_a_sample_in_the_run_that_the_table_is_made_from() -> None:
     assert [one.name for one in exported() if not one.sampled] == []
+
+
+OF_KUBE_SCHEDULER = """
+    async_api_call_execution_duration_seconds async_api_call_execution_total batch_attempts_total
+    batch_cache_flushed_total cache_size dra_bindingconditions_allocations_total
+    dra_bindingconditions_wait_duration_seconds event_handling_duration_seconds
+    framework_extension_point_duration_seconds get_node_hint_duration_seconds goroutines inflight_events
+    pending_async_api_calls pending_pods permit_wait_duration_seconds plugin_evaluation_total
+    plugin_execution_duration_seconds pod_scheduled_after_flush_total pod_scheduling_attempts
+    pod_scheduling_sli_duration_seconds podgroup_schedule_attempts_total
+    podgroup_scheduling_algorithm_duration_seconds podgroup_scheduling_attempt_duration_seconds
+    preemption_attempts_total preemption_goroutines_duration_seconds preemption_goroutines_execution_total
+    preemption_victims queue_incoming_pods_total queueing_hint_execution_duration_seconds resourceclaim_creates_total
+    schedule_attempts_total scheduling_algorithm_duration_seconds scheduling_attempt_duration_seconds
+    store_schedule_results_duration_seconds unschedulable_pods
+"""
+"""All of kube-scheduler 1.36's, read off `pkg/scheduler/metrics/metrics.go`."""
+
+
+def test_each_metric_of_kube_schedulers_is_here_or_it_is_said_what_is_in_its_place() -> None:
+    here = {one.name for one in exported() if one.name.startswith(metrics_doc.KUBE_SCHEDULERS)}
+    not_here = {metrics_doc.KUBE_SCHEDULERS + name for name in metrics_doc.NOT_HERE}
+
+    assert here.isdisjoint(not_here)
+    assert here | not_here == {metrics_doc.KUBE_SCHEDULERS + name for name in OF_KUBE_SCHEDULER.split()}
 
 
 def alert_expressions() -> dict[str, str]:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from policysched.cluster.objects import Rejection, Shortage
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
-from tests.words import node_manifest, pod_manifest
+from tests.words import node_manifest, pod_manifest, too_little
 
 MIB = 2**20
 
@@ -143,3 +144,53 @@ def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
 def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
     with pytest.raises(Malformed):
         wire.pod(junk)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {
+                "phase": "Failed",
+                "reason": "OutOfcpu",
+                "message": f"Pod was rejected: {too_little('cpu', 1000, 3500, 4000)}",
+            },
+            Rejection("OutOfcpu", Shortage("cpu", 500)),
+        ),
+        (
+            # As a kubelet said it before 1.28.
+            {"phase": "Failed", "reason": "OutOfpods", "message": f"Pod {too_little('pods', 1, 110, 110)}"},
+            Rejection("OutOfpods", Shortage("pods", 0)),
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "OutOfnvidia.com/gpu",
+                "message": too_little("nvidia.com/gpu", 2, 3, 4),
+            },
+            Rejection("OutOfnvidia.com/gpu", Shortage("nvidia.com/gpu", 1)),
+        ),
+        (
+            {"phase": "Failed", "reason": "OutOfcpu", "message": "nothing left"},
+            Rejection("OutOfcpu", Shortage("cpu", None)),
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "NodeShutdown",
+                "message": "Pod was rejected: the node is shutting down",
+            },
+            Rejection("NodeShutdown", None),
+        ),
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, None),
+        ({"phase": "Failed", "reason": "Error"}, None),
+        ({"phase": "Running", "reason": "OutOfcpu"}, None),
+        ({"phase": "Failed", "reason": 7, "message": []}, None),
+    ],
+)
+def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
+    status: dict[str, Any], expected: Rejection | None
+) -> None:
+    seen = wire.pod({**pod_manifest("p", node="a"), "status": status})
+
+    assert seen.rejection == expected

@@ -33,6 +33,18 @@ def test_scheduled_is_said_only_once_the_bind_is_confirmed() -> None:
     assert rig.scheduler.binds_in_flight == 0
 
 
+def test_scheduled_is_said_of_a_pod_that_ended_before_its_bind_was_answered() -> None:
+    rig = Rig(FIT, node("a"), short := pod("short"))
+    rig.settle()
+
+    rig.see(finished(short, "a"))
+    rig.tell(e.BindConfirmed(short.uid, NodeName("a")))
+
+    assert [one.name for one in rig.of(c.ReportScheduled)] == ["short"]
+    assert rig.scheduler.counters.attempts["scheduled", "test"] == 1
+    assert rig.scheduler.check() == []
+
+
 def test_nothing_is_decided_before_the_first_lists_are_in() -> None:
     rig = Rig(FIT, node("a"), pod("web"), synced=False)
 

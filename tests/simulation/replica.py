@@ -22,6 +22,7 @@ from policysched.lang.bundle import Bundle
 from policysched.lang.program import GangMode
 from policysched.oracle import gang_terms
 from policysched.schedule.commands import Bind, Command
+from policysched.schedule.limits import Limits
 from policysched.schedule.scheduler import Scheduler
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.faults import Faults
@@ -194,6 +195,7 @@ class Replica:
             last_good=LAST_GOOD,
             binding=BindSettings(binders=8),
             reporting=ReportSettings(writers=3),
+            limits=Limits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
         runtime = Runtime(
             transport=self._road,

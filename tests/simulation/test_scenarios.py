@@ -12,8 +12,8 @@ from policysched.app.policy_feed import LastGood
 from policysched.app.scheduler_app import Outcome, SchedulerApp
 from policysched.kube.lease import Elector
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.schedule.rejections import Rejections
 from policysched.sim.faults import CALM, Faults
-from policysched.sim.kubelet import Kubelet
 from policysched.sim.loop import run_virtual
 from policysched.sim.transport import MemoryTransport
 from policysched.sim.weather import Weather
@@ -92,7 +92,7 @@ class Story(World):
 
     def __init__(self) -> None:
         super().__init__(0, still())
-        self._kubelet = asyncio.create_task(Kubelet(self.server).run())
+        self._kubelet = asyncio.create_task(self.kubelet.run())
         self._lives: list[asyncio.Task[None]] = []
         self.road: Held | None = None
 
@@ -252,6 +252,76 @@ def test_a_gang_that_a_dead_leader_placed_in_part_is_completed_by_the_next() -> 
     world = told(story)
 
     assert sorted(world.where().values(), key=str) == ["a", "b"]
+    assert world.wrong == []
+
+
+# ── a kubelet that runs more than the API server shows ─────────────────────────────────────────────────────────────────
+
+
+async def _a_job_beside_what_nobody_sees(world: Story) -> None:
+    """What fails is made anew at once, as a ReplicaSet does it, for five minutes."""
+    world.policies(beta=BETA)
+    world.node("a", cpu="4")
+    world.kubelet.start_static("a", _hidden("3500m"), mirror_after_s=200.0)
+    world.start("leader")
+    await world.until(lambda: world.replicas[0].leads, "the leader")
+    for number in range(3000):
+        world.pod(f"job-{number}", cpu="1")
+        await asyncio.sleep(0.1)
+        await world.until(
+            lambda at=number: _failed(world, at) or world.loop.time() > 300, "its end", within_s=300
+        )  # type: ignore[misc]
+        if world.loop.time() > 300:
+            return
+
+
+def _hidden(cpu: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": "hidden", "namespace": "kube-system"}
+    return {"metadata": metadata, "spec": {"schedulerName": "somebody-else", "containers": [container]}}
+
+
+def _failed(world: Story, number: int) -> bool:
+    pod = world.local.get("pods", "default", f"job-{number}")
+    return pod is not None and pod["status"].get("reason") == "OutOfcpu"
+
+
+def rejections(world: Story) -> int:
+    return sum(one["status"].get("reason") == "OutOfcpu" for one in world.local.list("pods"))
+
+
+def test_a_node_that_is_fuller_than_it_looks_gets_a_pod_now_and_then_until_it_is_seen_why() -> None:
+    world = told(_a_job_beside_what_nobody_sees)
+
+    # Held back for 10 s, 20 s and then 40 s at most, and after 200 s the pod is shown.
+    assert 3 <= rejections(world) <= 7
+    assert world.happened("hidden") >= 1
+    assert world.wrong == []
+
+
+def test_without_the_correction_pods_are_thrown_at_the_full_node_as_fast_as_they_are_made() -> None:
+    with patch.object(Rejections, "_held", lambda *_: {}):
+        world = told(_a_job_beside_what_nobody_sees)
+
+    assert rejections(world) > 100
+
+
+def test_after_one_rejection_pods_go_where_there_is_room() -> None:
+    async def story(world: Story) -> None:
+        world.policies(beta=BETA)
+        world.node("a", cpu="4")
+        world.kubelet.start_static("a", _hidden("3500m"), mirror_after_s=1000.0)
+        world.start("leader")
+        world.pod("job-0", cpu="1")
+        await world.until(lambda: _failed(world, 0), "the rejection")
+        world.node("b", cpu="2")
+        for number in (1, 2):
+            world.pod(f"job-{number}", cpu="1")
+        await world.until(lambda: world.where()["job-2"], "the others to be bound")
+
+    world = told(story)
+
+    assert world.where() == {"job-0": "a", "job-1": "b", "job-2": "b"}
     assert world.wrong == []
 
 

@@ -24,6 +24,7 @@ from policysched.schedule.events import BindConfirmed, BindRefused
 from policysched.schedule.gangs import Gang
 from policysched.schedule.policies import Policies
 from policysched.schedule.queue import Queue
+from policysched.schedule.rejections import Rejections
 from policysched.sim.second_opinion import SecondOpinion
 from tests.simulation import world
 from tests.simulation.texts import BAD, GOOD
@@ -124,6 +125,14 @@ def _who_is_held_back_keeps_its_nomination() -> AbstractContextManager[Any]:
     return patch.object(Core, "take_back_nomination", lambda *_: None)
 
 
+def _what_is_held_back_is_never_let_go() -> AbstractContextManager[Any]:
+    def advance(self: Rejections, now_ns: int) -> None:
+        while (due_ns := self._due.first_key()) is not None and due_ns <= now_ns:
+            self._due.pop()
+
+    return patch.object(Rejections, "advance", advance)
+
+
 def _freed_room_wakes_nobody() -> AbstractContextManager[Any]:
     wake = Queue.wake
 
@@ -190,6 +199,7 @@ BUGS: tuple[Bug, ...] = (
     _columns_miss_a_cordon,
     _a_node_that_leaves_is_kept,
     _who_is_held_back_keeps_its_nomination,
+    _what_is_held_back_is_never_let_go,
     _freed_room_wakes_nobody,
     _after_a_410_the_watch_goes_on_from_now,
     _a_condition_does_not_name_the_version_that_it_goes_by,

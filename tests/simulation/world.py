@@ -75,6 +75,7 @@ class World:
         for plural in ("pods", "nodes", "namespaces", "configmaps", "leases", "events"):
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
         self.watchman = Watchman(self.server, SCHEDULERS, self.fail)
+        self.kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
         self.churn = Churn(
             self.server,
             self.dice("churn"),
@@ -82,6 +83,7 @@ class World:
             good=GOOD,
             bad=BAD,
             config_map=(POLICIES.namespace, POLICIES.name),
+            kubelet=self.kubelet,
             pods_max=self.weather.pods_max,
             cramped=self.weather.cramped,
             tell=self.tell,
@@ -155,9 +157,8 @@ class World:
     async def run(self) -> Report:
         self.churn.begin(nodes=self.weather.nodes, pods=self.weather.pods)
         first, second = self._replica("first"), self._replica("second")
-        kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
         work = [
-            asyncio.create_task(kubelet.run(), name="kubelet"),
+            asyncio.create_task(self.kubelet.run(), name="kubelet"),
             asyncio.create_task(first.run(), name="first"),
         ]
         storm = [asyncio.create_task(self._deeds()), asyncio.create_task(self._stranger())]
@@ -280,20 +281,13 @@ class World:
                 uid = event["involvedObject"]["uid"]
                 said[uid] = said.get(uid, 0) + 1
         nothing_lost = not any(one.lost_words for one in self.replicas)
+        there = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
         found = []
         for uid, landed_s in self.watchman.landed_s.items():
             in_calm = landed_s - EPOCH_S > self.calm_from_s + 15.0
-            if (nothing_lost or in_calm) and uid in self._alive() and said.get(uid, 0) != 1:
+            if (nothing_lost or in_calm) and uid in there and said.get(uid, 0) != 1:
                 found.append(f"{uid} was bound, and that was said {said.get(uid, 0)} times")
         return found
-
-    def _alive(self) -> set[str]:
-        """Without those that have ended: who ends before its bind is answered is not spoken of any more."""
-        return {
-            pod["metadata"]["uid"]
-            for pod in self.local.list("pods")
-            if pod["status"]["phase"] not in ("Succeeded", "Failed")
-        }
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -318,7 +312,8 @@ def _in_short(plural: str, obj: Json) -> str:
         case "pods":
             going = " terminating" if metadata.get("deletionTimestamp") else ""
             told = {one["type"]: one.get("message", "") for one in obj["status"].get("conditions") or ()}
-            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{going} {told.get('PodScheduled')}"
+            why = f" {obj['status']['reason']}" if obj["status"].get("reason") else ""
+            return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {told.get('PodScheduled')}"
         case "leases":
             return f"{name} {obj['spec'].get('holderIdentity')} {obj['spec'].get('leaseTransitions')}"
         case "events":
