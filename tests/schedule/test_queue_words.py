@@ -3,13 +3,14 @@
 from policysched.lang.events import ClusterEvent
 from policysched.schedule.limits import SECOND_NS, Limits
 from policysched.schedule.queue import Queue
-from policysched.schedule.units import Place, Unit
+from policysched.schedule.units import PendingPod, Place, Unit
+from tests.words import pending, pod
 
 WAKES = frozenset({ClusterEvent.NODE_ADD})
 
 
 def unit(number: int) -> Unit:
-    made = Unit("test", priority=0, queued_ns=number)
+    made = PendingPod(pending(pod(f"web-{number}")), queued_ns=number)
     made.key = (number,)
     return made
 
