@@ -112,7 +112,7 @@ class SecondOpinion:
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
             core.assumed.left(other.uid)
-        said = self._keeping_together(pod, node, self._preferring_its_own(pod, said))
+        said = self._preferring_its_own(pod, self._keeping_together(pod, node, said))
         self.asked += 1
         if said.selected != node:
             why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"
