@@ -222,6 +222,7 @@ async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
         raise BadConfiguration(f"{files}: no such kubeconfig file")
     configured = Configuration()
     try:
+        _refuse_what_is_no_map(files)
         loader = await config.load_kube_config(
             config_file=files, context=where.context, client_configuration=configured, persist_config=False
         )
@@ -233,6 +234,16 @@ async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
         raise BadConfiguration(f"{files}: {_words(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadConfiguration(f"{files}: not shaped as a kubeconfig file: {_words(error)}") from error
+
+
+def _refuse_what_is_no_map(files: str) -> None:
+    """A list or a text gets no word from the client library that would help."""
+    for name in files.split(os.pathsep):
+        path = Path(name)
+        found = yaml.safe_load(path.read_bytes()) if path.is_file() else {}
+        if not isinstance(found, dict):
+            what = {list: "a list", str: "a text", type(None): "nothing"}.get(type(found), "a single value")
+            raise BadConfiguration(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")
 
 
 def _kubeconfig_files(where: Where) -> str:

@@ -235,3 +235,19 @@ def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
     session = asyncio.run(connect(Where(path, context="there")))
 
     assert session.host == "http://127.0.0.1:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("- a\n- b\n", "a list"), ("token", "a text"), ("", "nothing"), ("7", "a single value")],
+)
+def test_a_file_that_is_no_kubeconfig_at_all_is_said_to_be_none(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+
+    with pytest.raises(BadConfiguration) as error:
+        asyncio.run(connect(Where(path)))
+
+    assert str(error.value) == f"{path}: not a kubeconfig file, which is a YAML map: it holds {words}"
