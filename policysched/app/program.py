@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import aiohttp
 
@@ -34,12 +35,18 @@ from policysched.serve.server import HttpThread, Pages
 log = logging.getLogger(__name__)
 
 STUCK_AFTER_S = 60.0
+_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_program(settings: Settings) -> int:
     """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadPeer, BadSamples and CannotListen before
     anything is done."""
-    return run(_run(settings))
+    try:
+        return run(_run(settings))
+    finally:
+        # The interpreter puts handlers of ours back to the default as it ends, and leaves these.
+        for number in _ASKED_TO_END:
+            signal.signal(number, signal.SIG_IGN)
 
 
 async def _run(settings: Settings) -> int:
@@ -81,8 +88,8 @@ async def _run(settings: Settings) -> int:
         telemetry.watch(app, time.time_ns)
         _start_http(settings, app, pulse, telemetry, stack)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop, app, number)
+        for number in _ASKED_TO_END:
+            signal.signal(number, partial(_signalled, loop, app))
         checks: set[asyncio.Task[list[str]]] = set()
         loop.add_signal_handler(signal.SIGUSR2, _check, app, Api(session), checks)
         log.info(
@@ -168,6 +175,13 @@ def _ready_checks(app: SchedulerApp) -> Mapping[str, Check]:
         "policies": lambda: "" if app.scheduler.programs() or stands_by() else "no policy is active",
         "api": lambda: "the API server cannot be reached" if app.connectivity.away else "",
     }
+
+
+def _signalled(loop: asyncio.AbstractEventLoop, app: SchedulerApp, number: int, _frame: object) -> None:
+    """Not by the loop's own handlers, which it takes away as it closes: a signal that comes then would end the process
+    in the place of its exit code."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_stop, app, number)
 
 
 def _stop(app: SchedulerApp, number: int) -> None:

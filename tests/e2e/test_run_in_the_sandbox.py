@@ -171,6 +171,17 @@ def test_with_nothing_to_run_it_ends_and_says_so(cluster: Cluster) -> None:
         assert scheduler.said("no policy to run")
 
 
+def test_a_signal_that_comes_while_it_ends_takes_no_exit_code_away(cluster: Cluster) -> None:
+    cluster.put_policies(main=BROKEN)
+
+    with cluster.scheduler() as scheduler:
+        wait_for(lambda: scheduler.said("no policy to run"), "the end")
+        while scheduler.process.poll() is None:
+            scheduler.process.send_signal(signal.SIGTERM)
+
+        assert scheduler.process.returncode == 3
+
+
 def test_the_configmap_deleted_the_policy_runs_on(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler() as scheduler:
