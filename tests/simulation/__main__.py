@@ -6,9 +6,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import islice
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.progress import steps
 from tests.simulation.words import failure
 from tests.simulation.world import Report, run_seed
 
@@ -33,11 +32,8 @@ def main(seeds: int, first: int, seed: int | None, trace: bool, jobs: int) -> No
 
 
 def _play(seeds: range, jobs: int) -> int:
-    failed, drawn, bound = 0, Counter[str](), 0
-    console = Console()
-    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
-        bar = progress.add_task("seeds", total=len(seeds))
+    drawn, bound = Counter[str](), 0
+    with steps("seeds", len(seeds)) as progress, ProcessPoolExecutor(jobs) as pool:
         left = iter(seeds)
         # So many at a time that nobody waits for work, and that an interrupt does not wait for all of them.
         waiting = {pool.submit(_in_short, seed) for seed in islice(left, 4 * jobs)}
@@ -46,17 +42,15 @@ def _play(seeds: range, jobs: int) -> int:
             waiting.remove(done)
             waiting |= {pool.submit(_in_short, seed) for seed in islice(left, 1)}
             report = done.result()
-            progress.advance(bar)
             drawn.update(report.drawn)
             bound += report.bound
             if report.wrong:
-                failed += 1
-                console.print(failure(report, LINES_KEPT), markup=False, highlight=False, soft_wrap=True)
+                progress.say(failure(report, LINES_KEPT))
+            progress.advance(failed=bool(report.wrong))
     misfortunes = ", ".join(f"{count} {name}" for name, count in sorted(drawn.items()))
-    console.print(
-        f"{len(seeds) - failed} of {len(seeds)} seeds clean; {bound} pods bound; requests: {misfortunes}"
-    )
-    return failed
+    progress.say(f"{bound} pods bound; requests: {misfortunes}")
+    progress.say(f"{len(seeds) - progress.failed} of {len(seeds)} seeds clean")
+    return progress.failed
 
 
 def _in_short(seed: int) -> Report:

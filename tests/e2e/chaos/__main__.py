@@ -11,6 +11,7 @@ from tests.controlplane.programs import find_programs
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.climate import Fault
 from tests.e2e.chaos.seed import Result, run_seeds
+from tests.progress import steps
 
 
 @click.command()
@@ -31,25 +32,24 @@ def main(seeds: int, first: int, at_once: int, bug: str | None, with_log: bool) 
     met: Counter[Fault] = sum((one.met for one in found), Counter())
     click.echo(", ".join(f"{met[fault]} {fault.name.lower()}" for fault in Fault))
     broken = [one for one in found if one.broken]
-    click.echo(f"{seeds} seeds, {len(broken)} broken")
     for one in broken:
         click.echo(
             f"  python -m tests.e2e.chaos --seeds 1 --first {one.seed}{f' --bug {bug}' if bug else ''}"
         )
+    click.echo(f"{len(found) - len(broken)} of {seeds} seeds clean")
     sys.exit(1 if broken else 0)
 
 
 async def _run(seeds: range, at_once: int, bug: str, with_log: bool) -> list[Result]:
     found = []
-    with ControlPlane(find_programs()) as control_plane:
+    with ControlPlane(find_programs()) as control_plane, steps("seeds", len(seeds)) as progress:
         async for one in run_seeds(control_plane, seeds, at_once=at_once, bug=bug):
             found.append(one)
             if one.broken:
-                click.echo(f"seed {one.seed}: {one.broken}")
+                progress.say(f"seed {one.seed}: {one.broken}")
                 if with_log:
-                    click.echo(one.log)
-            elif sys.stdout.isatty():
-                click.echo(f"\r{len(found)} of {len(seeds)}", nl=False)
+                    progress.say(one.log)
+            progress.advance(failed=bool(one.broken))
     return found
 
 
