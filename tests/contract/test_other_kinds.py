@@ -170,3 +170,21 @@ def test_a_replication_controller_selects_the_labels_of_its_template(api: Api) -
     assert created["metadata"]["labels"] == {"app": "web"}
     assert refused.status == 422
     assert "`selector` does not match template `labels`" in refused.json["message"]
+
+
+def test_roles_and_their_bindings_are_kept_as_they_are_written(api: Api) -> None:
+    namespace = api.namespace()
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+    subjects = [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}]
+
+    api.post(f"{rbac}/namespaces/{namespace}/roles", {"metadata": {"name": "reader"}, "rules": rules}).ok()
+    binding = {"metadata": {"name": "reader"}, "roleRef": reference, "subjects": subjects}
+    api.post(f"{rbac}/namespaces/{namespace}/rolebindings", binding).ok()
+    api.post(f"{rbac}/clusterroles", {"metadata": {"name": f"reader-{namespace}"}, "rules": rules}).ok()
+
+    assert api.get(f"{rbac}/namespaces/{namespace}/roles/reader").json["rules"] == rules
+    bound = api.get(f"{rbac}/namespaces/{namespace}/rolebindings/reader").json
+    assert (bound["roleRef"], bound["subjects"]) == (reference, subjects)
+    assert api.get(f"{rbac}/clusterroles/reader-{namespace}").json["rules"] == rules

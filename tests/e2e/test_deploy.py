@@ -32,14 +32,6 @@ from tests.kube.test_report import failed
 from tests.kube.world import World, on_virtual_time, running, until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-SERVED_KINDS = (
-    "Namespace",
-    "ServiceAccount",
-    "PriorityClass",
-    "ConfigMap",
-    "Lease",
-    "Deployment",
-)
 Use = tuple[str, str, str, str]  # verb, group, resource with subresource, name or ""
 
 
@@ -221,15 +213,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.stop()
 
 
-def test_what_the_sandbox_serves_of_the_manifests_applies_and_applies_again(cluster: Cluster) -> None:
-    served = yaml.safe_dump_all(one for one in manifests() if one["kind"] in SERVED_KINDS)
-    cluster.kubectl("apply", "-f", "-", stdin=served)
+def test_the_manifests_apply_to_the_sandbox_and_apply_again(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-k", str(DEPLOY), "--dry-run=client")
+    cluster.kubectl("apply", "-k", str(DEPLOY))
     kept = '{"data":{"kube-default.policy":"kept"}}'
     cluster.kubectl(
         "patch", "configmap", "policies-last-good", "-n", "policysched", "--type=merge", "-p", kept
     )
 
-    again = cluster.kubectl("apply", "-f", "-", stdin=served)
+    again = cluster.kubectl("apply", "-k", str(DEPLOY))
 
     assert "configured" not in again and "created" not in again
     path = "/api/v1/namespaces/policysched/configmaps/policies-last-good"

@@ -172,6 +172,11 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, short_names=("sc",)),
     Kind("csinodes", "CSINode", "storage.k8s.io", namespaced=False),
+    # Kept as they are written: here everybody may do everything.
+    Kind("roles", "Role", "rbac.authorization.k8s.io"),
+    Kind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
+    Kind("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=False),
+    Kind("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", namespaced=False),
 )
 
 
