@@ -1,10 +1,12 @@
 """Why one pod of a cluster file would go where it would go, rule by rule."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policysched.app.cluster_files import ClusterFiles
+from policysched.app.explanations import decision_message
 from policysched.app.policy_files import UnusableFile
+from policysched.app.simulate import simulate
 from policysched.cluster.objects import MetricSamples, ObservedPod, Pod, PodFacts
 from policysched.lang.program import Program, rules_for
 from policysched.lang.verdict import Explanation
@@ -15,7 +17,7 @@ from policysched.plan import compile as compile_plan
 @dataclass(frozen=True, slots=True)
 class Explained:
     """`filters` are the rules that apply to the pod, in the order in which they decide; `samples` what the policy's
-    metrics had, as of `now_ns`."""
+    metrics had, as of `now_ns`; `message` is what the event on the pod would say, with what preemption could do."""
 
     program: Program
     pod: Pod
@@ -24,6 +26,7 @@ class Explained:
     filters: tuple[str, ...]
     samples: Mapping[str, MetricSamples]
     now_ns: int
+    message: str
     notes: tuple[str, ...]
 
 
@@ -56,7 +59,47 @@ def explain(
     gang = plan.gang(seen.pod, space)
     if gang is not None:
         notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
-    return Explained(program, seen.pod, found, len(cache.nodes), filters, samples, now_ns, tuple(notes))
+    message = decision_message(seen.pod, found, node_count=len(cache.nodes))
+    if (
+        found.selected is None
+        and found.pod_refusal is None
+        and gang is None
+        and plan.preempts
+        and not program.extenders
+    ):
+        message, evicted = _with_preemption(program, files, seen, samples=samples, now_ns=now_ns) or (
+            message,
+            "",
+        )
+        notes += [evicted] if evicted else []
+    return Explained(
+        program, seen.pod, found, len(cache.nodes), filters, samples, now_ns, message, tuple(notes)
+    )
+
+
+def _with_preemption(
+    program: Program,
+    files: ClusterFiles,
+    seen: ObservedPod,
+    *,
+    samples: Mapping[str, MetricSamples],
+    now_ns: int,
+) -> tuple[str, str] | None:
+    """What the scheduler itself says of the pod when it alone is pending, and who would be evicted for it, if anybody.
+    None where it says nothing of its own."""
+    waiting = replace(
+        seen, pod=replace(seen.pod, scheduler=program.name), node=None, phase="Pending", deleting=False
+    )
+    others = [one for one in files.pods if one.node is not None and one.pod.uid != seen.pod.uid]
+    alone = replace(files, pods=[*others, waiting])
+    answer = simulate(program, alone, samples=samples, scope="named", now_ns=now_ns)
+    said = dict(answer.first_words).get(seen.pod.full_name)
+    if said is None:
+        return None
+    if not answer.preempted:
+        return said, ""
+    node = next((one.node for one in answer.placements), None)
+    return said, f"it would be nominated to {node}, and for it evicted: {', '.join(answer.preempted)}"
 
 
 def not_asked(program: Program) -> str:

@@ -6,7 +6,7 @@ is evicted is gone at once, and is not made anew by any controller; a pod placed
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from policysched.app.cluster_files import ClusterFiles
@@ -34,13 +34,15 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """`placements` in the order in which they were decided; `pending` sorted by pod, with the event's message;
-    `preempted` in the order in which they were evicted."""
+    `preempted` in the order in which they were evicted; `first_words` what was first said of each pod that had to wait,
+    those included that went somewhere afterwards."""
 
     program: Program
     placements: tuple[Placed, ...]
     pending: tuple[tuple[str, str], ...]
     preempted: tuple[str, ...]
     considered: Scope
+    first_words: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As `schemas/simulate.json` describes it."""
@@ -83,6 +85,7 @@ def simulate(
     messages: dict[PodUid, str] = {}
     binds: list[c.Bind] = []
     preempted: list[str] = []
+    first_words: dict[str, str] = {}
     while scheduler.ready(now_ns):
         commands = scheduler.decide(now_ns)
         while commands:
@@ -97,8 +100,9 @@ def simulate(
                     for one in told:
                         commands += scheduler.handle(e.PodGone(one), now_ns)
                     commands += scheduler.handle(e.Evicted(uid, told), now_ns)
-                case c.ReportPending(uid=uid, message=message):
+                case c.ReportPending(uid=uid, message=message) as words:
                     messages[uid] = message
+                    first_words.setdefault(f"{words.namespace}/{words.name}", message)
                 case _:
                     pass
         progress(len(binds), len(binds) + len(waiting))
@@ -110,7 +114,7 @@ def simulate(
     pending = sorted(
         (seen.pod.full_name, pending_message(scheduler, seen, messages)) for seen in waiting.values()
     )
-    return Simulated(program, tuple(placements), tuple(pending), tuple(preempted), scope)
+    return Simulated(program, tuple(placements), tuple(pending), tuple(preempted), scope, first_words)
 
 
 def _events(

@@ -7,13 +7,7 @@ import click
 
 from policysched.app.explain import Explained
 from policysched.app.explain import explain as explain_pod
-from policysched.app.explanations import (
-    AgedSample,
-    decision_message,
-    explain_record,
-    filter_steps,
-    sample_ages,
-)
+from policysched.app.explanations import AgedSample, explain_record, filter_steps, sample_ages
 from policysched.app.offline import load_samples
 from policysched.cli.offline_options import (
     answer_console,
@@ -72,7 +66,7 @@ def explain(
             samples=answer.samples,
             now_ns=answer.now_ns,
         )
-        print_json({**record, "notes": notes})
+        print_json({**record, "message": answer.message, "notes": notes})
         return
     say(notes)
     console = answer_console()
@@ -88,7 +82,7 @@ def print_explained(console: "Console", answer: Explained, *, shown: int = _NODE
         _print_rejected(console, answer, shown)
         _print_scores(console, answer, shown)
         _print_samples(console, answer, shown)
-    console.print(decision_message(answer.pod, answer.found, node_count=answer.node_count), markup=False)
+    console.print(answer.message, markup=False)
 
 
 def _print_filters(console: "Console", answer: Explained) -> None:

@@ -106,6 +106,31 @@ def test_explain_of_a_pod_that_fits_nowhere_has_the_words_of_its_event(files: Pa
     assert [refusal["rule"] for refusal in record["rejected"]["busy"]] == ["node_resources_fit", "link_cool"]
 
 
+def test_explain_says_what_preemption_could_do(files: Path) -> None:
+    (files / "test.policy").write_text(
+        "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
+    )
+    cluster = [
+        *(node_manifest("a", cpu="1"), node_manifest("b", cpu="1")),
+        pod_manifest("equal", cpu="900m", node="a", phase="Running", priority=100),
+        pod_manifest("low", cpu="900m", node="b", phase="Running", priority=5),
+        pod_manifest("another", cpu="600m", priority=100),
+        *(pod_manifest("urgent", cpu="600m", priority=100), pod_manifest("humble", cpu="600m", priority=1)),
+    ]
+    (files / "cluster.yaml").write_text(yaml.safe_dump_all(cluster))
+
+    urgent = answer(run(files, "explain", "urgent", "--output-format", "json"), "explain")
+    humble = answer(run(files, "explain", "humble", "--output-format", "json"), "explain")
+    said = run(files, "explain", "humble").stdout
+
+    assert urgent["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+    assert "it would be nominated to b, and for it evicted: default/low" in urgent["notes"]
+    assert humble["message"].endswith(
+        "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    )
+    assert humble["message"] in said.replace("\n", " ")
+
+
 def test_explain_for_people_shows_every_part(files: Path) -> None:
     result = run(files, "explain", "web")
 
