@@ -10,6 +10,7 @@ from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.settings import Place
 from policysched.kube.bind import Binder
 from policysched.kube.evict import Evictor
+from policysched.kube.prepare import VolumeWriter
 from policysched.kube.report import About, Condition, Reporter, Words
 from policysched.schedule import commands as c
 
@@ -25,6 +26,7 @@ class Carrier:
     def __init__(
         self,
         binder: Binder,
+        volumes: VolumeWriter,
         evictor: Evictor,
         reporter: Reporter,
         last_good: LastGood,
@@ -34,6 +36,7 @@ class Carrier:
     ) -> None:
         self._consultant = consultant
         self._binder = binder
+        self._volumes = volumes
         self._evictor = evictor
         self._reporter = reporter
         self._last_good = last_good
@@ -50,6 +53,8 @@ class Carrier:
             case c.Bind():
                 self._reporter.withdraw(command.uid)
                 self._binder.put(command)
+            case c.PrepareVolumes():
+                self._volumes.put(command)
             case c.Evict() | c.ClearNomination():
                 self._evictor.put(command)
             case c.Consult():

@@ -18,9 +18,19 @@ import yaml
 from policysched.app.policy_files import UnusableFile
 from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import DisruptionBudget, Namespace, Node, NodeName, ObservedPod, PodSet
+from policysched.cluster.objects import (
+    CsiNode,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    NodeName,
+    ObservedPod,
+    PodSet,
+)
+from policysched.cluster.storage import StorageObject
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
+from policysched.kube.storage import READERS as _STORAGE
 from policysched.schedule.events import NodeObjectSeen
 
 
@@ -34,6 +44,7 @@ class ClusterFiles:
     budgets: list[DisruptionBudget] = field(default_factory=list)
     pod_sets: list[PodSet] = field(default_factory=list)
     node_objects: list[NodeObjectSeen] = field(default_factory=list)
+    storage: list[StorageObject | CsiNode] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -51,6 +62,8 @@ class ClusterFiles:
                     self.budgets.append(wire.disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
                     self.pod_sets.append(wire.pod_set(obj, kind))
+                case str(kind) if kind in _STORAGE:
+                    self.storage.append(_STORAGE[kind](obj))
                 case kind if _may_be_a_nodes(obj):
                     self.node_objects.append(
                         NodeObjectSeen(
@@ -77,6 +90,8 @@ class ClusterFiles:
             cache.put_budget(budget)
         for pod_set in self.pod_sets:
             cache.put_pod_set(pod_set)
+        for stored in self.storage:
+            cache.put_storage(stored)
         for seen in self.pods:
             cache.put_pod(seen)
         return cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.cluster.objects import Pod, Samples
-from policysched.lang.message import unavailable_message
+from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Metric, Program
 from policysched.lang.units import format_value
 from policysched.lang.verdict import Explanation, Refusal
@@ -80,7 +80,9 @@ def decision_message(pod: Pod, found: Explanation, *, node_count: int) -> str:
     if found.selected is not None:
         return f"Successfully assigned {pod.full_name} to {found.selected}"
     if found.pod_refusal is not None:
-        return found.pod_refusal
+        return (
+            found.pod_refusal if found.refused_by is None else refused_message(node_count, found.pod_refusal)
+        )
     groups = Counter(group for refusals in found.rejected.values() for group in refusals[0].groups)
     return unavailable_message(node_count, groups)
 

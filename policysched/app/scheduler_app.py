@@ -34,8 +34,9 @@ from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
 from policysched.kube.extender_client import ExtenderClient
 from policysched.kube.lease import Standing
+from policysched.kube.prepare import VolumeWriter
 from policysched.kube.report import Reporter, Shown
-from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, config_map, node_objects
+from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, STORAGE, config_map, node_objects
 from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
 from policysched.schedule.events import Event
@@ -105,6 +106,13 @@ class SchedulerApp:
             may_send=runtime.leadership.leads,
             observe_s=runtime.observe_bind_s,
         )
+        self.volumes = VolumeWriter(
+            api,
+            self.post,
+            random=runtime.random("volumes"),
+            connectivity=self.connectivity,
+            may_send=runtime.leadership.leads,
+        )
         self.evictor = Evictor(
             api,
             self.post,
@@ -135,6 +143,7 @@ class SchedulerApp:
         self.consultant = Consultant(runtime.extenders, api, self.post)
         self._carrier = Carrier(
             self.binder,
+            self.volumes,
             self.evictor,
             self.reporter,
             self.last_good,
@@ -217,7 +226,7 @@ class SchedulerApp:
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        parts |= self._mirror.cluster((NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS))
+        parts |= self._mirror.cluster((NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS, *STORAGE))
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
         for one in self.settings.node_objects:
             # Not among what deciding waits for: a kind that is not served must not keep everything pending.
@@ -227,6 +236,7 @@ class SchedulerApp:
         parts["policies"] = self.feed.run()
         parts["last good"] = self.last_good.run()
         parts["binder"] = self.binder.run()
+        parts["volumes"] = self.volumes.run()
         parts["evictor"] = self.evictor.run()
         parts["consultant"] = self.consultant.run()
         parts["reporter"] = self.reporter.run()
@@ -313,10 +323,12 @@ class SchedulerApp:
             return
 
     async def _finish(self) -> None:
-        """A clean stop: the binds and evictions under way are answered, then what is to be said of them is said."""
+        """A clean stop: the binds, evictions and writes to volumes under way are answered, then what is to be said of them is said."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self.settings.stop_wait_s
-        while (self.binder.in_flight or self.evictor.in_flight) and loop.time() < ends_s:
+        while (
+            self.binder.in_flight or self.evictor.in_flight or self.volumes.in_flight
+        ) and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         ends_s = min(ends_s, loop.time() + REPORTS_WAIT_S)
         while (self._inbox or self.reporter.waiting or self.last_good.unwritten) and loop.time() < ends_s:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from policysched.app.cluster_files import ClusterFiles
+from policysched.app.pretend_volumes import carried_out
 from policysched.cluster.objects import MetricSamples, Namespace, ObservedPod, PodUid
 from policysched.lang.bundle import Bundle, Checked
 from policysched.lang.program import Program
@@ -94,6 +95,9 @@ def simulate(
                     del waiting[uid]
                     binds.append(bind)
                     commands += scheduler.handle(e.BindConfirmed(uid, node), now_ns)
+                case c.PrepareVolumes() as prepare:
+                    for happened in carried_out(prepare, scheduler.cache):
+                        commands += scheduler.handle(happened, now_ns)
                 case c.Evict(uid=uid, victims=victims):
                     preempted += [f"{one.namespace}/{one.name}" for one in victims]
                     told = tuple(one.uid for one in victims)
@@ -131,6 +135,7 @@ def _events(
         *files.node_objects,
         *(e.BudgetSeen(budget) for budget in files.budgets),
         *(e.PodSetSeen(one) for one in files.pod_sets),
+        *(e.StorageSeen(one) for one in files.storage),
         *(e.PodSeen(seen) for seen in pods),
         e.PoliciesOffered(bundle, resource_version=""),
         *(e.SamplesArrived(program.name, metric, found) for metric, found in samples.items()),

@@ -6,10 +6,14 @@ nodes it touched, so that columns refresh those rows and no others.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
 from policysched.cluster.objects import (
+    ClaimKey,
+    CsiNode,
     DisruptionBudget,
     Namespace,
     Node,
@@ -23,6 +27,17 @@ from policysched.cluster.objects import (
 )
 from policysched.cluster.pod_sets import PodSets
 from policysched.cluster.shares import Shares
+from policysched.cluster.storage import (
+    CsiDriver,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageCapacity,
+    StorageClass,
+    StorageKind,
+    StorageObject,
+    VolumeAttachment,
+)
+from policysched.cluster.volumes import Volumes
 from policysched.lang.events import ClusterEvent
 
 Events = frozenset[ClusterEvent]
@@ -49,6 +64,8 @@ class Cache:
         self._held: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
         self._node_objects: dict[NodeName, dict[str, str]] = {}
+        self.volumes = Volumes()
+        self._node_storage = NodeStorage()
         self._changed_nodes: set[NodeName] = set()
 
     def changed_nodes(self) -> set[NodeName]:
@@ -141,9 +158,10 @@ class Cache:
     # ── nodes and namespaces ───────────────────────────────────────────────────────────────────────────────────────
 
     def put_node(self, node: Node) -> Events:
-        """With the custom resources that bear its name, which may have come before it; a node of another cache brings
-        those that it had there."""
+        """With what bears its name (custom resources, its storage), which may have come before it; a node of another cache
+        brings what it had there."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
+        node = self._node_storage.put_together(node)
         _, held = self._held.get(node.name, (node, None))
         if held is not None:
             self._held[node.name] = node, held
@@ -204,6 +222,67 @@ class Cache:
     def _renew_objects(self, name: NodeName) -> Events:
         shown = self.shown_node(name)
         return _NOTHING if shown is None else self.put_node(replace(shown, objects={}))
+
+    def put_csi_node(self, csi: CsiNode) -> Events:
+        """Helps where a driver may attach more than before, or another plugin is left to its driver."""
+        return self._storage_changed(csi.name, self._node_storage.put_csi(csi))
+
+    def drop_csi_node(self, name: NodeName) -> Events:
+        """Wakes nobody in kube-scheduler, and nor here: the kubelet's CSINode goes with its node."""
+        return self._storage_changed(name, self._node_storage.drop_csi(name))
+
+    def put_attachment(self, attachment: VolumeAttachment) -> Events:
+        return self._storage_changed(attachment.node, self._node_storage.attach(attachment))
+
+    def drop_attachment(self, name: str) -> Events:
+        node = self._node_storage.node_of(name)
+        return _NOTHING if node is None else self._storage_changed(node, self._node_storage.detach(name))
+
+    def _storage_changed(self, name: NodeName, events: Events) -> Events:
+        shown = self.shown_node(name)
+        if shown is not None:
+            self.put_node(replace(shown, csi=None, attachments=frozenset()))
+        return events
+
+    def put_storage(self, one: StorageObject | CsiNode) -> Events:
+        """Any object of storage, to where it belongs."""
+        match one:
+            case PersistentVolume():
+                return self.volumes.put_volume(one)
+            case PersistentVolumeClaim():
+                return self.volumes.put_claim(one)
+            case StorageClass():
+                return self.volumes.put_class(one)
+            case CsiDriver():
+                return self.volumes.put_driver(one)
+            case StorageCapacity():
+                return self.volumes.put_capacity(one)
+            case CsiNode():
+                return self.put_csi_node(one)
+            case VolumeAttachment():
+                return self.put_attachment(one)
+            case _:
+                assert_never(one)
+
+    def drop_storage(self, kind: StorageKind, namespace: str, name: str) -> Events:
+        """`namespace` is empty for what has none."""
+        match kind:
+            case "PersistentVolume":
+                return self.volumes.drop_volume(name)
+            case "PersistentVolumeClaim":
+                return self.volumes.drop_claim(ClaimKey(namespace, name))
+            case "StorageClass":
+                return self.volumes.drop_class(name)
+            case "CSIDriver":
+                return self.volumes.drop_driver(name)
+            case "CSIStorageCapacity":
+                return self.volumes.drop_capacity(namespace, name)
+            case "CSINode":
+                return self.drop_csi_node(NodeName(name))
+            case "VolumeAttachment":
+                return self.drop_attachment(name)
+            case _:
+                assert_never(kind)
 
     def put_namespace(self, namespace: Namespace) -> Events:
         if self.namespaces.get(namespace.name) == namespace:

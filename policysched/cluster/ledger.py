@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
-from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.cluster.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 from policysched.cluster.shares import Held, Shares, added
 from policysched.cluster.usage import Usage
 
@@ -33,6 +33,7 @@ class Ledger:
         self._usage: dict[NodeName, Usage] = {}
         self._priorities: dict[int, int] = {}  # how many placed pods have each
         self.shares = Shares()
+        self._claims: dict[ClaimKey, int] = {}  # how many volumes of placed pods are each
 
     def assume(self, pod: Pod, node: NodeName) -> None:
         """Promise room. The pod must hold none yet."""
@@ -90,6 +91,15 @@ class Ledger:
         return min(self._priorities, default=None)
 
     @property
+    def claims(self) -> Iterable[ClaimKey]:
+        """The claims of placed pods."""
+        return self._claims.keys()
+
+    def claim_uses(self, claim: ClaimKey) -> int:
+        """How many volumes of placed pods are this claim."""
+        return self._claims.get(claim, 0)
+
+    @property
     def unconfirmed(self) -> list[Placement]:
         """Assumed and prepared placements."""
         return [
@@ -115,6 +125,9 @@ class Ledger:
         counted_shares = {namespace: one for namespace, one in held.items() if one != (0, 0)}
         if counted_shares != self.shares.held:
             found.append(f"namespaces hold {self.shares.held}, a recount says {counted_shares}")
+        claims = Counter(use.claim for one in self._placements.values() for use in one.pod.claims)
+        if claims != self._claims:
+            found.append(f"the ledger counts the claims {self._claims}, a recount {dict(claims)}")
         for node in sorted(fresh.keys() | self._usage.keys()):
             kept, counted = self._usage.get(node, Usage()), fresh.get(node, Usage())
             if kept.nonzero() != counted.nonzero():
@@ -128,6 +141,8 @@ class Ledger:
         self.shares.hold(placement.pod.namespace, placement.pod.requests, 1)
         priority = placement.pod.priority
         self._priorities[priority] = self._priorities.get(priority, 0) + 1
+        for use in placement.pod.claims:
+            self._claims[use.claim] = self._claims.get(use.claim, 0) + 1
         self._placements[placement.pod.uid] = placement
         self._states[placement.pod.uid] = state
 
@@ -139,6 +154,10 @@ class Ledger:
         self._priorities[priority] -= 1
         if not self._priorities[priority]:
             del self._priorities[priority]
+        for use in placement.pod.claims:
+            self._claims[use.claim] -= 1
+            if not self._claims[use.claim]:
+                del self._claims[use.claim]
         usage = self._usage[placement.node]
         usage.subtract(placement.pod)
         if not usage.pods:

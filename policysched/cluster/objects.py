@@ -6,7 +6,7 @@ up where Kubernetes rounds up. The mappings are never changed after they are mad
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 from policysched.lang.expr import Watch
 
@@ -157,6 +157,41 @@ class SpreadConstraint:
     selects_itself: bool
 
 
+class ClaimKey(NamedTuple):
+    """A PersistentVolumeClaim's place in the API."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """A volume of a pod that is a claim. `made_for`: a generic ephemeral volume, whose claim has to be made for this very
+    pod; None for a claim that stands by itself."""
+
+    claim: ClaimKey
+    made_for: PodUid | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A volume that a pod names without a claim and that two pods may not write to at a time. `name` tells disks of one
+    `kind` apart; RBD images are the same only where the `monitors` overlap (empty for the other kinds)."""
+
+    kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
+    name: str
+    monitors: frozenset[str]
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A volume as its CSI driver knows it: what counts once towards a node's limit."""
+
+    driver: str
+    handle: str
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """What a pod asks for. Not where it is: that is a `Placement`, or what the API says of it in `ObservedPod`.
@@ -168,6 +203,8 @@ class Pod:
     containers included, as ImageLocality counts them), `image_volumes` those of volumes. `terminating`: it has a
     deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
     is its controller ("" without one). `required_features` are what the node's kubelet must have declared to be able to run it. `uncovered` names what the pod uses that no built-in covers.
+    `claims` are its volumes with a claim, in their order; `disks` those that pods may not share freely; `mounts` those that
+    it names itself and a CSI driver attaches (kinds that were in-tree once).
     """
 
     uid: PodUid
@@ -201,6 +238,9 @@ class Pod:
     terminating: bool
     required_features: frozenset[str]
     uncovered: tuple[str, ...]
+    claims: tuple[ClaimUse, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    mounts: tuple[Mount, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -262,10 +302,29 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class CsiNode:
+    """The CSINode of a node: how many volumes of each driver may be attached (a driver without a limit is not here), and
+    which in-tree plugins its kubelet leaves to CSI drivers."""
+
+    name: NodeName
+    limits: Mapping[str, int]
+    migrated: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What a VolumeAttachment says of its node: which driver has attached which PersistentVolume, or is about to."""
+
+    attacher: str
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """`allocatable` includes `pods`. `images` maps normalised names to bytes. `ready` is the Ready condition, which
     kube-scheduler's default filters do not look at (taints say it); `conditions` map type to status. `declared_features`
-    is what the kubelet says it can do."""
+    is what the kubelet says it can do. `csi` and `attachments` come from objects of their own and are put here by the
+    `Cache`."""
 
     name: NodeName
     uid: str
@@ -282,6 +341,8 @@ class Node:
     declared_features: frozenset[str]
     objects: Mapping[str, str] = field(default_factory=dict)
     """Custom resources that bear the node's name, as JSON, by what the operator calls their kind. The cache puts them here."""
+    csi: CsiNode | None = None
+    attachments: frozenset[Attachment] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,14 @@ def node_affinity(obj: Json | None) -> o.NodeAffinity | None:
     required = obj.get("requiredDuringSchedulingIgnoredDuringExecution")
     preferred = obj.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return o.NodeAffinity(
-        required=None
-        if required is None
-        else tuple(_term(term) for term in required.get("nodeSelectorTerms") or ()),
+        required=node_selector(required),
         preferred=tuple(o.PreferredTerm(int(one["weight"]), _term(one["preference"])) for one in preferred),
     )
+
+
+def node_selector(obj: Json | None) -> tuple[o.NodeSelectorTerm, ...] | None:
+    """A v1.NodeSelector; None where there is none."""
+    return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
 
 
 def label_selector(obj: Json | None) -> o.LabelSelector | None:

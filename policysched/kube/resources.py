@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from policysched.cluster.objects import NodeName, PodSetKind, PodUid
-from policysched.kube import wire
+from policysched.cluster.storage import StorageKind
+from policysched.kube import storage, wire
 from policysched.kube.malformed import Malformed
 from policysched.schedule.events import (
     BudgetGone,
@@ -20,6 +21,8 @@ from policysched.schedule.events import (
     PodSeen,
     PodSetGone,
     PodSetSeen,
+    StorageGone,
+    StorageSeen,
 )
 
 Json = Mapping[str, Any]
@@ -135,6 +138,36 @@ POD_SETS: tuple[Resource[PodSetSeen | PodSetGone], ...] = (
     _pod_sets("StatefulSet", "/apis/apps/v1/statefulsets"),
 )
 """What pods that say nothing of spreading are spread by."""
+
+
+def _storage(kind: StorageKind, path: str) -> Resource[StorageSeen | StorageGone]:
+    read = storage.READERS[kind]
+
+    def gone(key: str) -> StorageGone:
+        namespace, _, name = key.rpartition("/")
+        return StorageGone(kind, namespace, name)
+
+    return Resource(
+        kind=kind,
+        path=path,
+        key=lambda meta: (
+            f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+        ),
+        seen=lambda obj: StorageSeen(read(obj)),
+        gone=gone,
+        holds=_holds_nothing,
+    )
+
+
+STORAGE = (
+    _storage("PersistentVolume", "/api/v1/persistentvolumes"),
+    _storage("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
+    _storage("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
+    _storage("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
+    _storage("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
+    _storage("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
+    _storage("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
+)
 
 
 @dataclass(frozen=True, slots=True)

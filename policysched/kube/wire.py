@@ -4,91 +4,58 @@ Only what scheduling reads is read. What a built-in does not cover yet is noted 
 such a pod stays pending with words instead of being bound wrongly.
 """
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from policysched.cluster import objects as o
 from policysched.kube.affinity import label_selector, node_affinity
-from policysched.kube.malformed import Malformed
 from policysched.kube.pod_affinity import pod_affinity, spread_constraints
+from policysched.kube.pod_volumes import claim_uses, disks, mounts
+from policysched.kube.reading import object_name, reading, strings, text, time_ns
 from policysched.kube.rejection import rejection
-from policysched.kube.requests import BadQuantity, amounts, demand
+from policysched.kube.requests import amounts, demand
+
+__all__ = ["disruption_budget", "namespace", "node", "normalized_image_name", "object_name", "pod", "pod_set"]
 
 Json = Mapping[str, Any]
-Value = TypeVar("Value")
-
-_UNCOVERED_VOLUMES = {
-    "persistentVolumeClaim": "persistentVolumeClaim",
-    "ephemeral": "ephemeral",
-    "gcePersistentDisk": "gcePersistentDisk",
-    "awsElasticBlockStore": "awsElasticBlockStore",
-    "azureDisk": "azureDisk",
-    "rbd": "rbd",
-    "iscsi": "iscsi",
-    "cinder": "cinder",
-    "vsphereVolume": "vsphereVolume",
-    "portworxVolume": "portworxVolume",
-}
 
 
 def pod(obj: Json) -> o.ObservedPod:
     """A v1 Pod. Raises Malformed."""
-    return _reading("Pod", obj, _pod)
+    return reading("Pod", obj, _pod)
 
 
 def node(obj: Json) -> o.Node:
     """A v1 Node. Raises Malformed."""
-    return _reading("Node", obj, _node)
+    return reading("Node", obj, _node)
 
 
 def namespace(obj: Json) -> o.Namespace:
     """A v1 Namespace. Raises Malformed."""
-    return _reading("Namespace", obj, _namespace)
+    return reading("Namespace", obj, _namespace)
 
 
 def disruption_budget(obj: Json) -> o.DisruptionBudget:
     """A policy/v1 PodDisruptionBudget. Raises Malformed."""
-    return _reading("PodDisruptionBudget", obj, _disruption_budget)
+    return reading("PodDisruptionBudget", obj, _disruption_budget)
 
 
 def pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
     """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
-    return _reading(kind, obj, lambda read: _pod_set(read, kind))
+    return reading(kind, obj, lambda read: _pod_set(read, kind))
 
 
 def required_name(obj: Json) -> str:
     """The object's own name. Raises Malformed."""
-    return _reading("object", obj, lambda read: str(read["metadata"]["name"]))
+    return reading("object", obj, lambda read: str(read["metadata"]["name"]))
 
 
 def json_text(obj: Json) -> str:
     """The object as JSON, without what the API server writes there for itself."""
     meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
     return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def object_name(obj: Any) -> str:
-    """`namespace/name`, or what of it there is: for words about an object that may be malformed."""
-    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
-    meta = meta if isinstance(meta, Mapping) else {}
-    own = str(meta.get("name") or "(without a name)")
-    return f"{meta['namespace']}/{own}" if meta.get("namespace") else own
-
-
-def _reading(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
-    try:
-        return read(obj)
-    except BadQuantity as error:
-        raise Malformed(kind, object_name(obj), error.field, str(error)) from error
-    except KeyError as error:
-        raise Malformed(kind, object_name(obj), str(error.args[0]), "is missing") from error
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise Malformed(
-            kind, object_name(obj), "(object)", f"is not shaped as the API says: {error}"
-        ) from error
 
 
 def _pod(obj: Json) -> o.ObservedPod:
@@ -98,40 +65,45 @@ def _pod(obj: Json) -> o.ObservedPod:
     owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
     owner = owners[0] if owners else {}
     deadline_s = spec.get("activeDeadlineSeconds")
-    space = _text(meta.get("namespace") or "default")
-    labels = _strings(meta.get("labels"), "metadata.labels")
+    space = text(meta.get("namespace") or "default")
+    labels = strings(meta.get("labels"), "metadata.labels")
+    uid = o.PodUid(text(meta.get("uid") or f"{space}/{meta['name']}"))
+    volumes = spec.get("volumes") or ()
     value = o.Pod(
-        uid=o.PodUid(_text(meta.get("uid") or f"{space}/{meta['name']}")),
-        name=_text(meta["name"]),
+        uid=uid,
+        name=text(meta["name"]),
         namespace=space,
         labels=labels,
-        annotations=_strings(meta.get("annotations"), "metadata.annotations"),
-        scheduler=_text(spec.get("schedulerName") or "default-scheduler"),
+        annotations=strings(meta.get("annotations"), "metadata.annotations"),
+        scheduler=text(spec.get("schedulerName") or "default-scheduler"),
         priority=int(spec.get("priority") or 0),
         preemption_policy="Never" if spec.get("preemptionPolicy") == "Never" else "PreemptLowerPriority",
-        created_ns=_time_ns(meta.get("creationTimestamp")),
+        created_ns=time_ns(meta.get("creationTimestamp")),
         deadline_ns=None if deadline_s is None else int(deadline_s) * 10**9,
-        owner_api=_text(owner.get("apiVersion") or ""),
-        owner_kind=_text(owner.get("kind") or ""),
-        owner_name=_text(owner.get("name") or ""),
-        service_account=_text(spec.get("serviceAccountName") or ""),
+        owner_api=text(owner.get("apiVersion") or ""),
+        owner_kind=text(owner.get("kind") or ""),
+        owner_name=text(owner.get("name") or ""),
+        service_account=text(spec.get("serviceAccountName") or ""),
         requests=needs.requests,
         limits=needs.limits,
         scoring_requests=needs.scoring,
         scoring_held=needs.scoring_held,
         qos=needs.qos,
-        node_selector=_strings(spec.get("nodeSelector"), "spec.nodeSelector"),
+        node_selector=strings(spec.get("nodeSelector"), "spec.nodeSelector"),
         affinity=node_affinity(affinity.get("nodeAffinity")),
         tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or ()),
         host_ports=_host_ports(spec),
         images=_images(spec),
         image_volumes=_image_volumes(spec),
-        gates=tuple(_text(gate["name"]) for gate in spec.get("schedulingGates") or ()),
+        gates=tuple(text(gate["name"]) for gate in spec.get("schedulingGates") or ()),
         pod_affinity=pod_affinity(affinity, space, labels),
         spread=spread_constraints(spec.get("topologySpreadConstraints"), labels),
         terminating=meta.get("deletionTimestamp") is not None,
         required_features=_required_features(spec),
         uncovered=_uncovered(spec),
+        claims=claim_uses(volumes, space, text(meta["name"]), uid),
+        disks=disks(volumes),
+        mounts=mounts(volumes),
     )
     return o.ObservedPod(
         pod=value,
@@ -139,7 +111,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         phase=_phase(status.get("phase") or "Pending"),
         deleting=meta.get("deletionTimestamp") is not None,
         nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
-        started_ns=_time_ns(status["startTime"]) if status.get("startTime") else None,
+        started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
         preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
         rejection=rejection(status),
         # Nothing is written on a bound pod that would have to go by these, and there are many.
@@ -155,62 +127,62 @@ def _ends_by_preemption(condition: Json) -> bool:
 
 def _node(obj: Json) -> o.Node:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    conditions = {_text(one["type"]): _text(one["status"]) for one in status.get("conditions") or ()}
+    conditions = {text(one["type"]): text(one["status"]) for one in status.get("conditions") or ()}
     # Without allocatable the API server takes the capacity; a file of manifests may have only that.
     listed = "allocatable" if status.get("allocatable") else "capacity"
     return o.Node(
-        name=o.NodeName(_text(meta["name"])),
-        uid=_text(meta.get("uid") or meta["name"]),
-        labels=_strings(meta.get("labels"), "metadata.labels"),
-        annotations=_strings(meta.get("annotations"), "metadata.annotations"),
+        name=o.NodeName(text(meta["name"])),
+        uid=text(meta.get("uid") or meta["name"]),
+        labels=strings(meta.get("labels"), "metadata.labels"),
+        annotations=strings(meta.get("annotations"), "metadata.annotations"),
         taints=tuple(
-            o.Taint(_text(one["key"]), _text(one.get("value") or ""), _effect(one["effect"]))
+            o.Taint(text(one["key"]), text(one.get("value") or ""), _effect(one["effect"]))
             for one in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
         allocatable=amounts(status.get(listed), f"status.{listed}"),
         images={
-            _text(name): int(image.get("sizeBytes") or 0)
+            text(name): int(image.get("sizeBytes") or 0)
             for image in status.get("images") or ()
             for name in image.get("names") or ()
         },
         conditions=conditions,
-        addresses=tuple(_text(one["address"]) for one in status.get("addresses") or ()),
-        created_ns=_time_ns(meta.get("creationTimestamp")),
+        addresses=tuple(text(one["address"]) for one in status.get("addresses") or ()),
+        created_ns=time_ns(meta.get("creationTimestamp")),
         ready=conditions.get("Ready") == "True",
-        declared_features=frozenset(_text(one) for one in status.get("declaredFeatures") or ()),
+        declared_features=frozenset(text(one) for one in status.get("declaredFeatures") or ()),
     )
 
 
 def _namespace(obj: Json) -> o.Namespace:
     meta = obj["metadata"]
     return o.Namespace(
-        name=_text(meta["name"]),
-        labels=_strings(meta.get("labels"), "metadata.labels"),
-        annotations=_strings(meta.get("annotations"), "metadata.annotations"),
+        name=text(meta["name"]),
+        labels=strings(meta.get("labels"), "metadata.labels"),
+        annotations=strings(meta.get("annotations"), "metadata.annotations"),
     )
 
 
 def _disruption_budget(obj: Json) -> o.DisruptionBudget:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     return o.DisruptionBudget(
-        namespace=_text(meta.get("namespace") or "default"),
-        name=_text(meta["name"]),
+        namespace=text(meta.get("namespace") or "default"),
+        name=text(meta["name"]),
         selector=label_selector(spec.get("selector")),
         disruptions_allowed=int(status.get("disruptionsAllowed") or 0),
-        disrupted_pods=frozenset(_text(name) for name in status.get("disruptedPods") or ()),
+        disrupted_pods=frozenset(text(name) for name in status.get("disruptedPods") or ()),
     )
 
 
 def _pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
-        labels = _strings(selector, "spec.selector")
+        labels = strings(selector, "spec.selector")
         found = tuple(o.Requirement(key, "In", (labels[key],)) for key in sorted(labels))
         read = o.LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
     else:
         read = label_selector(selector)
-    return o.PodSet(kind, _text(meta.get("namespace") or "default"), _text(meta["name"]), read)
+    return o.PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:
@@ -219,13 +191,6 @@ def _uncovered(spec: Json) -> tuple[str, ...]:
         found.append("spec.resourceClaims")
     if spec.get("schedulingGroup") or spec.get("workloadRef"):
         found.append("spec.schedulingGroup")
-    kinds = {
-        kind
-        for volume in spec.get("volumes") or ()
-        for kind in _UNCOVERED_VOLUMES
-        if volume.get(kind) is not None
-    }
-    found.extend(f"spec.volumes ({kind})" for kind in sorted(kinds))
     return tuple(found)
 
 
@@ -279,45 +244,24 @@ def normalized_image_name(name: str) -> str:
 
 def _toleration(one: Json) -> o.Toleration:
     return o.Toleration(
-        key=_text(one.get("key") or ""),
-        operator=_text(one.get("operator") or "Equal"),
-        value=_text(one.get("value") or ""),
-        effect=_text(one.get("effect") or ""),
+        key=text(one.get("key") or ""),
+        operator=text(one.get("operator") or "Equal"),
+        value=text(one.get("value") or ""),
+        effect=text(one.get("effect") or ""),
     )
 
 
-def _phase(text: Any) -> o.Phase:
-    match text:
+def _phase(written: Any) -> o.Phase:
+    match written:
         case "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown":
-            return text  # type: ignore[no-any-return]
+            return written  # type: ignore[no-any-return]
         case _:
-            raise ValueError(f"unknown phase `{text}`")
+            raise ValueError(f"unknown phase `{written}`")
 
 
-def _effect(text: Any) -> o.TaintEffect:
-    match text:
+def _effect(written: Any) -> o.TaintEffect:
+    match written:
         case "NoSchedule" | "PreferNoSchedule" | "NoExecute":
-            return text  # type: ignore[no-any-return]
+            return written  # type: ignore[no-any-return]
         case _:
-            raise ValueError(f"unknown taint effect `{text}`")
-
-
-def _strings(value: Any, field: str) -> Mapping[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise BadQuantity(field, "is not a map of strings")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    return value
-
-
-def _time_ns(text: Any) -> int:
-    """RFC 3339 to ns since 1970; 0 where there is none (a manifest from a file)."""
-    if text is None:
-        return 0
-    return round(datetime.fromisoformat(str(text)).timestamp()) * 10**9
+            raise ValueError(f"unknown taint effect `{written}`")

@@ -32,7 +32,7 @@ class Declaration:
     """`name` is the plugin's name in snake case, `plugin` as kube-scheduler spells it.
 
     `pod_reads` and `node_reads` name fields of `cluster.Pod` and `cluster.Node` (or `node.usage`, the running totals,
-    or `cluster`, facts over all nodes such as how many have an image): pods that agree on the former share an
+    `cluster`, facts over all nodes such as how many have an image, or `volumes`, what there is of volumes and claims): pods that agree on the former share an
     evaluation, and only changes of the latter can change it. `selected_labels` among the former are those of the pod's
     labels that placed pods' terms ask about, `siblings` the pods that its Services and its controller select.
     `parameters` are those of the score, `filter_parameters` those of the filter. `filter_wakes` are the events that can turn its no into a yes. `reasons`

@@ -25,6 +25,17 @@ def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = 
     return f"{message} {post}" if post else message
 
 
+def refused_message(node_count: int, why: str, post: str = "") -> str:
+    """`0/5 nodes are available: persistentvolumeclaim "data" not found.`
+
+    For a pod that a filter refuses as a whole, before any node is looked at.
+    """
+    if node_count == 0:
+        return unavailable_message(0, {})
+    message = f"0/{node_count} nodes are available: {why}."
+    return f"{message} {post}" if post else message
+
+
 def truncated(message: str) -> str:
     """At most 1,024 bytes, the limit of an event's note; what is cut off is marked by ` ...`."""
     encoded = message.encode()
@@ -36,6 +47,12 @@ def truncated(message: str) -> str:
 def uncovered_message(features: Sequence[str]) -> str:
     """For a pod that uses what no built-in covers yet (`Pod.uncovered`): better waiting than bound wrongly."""
     return f"the pod uses {', '.join(features)}, which this version does not cover yet"
+
+
+CLAIMS_WITHOUT_A_RULE = (
+    "the pod has volumes with claims, and the policy has no `filter volume_binding` to see to them"
+)
+"""For a pod whose claims nobody would bind: better waiting than bound wrongly."""
 
 
 def no_sample_reason(metric: str) -> str:

@@ -360,6 +360,18 @@ class Program:
     extenders: tuple[Extender, ...] = ()
 
 
+def sees_to_claims(program: Program) -> bool:
+    """Whether pods with claims can be placed at all: some text, perhaps a layer's, has `filter volume_binding`."""
+    everything = (
+        rules_for(program, active) for active in [(), *((index,) for index in range(len(program.layers)))]
+    )
+    return any(
+        isinstance(rule, BuiltinFilter) and rule.builtin == "volume_binding"
+        for rules in everything
+        for rule in rules.filters
+    )
+
+
 def rules_for(program: Program, active: tuple[int, ...]) -> Rules:
     """The rules for pods to which the layers with these indexes apply, from top to bottom."""
     from policysched.lang.layers import apply_layer

@@ -17,10 +17,6 @@ class Uncovered:
 
 
 UNCOVERED: tuple[Uncovered, ...] = (
-    Uncovered("VolumeRestrictions", "spec.volumes with a disk of a cloud, a claim or RBD, iSCSI"),
-    Uncovered("NodeVolumeLimits", "spec.volumes with a claim"),
-    Uncovered("VolumeBinding", "spec.volumes with a claim"),
-    Uncovered("VolumeZone", "spec.volumes with a claim"),
     Uncovered("DynamicResources", "spec.resourceClaims"),
     Uncovered("GangScheduling", "spec.schedulingGroup"),
 )

@@ -40,6 +40,9 @@ class Explanation:
     """`pod_refusal` is set where the pod itself is refused before any node is looked at (an invalid or absent input,
     a feature that no built-in covers); everything else is empty then.
 
+    `refused_by`: the filter that refused the pod as a whole, on whatever node (a claim that is not there), where one did;
+    it is said as kube-scheduler says it.
+
     `rejected` lists for each refused node every rule that refuses it, the deciding one (first in the file) first.
     `scores` has a rule's feasible nodes; a rule that skipped the pod (a built-in with nothing to score, a `when` that
     is not True) is absent. `totals` has every feasible node. `selected` is the greatest total, ties by the greatest
@@ -52,6 +55,7 @@ class Explanation:
     scores: Mapping[str, Mapping[str, ScoreCell]]
     totals: Mapping[str, int]
     selected: str | None
+    refused_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from policysched.cluster.objects import Namespace, Node, NodeName, Pod, PodSet
+from policysched.cluster.objects import ClaimKey, Namespace, Node, NodeName, Pod, PodSet
 from policysched.cluster.usage import Usage
+from policysched.cluster.volumes import Stock
 from policysched.lang.program import ParamValue
 
 MAX_SCORE = 100
@@ -38,16 +39,20 @@ class Reasons:
 class ClusterFacts:
     """What is relative to all nodes, candidates or not. `nodes` are all of them with what is placed on them;
     `with_affinity` are the placed pods that have terms about other pods, with their nodes; `pod_sets` all Services and
-    controllers."""
+    controllers. `stock` are the volumes and claims, `used_claims` those that placed pods use."""
 
     node_count: int
     nodes_with_image: Mapping[str, int]
     nodes: Mapping[NodeName, Seen]
     namespaces: Mapping[str, Namespace]
     with_affinity: Sequence[tuple[Pod, Node]]
+    stock: Stock
+    used_claims: frozenset[ClaimKey]
     pod_sets: Collection[PodSet] = ()
 
 
 Params = Mapping[str, ParamValue]
 Filter = Callable[[Pod, Seen, Params, ClusterFacts], Reasons | None]
+Beforehand = Callable[[Pod, ClusterFacts], str | None]
+"""Why the pod is refused whatever the node, or None."""
 Score = Callable[[Pod, Sequence[Seen], Params, ClusterFacts], Mapping[NodeName, NodeScore] | None]

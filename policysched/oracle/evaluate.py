@@ -22,7 +22,7 @@ from policysched.oracle.admission import pod_refusal
 from policysched.oracle.builtin import ClusterFacts, Seen
 from policysched.oracle.context import Context, namespace_of, pod_context
 from policysched.oracle.expressions import holds
-from policysched.oracle.filters import refusals
+from policysched.oracle.filters import refusal_beforehand, refusals
 from policysched.oracle.metrics import metric_is_missing, metrics_read
 from policysched.oracle.scores import cells
 
@@ -64,12 +64,17 @@ def evaluate_among(
         return Explanation(refusal, (), {}, {}, {}, None)
 
     facts_of_all = cluster_facts(cache)
+    active = rules_for(program, active_layers(context))
+    beforehand = refusal_beforehand(active, replace(context, cluster=facts_of_all))
+    if beforehand is not None:
+        rule_name, words = beforehand
+        return Explanation(words, (), {}, {}, {}, None, refused_by=rule_name)
     nodes = {
         name: replace(context, node=node, usage=cache.ledger.usage(name), cluster=facts_of_all)
         for name, node in sorted(cache.nodes.items())
         if among is None or name in among
     }
-    rules = _without_outages(program, rules_for(program, active_layers(context)), nodes)
+    rules = _without_outages(program, active, nodes)
     with_them = {
         name: _with_reserved(nodes[name], pods) for name, pods in _by_node(reserved).items() if name in nodes
     }
@@ -128,8 +133,16 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
     with_affinity = [
         (pod, seen.node) for seen in nodes.values() for pod in seen.usage.pods.values() if pod.pod_affinity
     ]
-    sets = cache.pod_sets.by_key.values()
-    return ClusterFacts(len(nodes), nodes_with_image, nodes, cache.namespaces, with_affinity, sets)
+    return ClusterFacts(
+        node_count=len(nodes),
+        nodes_with_image=nodes_with_image,
+        nodes=nodes,
+        namespaces=cache.namespaces,
+        with_affinity=with_affinity,
+        stock=cache.volumes.stock,
+        used_claims=frozenset(cache.ledger.claims),
+        pod_sets=cache.pod_sets.by_key.values(),
+    )
 
 
 def _without_outages(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> Rules:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from policysched.lang import expr as e
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.message import no_sample_reason, not_recovered_reason, unsatisfied_reason
-from policysched.lang.program import BuiltinFilter, FilterRule
+from policysched.lang.program import BuiltinFilter, FilterRule, Rules
 from policysched.lang.verdict import Refusal
 from policysched.lang.watches import recovery
 from policysched.oracle.builtin import Seen
-from policysched.oracle.builtins import FILTERS
+from policysched.oracle.builtins import BEFOREHAND, FILTERS
 from policysched.oracle.context import Context
 from policysched.oracle.expressions import holds, value
 from policysched.oracle.inputs import Refused, read_input
@@ -33,6 +33,20 @@ def refusals(filters: Filters, context: Context) -> tuple[Refusal, ...]:
 
 
 NOT_NAMED = ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
+
+
+def refusal_beforehand(rules: Rules, context: Context) -> tuple[str, str] | None:
+    """The first filter that refuses the pod whatever the node, and why. One whose `when` depends on the node says so of
+    each node instead."""
+    assert context.cluster is not None, "claims and volumes are looked up"
+    for rule in rules.filters:
+        if isinstance(rule, BuiltinFilter) and rule.builtin in BEFOREHAND:
+            of_the_node = rule.when is not None and e.Stage.NODE in e.stage_of(rule.when)
+            if not of_the_node and holds(rule.when, context):
+                words = BEFOREHAND[rule.builtin](context.pod, context.cluster)
+                if words is not None:
+                    return rule.name, words
+    return None
 
 
 def _input_refusals(context: Context) -> list[Refusal]:

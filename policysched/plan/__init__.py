@@ -20,7 +20,7 @@ from policysched.plan.listing import Listing, listing
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
-from policysched.plan.verdict import Verdict
+from policysched.plan.verdict import Verdict, VolumesToBind
 from policysched.plan.victims import MayEvict
 from policysched.plan.within import Within
 
@@ -33,6 +33,7 @@ __all__ = [
     "Overlay",
     "Plan",
     "Verdict",
+    "VolumesToBind",
     "Within",
     "compile",
     "listing",

@@ -1,7 +1,7 @@
 """What refuses a pod before any node is looked at, and what is said of it once."""
 
-from policysched.lang.message import uncovered_message
-from policysched.lang.program import Input, Program
+from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, uncovered_message
+from policysched.lang.program import Input, Program, sees_to_claims
 from policysched.lang.records import NoValue, held_value
 from policysched.plan.scalars import Seen, input_text
 
@@ -10,6 +10,7 @@ class Admission:
     """The inputs of pod and namespace, in the order in which they are declared."""
 
     def __init__(self, program: Program) -> None:
+        self._sees_to_claims = sees_to_claims(program)
         self._inputs = [
             (declared, input_text(declared))
             for declared in program.inputs.values()
@@ -27,7 +28,9 @@ class Admission:
             refusal = _refusal(declared, text_of(seen))
             if refusal is not None:
                 return refusal
-        return uncovered_message(seen.pod.uncovered) if seen.pod.uncovered else None
+        if seen.pod.uncovered:
+            return uncovered_message(seen.pod.uncovered)
+        return CLAIMS_WITHOUT_A_RULE if seen.pod.claims and not self._sees_to_claims else None
 
     def warnings(self, seen: Seen) -> tuple[str, ...]:
         """Invalid values that count as absent, each in a sentence."""

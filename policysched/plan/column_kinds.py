@@ -13,7 +13,17 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from policysched.cluster.objects import HostPort, Namespace, Node, Pod, Taint
+from policysched.cluster.objects import (
+    Attachment,
+    ClaimUse,
+    Disk,
+    HostPort,
+    Mount,
+    Namespace,
+    Node,
+    Pod,
+    Taint,
+)
 from policysched.cluster.usage import Usage
 from policysched.lang.expr import Expr
 from policysched.lang.program import Input, Metric
@@ -27,6 +37,8 @@ Array = NDArray[Any]
 Scalar = bool | int | float
 Mixture = tuple[tuple[int, int], ...]
 """How many pods of which group are on a node: codes of groups and counts, sorted."""
+InUse = frozenset[ClaimUse | Mount]
+"""What the pods of a node have attached: by their claims, and by themselves."""
 
 _MOST = 2**62 - 1
 """Totals are counted up to here and not beyond, so that one more request can be added without leaving int64."""
@@ -42,6 +54,9 @@ class Interners:
     lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
     records: Interner[tuple[Type, HeldOrRecords]] = field(default_factory=Interner)  # lists of them
     flat: dict[int, tuple[tuple[Array, Array], ...]] = field(default_factory=dict)  # see `elements`
+    disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
+    in_use: Interner[InUse] = field(default_factory=Interner)
+    attachments: Interner[frozenset[Attachment]] = field(default_factory=Interner)
     groups: Interner[Hashable] = field(default_factory=Interner)
     examples: list[Pod] = field(default_factory=list)  # one pod of each group
     mixtures: Interner[Mixture] = field(default_factory=Interner)
@@ -51,6 +66,7 @@ class Interners:
         texts = len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
         texts += len(self.records)
         texts += sum(len(one) for one in self.domains.values())
+        texts += len(self.disks) + len(self.in_use) + len(self.attachments)
         return texts + len(self.groups) + len(self.mixtures)
 
     def group(self, key: Hashable, pod: Pod) -> int:
@@ -191,6 +207,37 @@ class PortSet(_Codes):
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class DiskSet(_Codes):
+    """The disks that the node's pods mount without a claim, as one value; most nodes have none."""
+
+    of_usage: ClassVar[bool] = True
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return codes.disks.code(frozenset(disk for pod in usage.pods.values() for disk in pod.disks))
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class VolumesInUse(_Codes):
+    """What the node's pods have attached, as one value."""
+
+    of_usage: ClassVar[bool] = True
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return codes.in_use.code(
+            frozenset(use for pod in usage.pods.values() for use in pod.claims)
+            | frozenset(mount for pod in usage.pods.values() for mount in pod.mounts)
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class AttachmentSet(_Codes):
+    """What VolumeAttachments say of the node, as one value."""
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return codes.attachments.code(node.attachments)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PodMixture(_Codes):
     """The pods of the node by what `paths` say of them: pods that agree on these attributes are one group."""
 
@@ -223,6 +270,16 @@ class Allocatable(_Amounts):
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return node.allocatable.get(self.resource, 0)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class VolumeLimit(_Amounts):
+    """One more than how many volumes of a CSI driver may be attached to the node; 0 where nothing sets a limit."""
+
+    driver: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+        return 0 if node.csi is None else 1 + node.csi.limits.get(self.driver, -1)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -307,6 +364,16 @@ class Declares(_Flags):
 class Unschedulable(_Flags):
     def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
         return node.unschedulable
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Migrated(_Flags):
+    """Whether the node's kubelet leaves an in-tree plugin to its CSI driver."""
+
+    plugin: str
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> bool:
+        return node.csi is not None and self.plugin in node.csi.migrated
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Node, NodeName, Pod, PodUid
+from policysched.cluster.objects import ClaimKey, Node, NodeName, Pod, PodUid
 from policysched.cluster.usage import Usage
+from policysched.cluster.volumes import Stock
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.placed import PlacedPods
 
@@ -93,6 +94,15 @@ class Columns:
         else:
             self._asked.move_to_end(kind)
         return found
+
+    @property
+    def stock(self) -> Stock:
+        """Volumes and claims as they are now."""
+        return self._cache.volumes.stock
+
+    def claim_uses(self, claim: ClaimKey) -> int:
+        """How many volumes of placed pods are this claim, on whatever node."""
+        return self._cache.ledger.claim_uses(claim)
 
     @property
     def placed(self) -> PlacedPods:

@@ -13,15 +13,12 @@ import numpy as np
 
 from policysched.cluster.objects import NodeName
 from policysched.plan.columns import Array
-from policysched.plan.kernel import Touch
 from policysched.plan.overlay import Overlay
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import NodeInputs
 from policysched.plan.state import State, World
 
 Reasons = tuple[str, ...]
-
-_OF_THE_NODE = Touch.NODE | Touch.USAGE | Touch.SAMPLES | Touch.TIME
 
 
 class DryRun:
@@ -40,10 +37,7 @@ class DryRun:
         )  # stable: inputs come first
         self.overlay = overlay
         view = self._world.view()
-        self._alone = [
-            not one.kernel.touch & ~_OF_THE_NODE or one.kernel.fingerprint(view) == ()
-            for one in self._filters
-        ]
+        self._alone = [one.kernel.apart(view) for one in self._filters]
         self.separate = all(self._alone)
         self._curable = _curable(state, world)
         self.candidate_count = int(np.count_nonzero(self._curable))

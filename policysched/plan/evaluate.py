@@ -25,17 +25,19 @@ from policysched.plan.explain import explanation
 from policysched.plan.judge import judgement, rows_of
 from policysched.plan.kernel import NOTHING_AROUND, Around
 from policysched.plan.kernels import COLUMNS
+from policysched.plan.kernels.volume_binding import VolumeBinding
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.metrics import MetricColumn
 from policysched.plan.of_node import columns_of
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.reads import nameless
-from policysched.plan.reasons import why_not
+from policysched.plan.reasons import refused_beforehand, why_not
+from policysched.plan.rules import BoundFilter, ConditionalFilter
 from policysched.plan.scalars import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
-from policysched.plan.verdict import NoNode, Verdict
+from policysched.plan.verdict import NoNode, Verdict, VolumesToBind
 from policysched.plan.withheld import Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
 
@@ -109,6 +111,9 @@ class Evaluator:
             return self._refused(refusal)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
+        beforehand = refused_beforehand(state, world)
+        if beforehand is not None:
+            return self._refused(beforehand[1], by=beforehand[0])
         decider, withheld = state, withheld_rows(state, world, reserved, self.overlay) if reserved else {}
         if any(state.feasible[row] for row in withheld):
             state = state.without(withheld)
@@ -173,6 +178,36 @@ class Evaluator:
         state, world = self._state(plan, variant, seen, overlay)
         return DryRun(state, world, overlay or self.overlay())
 
+    def volumes(
+        self,
+        plan: Plan,
+        pod: Pod,
+        node: NodeName,
+        *,
+        now_ns: int,
+        facts: PodFacts,
+        samples: Samples,
+        overlay: Overlay | None = None,
+    ) -> VolumesToBind | None:
+        """What has to be done about the pod's volumes before it is bound to a node that `evaluate` has chosen; None:
+        nothing."""
+        if not pod.claims:
+            return None
+        self._columns.refresh()
+        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
+        state, world = self._state(plan, plan.variant(plan.active_layers(seen)), seen, overlay)
+        row = self._columns.row(node)
+        assert row is not None, f"node {node} is not known"
+        view = world.view([row])
+        for rule in state.bound.filters:
+            kernel = rule.kernel
+            if isinstance(kernel, ConditionalFilter):
+                kernel = kernel.kernel if kernel.applies(view)[0] else rule.kernel
+            if isinstance(kernel, VolumeBinding):
+                choice = kernel.choice(self._cache.nodes[node], view.stock)
+                return VolumesToBind(choice, kernel.timeout_s) if choice else None
+        return None
+
     def explain(
         self,
         plan: Plan,
@@ -190,6 +225,9 @@ class Evaluator:
             return Explanation(refusal, (), {}, {}, {}, None)
         seen = self._seen(pod, facts, now_ns, samples, overlay)
         state, world = self._fresh_state(plan, seen, overlay, among=None)
+        beforehand = refused_beforehand(state, world)
+        if beforehand is not None:
+            return Explanation(beforehand[1], (), {}, {}, {}, None, refused_by=beforehand[0].name)
         row = state.best(text_hash(pod.uid), self._columns.name_hash)
         return explanation(state, world, seen, None if row is None else self._columns.names[row])
 
@@ -212,6 +250,9 @@ class Evaluator:
         seen = self._seen(pod, facts, now_ns, samples, overlay)
         rows = rows_of(self._columns, among)
         state, world = self._fresh_state(plan, seen, overlay, among=rows)
+        beforehand = refused_beforehand(state, world)
+        if beforehand is not None:
+            return Judgement(beforehand[1], {}, {}, 0)
         return judgement(state, world, seen, rows)
 
     def seen_by_others(self, plan: Plan, pod: Pod) -> Hashable:
@@ -236,7 +277,8 @@ class Evaluator:
     def _refusal(self, plan: Plan, pod: Pod) -> str | None:
         return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
 
-    def _refused(self, refusal: str) -> Verdict:
+    def _refused(self, refusal: str, by: BoundFilter | None = None) -> Verdict:
+        wakes = _POD_EVENTS if by is None else _POD_EVENTS | by.wakes
         return Verdict(
             pod_refusal=refusal,
             feasible_count=0,
@@ -244,7 +286,8 @@ class Evaluator:
             selected=None,
             score=0,
             valid_until_ns=None,
-            why_not=lambda: NoNode({}, only_scaleup_no=False, wakes=_POD_EVENTS),
+            why_not=lambda: NoNode({}, only_scaleup_no=False, wakes=wakes),
+            refused_by=None if by is None else by.name,
         )
 
     def _state(

@@ -33,7 +33,7 @@ NOTHING_AROUND = Around()
 
 
 class Touch(Flag):
-    """What can change an answer: the node, the pods on it, facts about all nodes, samples, the clock."""
+    """What can change an answer: the node, the pods on it, facts about all nodes, volumes and claims, samples, the clock."""
 
     NOTHING = 0
     NODE = auto()
@@ -41,6 +41,7 @@ class Touch(Flag):
     CLUSTER = auto()
     SAMPLES = auto()
     TIME = auto()
+    VOLUMES = auto()
 
 
 class FilterKernel(Protocol):
@@ -62,9 +63,17 @@ class FilterKernel(Protocol):
         """bool[view.count]: refusals that are found before any other rule looks at the node. Mostly None."""
         ...
 
+    def beforehand(self, view: View) -> str | None:
+        """Why the pod is refused whatever the node; then every row is refused for it. Mostly None."""
+        ...
+
     def fingerprint(self, view: View) -> Hashable:
-        """The facts about the whole cluster that a refusal reads, where `touch` says CLUSTER. If they differ, every row
-        has to be asked again. `()`: none, and whichever pods go there will be none."""
+        """The facts about the whole cluster that a refusal reads, where `touch` says CLUSTER or VOLUMES. If they differ,
+        every row has to be asked again. `()`: none, and whichever pods go there will be none."""
+        ...
+
+    def apart(self, view: View) -> bool:
+        """Whether pods that come to a node or leave it change nothing for another."""
         ...
 
 
@@ -155,8 +164,14 @@ class PlainFilter:
     def ahead(self, view: View) -> Array | None:
         return None
 
+    def beforehand(self, view: View) -> str | None:
+        return None
+
     def fingerprint(self, view: View) -> Hashable:
         return ()
+
+    def apart(self, view: View) -> bool:
+        return not self.touch & Touch.CLUSTER or self.fingerprint(view) == ()
 
 
 class PlainScore:

@@ -4,18 +4,21 @@ A gang is tried, an eviction thought through, on an overlay; only the touched no
 within one decision: the caller commits it by assuming each placement in the cache, or forgets it.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
-from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.cluster.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 from policysched.cluster.shares import HypotheticalShares, Shares
 from policysched.cluster.usage import Usage
+from policysched.cluster.volumes import Promises, VolumeChoice
 from policysched.plan.columns import Columns
 from policysched.plan.placed import HypotheticalPods
 
 
 class Overlay:
     """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up; `laid` the pods
-    that were laid, in order, and `lifts` counts how often one of them was taken from it again."""
+    that were laid, in order, and `lifts` counts how often one of them was taken from it again. `claims` says how many more
+    or fewer volumes of pods are a claim, `promises` which volumes pods on it were given."""
 
     def __init__(
         self, columns: Columns, placement_of: Callable[[PodUid], Placement | None], shares: Shares
@@ -29,6 +32,8 @@ class Overlay:
         self.lifts = 0
         self._lifted: set[PodUid] = set()
         self.log: list[int] = []
+        self.claims: Counter[ClaimKey] = Counter()
+        self.promises = Promises()
         self.pods = HypotheticalPods(lambda: columns.placed)
 
     def place(self, pod: Pod, node: NodeName) -> None:
@@ -59,6 +64,10 @@ class Overlay:
         self._own(placement.node, placement.pod, 1).add(placement.pod)
         self._lifted.remove(uid)
 
+    def promise(self, uid: PodUid, choice: VolumeChoice, node: NodeName) -> None:
+        """As if the volumes were given to the pod: nobody else on the overlay gets them."""
+        self.promises.add(uid, choice, node)
+
     @property
     def usages(self) -> dict[int, Usage]:
         """Totals by row, for the rows that differ from the columns. Not to be changed."""
@@ -75,6 +84,8 @@ class Overlay:
         self.log.append(row)
         self.pods.shift(row, pod, by)
         self.shares.hold(pod.namespace, pod.requests, by)
+        for use in pod.claims:
+            self.claims[use.claim] += by
         usage = self._usages.get(row)
         if usage is None:
             usage = self._usages[row] = _copied(self._columns.usage(row))

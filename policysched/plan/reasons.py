@@ -7,6 +7,7 @@ import numpy as np
 
 from policysched.lang.events import ClusterEvent
 from policysched.plan.columns import Array
+from policysched.plan.kernel import Touch
 from policysched.plan.rules import BoundFilter, NodeInputs
 from policysched.plan.state import State, World
 from policysched.plan.verdict import NoNode
@@ -39,6 +40,18 @@ def why_not(
     wakes = _wakes(state, world).union(layer_wakes, *(rule.wakes for rule in rules))
     held_back = _only_scaleup_no(state, world, withheld) and not any(rule.scaleup for rule in rules)
     return NoNode(dict(counts), held_back, wakes)
+
+
+def refused_beforehand(state: State, world: World) -> tuple[BoundFilter, str] | None:
+    """The first filter that refuses the pod whatever the node, and why."""
+    view = None
+    for rule in state.bound.filters:
+        if rule.kernel.touch & Touch.VOLUMES:
+            view = view or world.view()
+            words = rule.kernel.beforehand(view)
+            if words is not None:
+                return rule, words
+    return None
 
 
 def deciding(state: State, view: View) -> Iterator[tuple[BoundFilter, Array, Array | None]]:

@@ -78,27 +78,34 @@ class ConditionalFilter:
     """A built-in with a `when` that depends on the node."""
 
     def __init__(self, kernel: FilterKernel, when: int, moment: Moment) -> None:
-        self._kernel, self._when, self._moment = kernel, when, moment
+        self.kernel, self._when, self._moment = kernel, when, moment
         self.touch = kernel.touch | moment.machine.touch(when)
 
     def refused(self, view: View) -> Array:
-        return self._kernel.refused(view) & self._applies(view)
+        return self.kernel.refused(view) & self.applies(view)
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        applies = self._applies(view)
-        return [(text, mask & applies) for text, mask in self._kernel.reasons(view)]
+        applies = self.applies(view)
+        return [(text, mask & applies) for text, mask in self.kernel.reasons(view)]
 
     def unresolvable(self, view: View) -> Array:
-        return self._kernel.unresolvable(view)
+        return self.kernel.unresolvable(view)
 
     def ahead(self, view: View) -> Array | None:
-        ahead = self._kernel.ahead(view)
-        return None if ahead is None else ahead & self._applies(view)
+        ahead = self.kernel.ahead(view)
+        return None if ahead is None else ahead & self.applies(view)
+
+    def beforehand(self, view: View) -> str | None:
+        """Where it depends on the node whether the rule applies, no pod is refused whatever the node."""
+        return None
 
     def fingerprint(self, view: View) -> Hashable:
-        return self._kernel.fingerprint(view)
+        return self.kernel.fingerprint(view)
 
-    def _applies(self, view: View) -> Array:
+    def apart(self, view: View) -> bool:
+        return self.kernel.apart(view)
+
+    def applies(self, view: View) -> Array:
         return condition(self._moment.machine, self._when, self._moment.frame(view)).true
 
 
@@ -131,8 +138,14 @@ class NodeInputs:
     def ahead(self, view: View) -> Array | None:
         return None
 
+    def beforehand(self, view: View) -> str | None:
+        return None
+
     def fingerprint(self, view: View) -> Hashable:
         return ()
+
+    def apart(self, view: View) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +203,14 @@ class ExpressionFilter:
     def ahead(self, view: View) -> Array | None:
         return None
 
+    def beforehand(self, view: View) -> str | None:
+        return None
+
     def fingerprint(self, view: View) -> Hashable:
         return ()
+
+    def apart(self, view: View) -> bool:
+        return True
 
     def _refused(self, view: View) -> tuple[Array, Answer]:
         frame = self._moment.frame(view)

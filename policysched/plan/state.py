@@ -48,6 +48,8 @@ class World:
             hypothetical=hypothetical,
             laid=self.laid,
             pods=None if self.overlay is None else self.overlay.pods,
+            claims=None if self.overlay is None else self.overlay.claims,
+            promises=None if self.overlay is None else self.overlay.promises,
         )
 
     def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:
@@ -396,7 +398,7 @@ class _ByTouch:
             filling_scores=filling_scores,
             further_filters=[place for place in usage_filters if place not in filling_filters],
             further_scores=[place for place in usage_scores if place not in filling_scores],
-            cluster_filters=frozenset(places(filters, Touch.CLUSTER)),
+            cluster_filters=frozenset(places(filters, Touch.CLUSTER | Touch.VOLUMES)),
             cluster_scores=frozenset(places(scores, Touch.CLUSTER)),
             samples_filters=frozenset(places(filters, Touch.SAMPLES)),
             samples_scores=frozenset(places(scores, Touch.SAMPLES)),

@@ -4,7 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.objects import NodeName
+from policysched.cluster.volumes import VolumeChoice
 from policysched.lang.events import ClusterEvent
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesToBind:
+    """What has to be done about a pod's volumes before it is bound, and how long that may take."""
+
+    choice: VolumeChoice
+    timeout_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +28,8 @@ class NoNode:
 
 
 class Verdict:
-    """`selected` None: no node. `pod_refusal` says why where no node was even looked at. `score` is the selected node's total.
+    """`selected` None: no node. `pod_refusal` says why where no node was even looked at, `refused_by` which
+    filter says so (None: an input, or a feature that nothing covers). `score` is the selected node's total.
 
     The reasons are worked out at once where no node was found; where one was, when they are asked for, of the cluster as it is
     then.
@@ -32,6 +42,7 @@ class Verdict:
         "feasible_count",
         "node_count",
         "pod_refusal",
+        "refused_by",
         "score",
         "selected",
         "valid_until_ns",
@@ -48,7 +59,9 @@ class Verdict:
         valid_until_ns: int | None,
         why_not: Callable[[], NoNode],
         elsewhere: int = 0,
+        refused_by: str | None = None,
     ) -> None:
+        self.refused_by = refused_by
         self.pod_refusal = pod_refusal
         self.feasible_count = feasible_count
         self.node_count = node_count

@@ -10,8 +10,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.objects import Node
+from policysched.cluster.objects import ClaimKey, Node
 from policysched.cluster.usage import Usage
+from policysched.cluster.volumes import Promises, Stock
 from policysched.lang.arithmetic import Number
 from policysched.lang.expr import Watch
 from policysched.plan.column_kinds import ColumnKind, Interners
@@ -31,11 +32,13 @@ class View:
     """
 
     __slots__ = (
+        "_claims",
         "_columns",
         "_everywhere",
         "_hypothetical",
         "_laid",
         "_pods",
+        "_promises",
         "_usages",
         "asked",
         "count",
@@ -55,11 +58,15 @@ class View:
         hypothetical: Mapping[int, Usage] | None = None,
         laid: Mapping[str, Mapping[int, Number]] | None = None,
         pods: HypotheticalPods | None = None,
+        claims: Mapping[ClaimKey, int] | None = None,
+        promises: Promises | None = None,
     ) -> None:
         self._columns = columns
         self._laid = laid or {}
         self._usages = hypothetical
         self._pods = pods
+        self._claims = claims or {}
+        self._promises = promises
         self._everywhere: View | None = None
         self.now_ns = now_ns
         self.asked: set[ColumnKind] = set()
@@ -104,6 +111,18 @@ class View:
             self._pods.take_moves()
         return self._columns.placed
 
+    @property
+    def stock(self) -> Stock:
+        """Volumes and claims, with what the overlay has promised."""
+        self.whole_answer = False
+        stock = self._columns.stock
+        return stock if self._promises is None else stock.laid(self._promises)
+
+    def claim_uses(self, claim: ClaimKey) -> int:
+        """How many volumes of placed pods are this claim, the overlay's included."""
+        self.whole_answer = False
+        return self._columns.claim_uses(claim) + self._claims.get(claim, 0)
+
     def cells(self, counted: Tally | HeldTerm) -> Cells:
         return counted.cells if self._pods is None else self._pods.cells(counted)
 
@@ -119,6 +138,8 @@ class View:
                 hypothetical=self._usages,
                 laid=self._laid,
                 pods=self._pods,
+                claims=self._claims,
+                promises=self._promises,
             )
         return self._everywhere
 

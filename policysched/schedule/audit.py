@@ -20,6 +20,12 @@ def check(core: Core) -> list[str]:
         for one in core.cache.ledger.unconfirmed
         if one.pod.uid not in core.in_flight
     ]
+    for uid in core.preparations:
+        if uid not in core.in_flight:
+            found.append(f"pod {uid}: its volumes are being bound and no bind is in flight")
+    for key, promised in core.cache.volumes.unwritten_promises():
+        if promised not in core.preparations:
+            found.append(f"{key} is promised to pod {promised}, which is not being prepared")
     for uid, seen in core.cache.pods.items():
         ours = seen.pod.scheduler in core.policies.running
         free = seen.node is None and core.cache.ledger.state(uid) is PlacementState.UNKNOWN

@@ -45,6 +45,12 @@ class Binding:
             self.confirmed(uid, flight.node, now_ns)
 
     def refused(self, uid: PodUid, reason: str, now_ns: int) -> None:
+        flight = self._core.in_flight.get(uid)
+        if flight is not None:
+            self.failed(uid, f"binding to {flight.node} was refused: {reason}", now_ns)
+
+    def failed(self, uid: PodUid, words: str, now_ns: int) -> None:
+        """The pod does not get its node, and is tried again after a while."""
         core = self._core
         flight = self._land(uid, now_ns)
         if flight is None:
@@ -62,7 +68,7 @@ class Binding:
         self._admission.come_back(pod, now_ns)
         if gang is not None and core.gangs.of(uid) is not gang:
             self._admission.refresh(gang, now_ns, "ScheduleAttemptFailure")
-        core.report(pod, "SchedulerError", f"binding to {flight.node} was refused: {reason}", now_ns)
+        core.report(pod, "SchedulerError", words, now_ns)
 
     def lost(self, uid: PodUid, reason: str, now_ns: int) -> None:
         core = self._core

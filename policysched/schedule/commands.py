@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.cluster.objects import NodeName, PodUid
+from policysched.cluster.objects import ClaimKey, NodeName, PodUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,41 @@ class Bind:
     node: NodeName
     policy: str
     policy_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeToBind:
+    """Make `claim` the volume's claimRef; with `mark` say besides that it was not the user who did so. `version` is the one
+    that it was decided on: of another version nothing is written."""
+
+    volume: str
+    uid: str
+    version: int
+    claim: ClaimKey
+    claim_uid: str
+    mark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeToMake:
+    """Have a volume made for the claim: name the node in its annotations. `version` as in `VolumeToBind`."""
+
+    claim: ClaimKey
+    uid: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareVolumes:
+    """Write what the PV controller and the provisioners need to bind the pod's claims for this node, volumes first.
+    Answered by exactly one `VolumesWritten` or `VolumesRefused`; the bind follows once the claims are bound."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: NodeName
+    to_bind: tuple[VolumeToBind, ...]
+    to_make: tuple[VolumeToMake, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +182,7 @@ class Log:
 
 Command = (
     Bind
+    | PrepareVolumes
     | Evict
     | ClearNomination
     | Consult

@@ -1,11 +1,12 @@
 """The parts of the state machine, in one place: what admission, trials, binding and reloading work on."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Placement, Pod, PodUid
-from policysched.plan import Evaluator, Plan
+from policysched.cluster.objects import ClaimKey, MetricSamples, Namespace, NodeName, Placement, Pod, PodUid
+from policysched.plan import Evaluator, Plan, VolumesToBind
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import ClearNomination, Command
 from policysched.schedule.extenders import Extenders
@@ -32,11 +33,21 @@ class Flight:
     decided_ns: int
 
 
+@dataclass(slots=True)
+class Preparation:
+    """A pod that is assumed and whose claims are not bound yet. `versions` None: what is to be written is not written yet."""
+
+    flight: Flight
+    volumes: VolumesToBind
+    ends_ns: int
+    versions: Mapping[str | ClaimKey, int] | None = None
+
+
 class Core:
     """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
-    an answer, which outlive a pod that is deleted meanwhile; `by_scheduler` every known pod by the schedulerName that
-    it gives. `prepared` has what a policy's new text says of its pods, while that text takes over. `extenders` may be asked by policies.
-    `out` collects the commands of one call."""
+    an answer, which outlive a pod that is deleted meanwhile (some of them are not sent yet: `preparations`);
+    `by_scheduler` every known pod by the schedulerName that it gives. `prepared` has what a policy's new text says of its
+    pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call."""
 
     def __init__(self, limits: Limits, extenders: Extenders | None = None) -> None:
         self.limits = limits
@@ -55,6 +66,7 @@ class Core:
         self.decision_count = 0
         self.pods: dict[PodUid, PendingPod] = {}
         self.in_flight: dict[PodUid, Flight] = {}
+        self.preparations: dict[PodUid, Preparation] = {}
         self.by_scheduler: dict[str, dict[PodUid, None]] = {}
         self.prepared: dict[PodUid, Standing] = {}
         self.out: list[Command] = []

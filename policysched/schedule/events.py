@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.objects import (
+    ClaimKey,
+    CsiNode,
     DisruptionBudget,
     MetricSamples,
     Namespace,
@@ -14,6 +16,7 @@ from policysched.cluster.objects import (
     PodSetKind,
     PodUid,
 )
+from policysched.cluster.storage import StorageKind, StorageObject
 from policysched.lang.answers import Answers
 from policysched.lang.bundle import Bundle
 
@@ -94,6 +97,22 @@ class PodSetGone:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageSeen:
+    """A volume, a claim, or another object of storage was added or changed."""
+
+    seen: StorageObject | CsiNode
+
+
+@dataclass(frozen=True, slots=True)
+class StorageGone:
+    """`namespace` is empty for what has none."""
+
+    kind: StorageKind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """The first whole lists of everything that is mirrored are in: deciding may begin."""
 
@@ -144,6 +163,25 @@ class BindLost:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumesWritten:
+    """A `PrepareVolumes` was carried out: these are the versions in which the objects say so, by a volume's name or a claim's
+    key."""
+
+    uid: PodUid
+    versions: Mapping[str | ClaimKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesRefused:
+    """A `PrepareVolumes` ended before everything was written; `versions` are those of what was. `reason` is the server's
+    word."""
+
+    uid: PodUid
+    reason: str
+    versions: Mapping[str | ClaimKey, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Evicted:
     """An `Evict` was carried out: each victim was told to end (`victims`), or had gone before (`gone`)."""
 
@@ -187,12 +225,16 @@ Event = (
     | BudgetGone
     | PodSetSeen
     | PodSetGone
+    | StorageSeen
+    | StorageGone
     | Synced
     | PoliciesOffered
     | SamplesArrived
     | BindConfirmed
     | BindRefused
     | BindLost
+    | VolumesWritten
+    | VolumesRefused
     | Evicted
     | EvictionRefused
     | Consulted

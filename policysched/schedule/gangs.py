@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from policysched.cluster.objects import Pod, PodUid
+from policysched.cluster.objects import ClaimKey, Pod, PodUid
 from policysched.lang.program import GangMode, OnTimeout
 from policysched.plan import GangTerms
 from policysched.schedule.heap import MovableHeap
@@ -90,6 +90,10 @@ class Gang(Unit):
     @property
     def namespace(self) -> str:
         return self.id[1]
+
+    @property
+    def claims(self) -> frozenset[ClaimKey]:
+        return frozenset().union(*(pod.claims for pod in self.due.values()))
 
     @property
     def minimum(self) -> int:

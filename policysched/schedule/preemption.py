@@ -18,7 +18,14 @@ from policysched.lang.message import unavailable_message
 from policysched.lang.program import BuiltinFilter, Program
 from policysched.plan import DryRun, MayEvict, Overlay
 from policysched.schedule.breaker import Breaker
-from policysched.schedule.candidates import Candidate, Cluster, find_candidates, least_harm, nobody_to_evict
+from policysched.schedule.candidates import (
+    NOT_HELPFUL,
+    Candidate,
+    Cluster,
+    find_candidates,
+    least_harm,
+    nobody_to_evict,
+)
 from policysched.schedule.commands import (
     Evict,
     Log,
@@ -33,6 +40,8 @@ from policysched.schedule.units import PendingPod, Place
 NEVER = "not eligible due to preemptionPolicy=Never."
 STILL_ENDING = "not eligible due to a terminating pod on the nominated node."
 _NO_CLAIMS = "no new claims to deallocate, "
+NO_CLAIM_STATE = "not found"
+"""What kube-scheduler's DynamicResources says after a pod was refused before it had a look at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +268,16 @@ def _names(pods: tuple[Pod, ...]) -> str:
 def words_of(program: Program, words: str) -> str:
     """What stands behind the filters' reasons, as kube-scheduler puts it."""
     return f"{_NO_CLAIMS if _is_whole(program) else ''}preemption: {words}"
+
+
+def words_after_refusal(program: Program, node_count: int) -> str:
+    """What stands behind the reason for which a filter refuses a pod whatever the node. With the default profile
+    preemption is not thought of then; with fewer filters it is, to no avail."""
+    if _is_whole(program):
+        return NO_CLAIM_STATE
+    if program.preemption.mode == "never":
+        return ""
+    return words_of(program, unavailable_message(node_count, {NOT_HELPFUL: node_count}))
 
 
 def _is_whole(program: Program) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from policysched.cluster.objects import ClaimKey
 from policysched.lang.events import ClusterEvent
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import SECOND_NS, Limits
@@ -36,7 +37,8 @@ class Room:
            └───────────────────── one of them failed ◄─────────────────┘
 
     While a room is open and has members, at least one of its kin is out (`probes`). `told` are the words that its
-    members were last told; `untold` those of them who are still to be told newer ones (`telling`), while that is under way.
+    members were last told; `claims` those that they use; `untold` those of them who are still to be told newer ones
+    (`telling`), while that is under way.
     """
 
     kin: Kin
@@ -51,6 +53,7 @@ class Room:
     tellings: int = 0
     telling: str = ""
     untold: list[Unit] | None = None
+    claims: frozenset[ClaimKey] = frozenset()
 
 
 class Queue:
@@ -153,6 +156,7 @@ class Queue:
         """The unit was tried and failed, and so would its kin."""
         room = self._rooms.get(kin) or self._make_room(kin, unit.policy)
         self._unlist(room)
+        room.claims = unit.claims
         room.blocked, room.wakes, room.reason, room.message = True, wakes, reason, message
         for event in wakes:
             self._waiting_for[event][kin] = room
@@ -234,13 +238,20 @@ class Queue:
         unit.place = Place.NOWHERE
         self._come_home(unit, now_ns)
 
-    def wake(self, events: Iterable[ClusterEvent], now_ns: int, *, policy: str | None = None) -> None:
-        """Something happened that may help those who wait for it (all policies', or one's)."""
+    def wake(
+        self,
+        events: Iterable[ClusterEvent],
+        now_ns: int,
+        *,
+        policy: str | None = None,
+        claim: ClaimKey | None = None,
+    ) -> None:
+        """Something happened that may help those who wait for it (all policies', or one's; those who use the claim)."""
         waited_for = [event for event in events if self._waiting_for[event]]
         # In the order of the enumeration: a set has one of its own in each process.
         for event in sorted(waited_for, key=_PLACES.__getitem__) if len(waited_for) > 1 else waited_for:
             for room in list(self._waiting_for[event].values()):
-                if policy is None or room.policy == policy:
+                if policy in (None, room.policy) and (claim is None or claim in room.claims):
                     self._open(room, now_ns, event.value)
 
     def drop_policy(self, policy: str) -> None:

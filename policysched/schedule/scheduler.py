@@ -32,9 +32,11 @@ from policysched.schedule.membership import Membership
 from policysched.schedule.outages import Outages
 from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.preemption import Preemption
+from policysched.schedule.preparing import Preparing
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.rejections import Rejections, overfilled
 from policysched.schedule.reload import Reload
+from policysched.schedule.storage import Storage
 from policysched.schedule.trials import Trials
 from policysched.schedule.units import PendingPod, Place, Unit
 from policysched.schedule.why import Why, why
@@ -58,11 +60,20 @@ class Scheduler:
         self._membership = Membership(core, self._admission)
         self._preemption = Preemption(core)
         self._consulting = Consulting(core)
-        self._trials = Trials(core, self._admission, self._preemption, self._consulting)
+        self._preparing = Preparing(core, self._binding)
+        self._storage = Storage(core, self._preparing)
+        self._trials = Trials(core, self._admission, self._preemption, self._consulting, self._preparing)
         self._outages = Outages(core)
         self._rejections = Rejections(core)
         self._reload = Reload(core, self._membership)
-        self._timed = (core.queue, self._admission, self._outages, core.reports, self._rejections)
+        self._timed = (
+            core.queue,
+            self._admission,
+            self._outages,
+            core.reports,
+            self._rejections,
+            self._preparing,
+        )
         self._synced = False
         self._decided = False
         self._wake_at_ns: int | None = None
@@ -79,9 +90,11 @@ class Scheduler:
             case e.NodeSeen(node):
                 self._rejections.node_seen(node, now_ns)
                 self._core.queue.wake(self._core.cache.put_node(node), now_ns)
+                self._preparing.look(now_ns, node=node.name)
             case e.NodeGone(name):
                 self._rejections.node_gone(name)
                 self._core.queue.wake(self._core.cache.drop_node(name), now_ns)
+                self._preparing.look(now_ns, node=name)
             case e.NodeObjectSeen(kind, name, text):
                 self._core.queue.wake(self._core.cache.put_node_object(kind, name, text), now_ns)
             case e.NodeObjectGone(kind, name):
@@ -99,6 +112,14 @@ class Scheduler:
             case e.PodSetGone(kind, namespace_name, name):
                 events = self._core.cache.drop_pod_set(kind, namespace_name, name)
                 self._core.queue.wake(events, now_ns)
+            case e.StorageSeen(seen):
+                self._storage.seen(seen, now_ns)
+            case e.StorageGone(kind, namespace_name, name):
+                self._storage.gone(kind, namespace_name, name, now_ns)
+            case e.VolumesWritten(uid, versions):
+                self._preparing.written(uid, versions, now_ns)
+            case e.VolumesRefused(uid, reason, versions):
+                self._preparing.refused(uid, reason, versions, now_ns)
             case e.Synced():
                 self._sync(now_ns)
             case e.PoliciesOffered():
@@ -152,6 +173,8 @@ class Scheduler:
         if self._synced:
             core.follow_placement(uid, before, now_ns)
             self._membership.follow(seen.pod, current, now_ns)
+        if current is None or current.node is not None or current.deleting:
+            self._preparing.give_up(uid, now_ns)
         core.queue.wake(events, now_ns)
         self._room_follows(seen, before, now_ns)
 
@@ -178,6 +201,7 @@ class Scheduler:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
             if self._synced:
                 self._membership.follow(known.pod, None, now_ns)
+        self._preparing.give_up(uid, now_ns)
         core.reports.forget(uid)
         core.queue.wake(events, now_ns)
 
@@ -194,7 +218,7 @@ class Scheduler:
         core = self._core
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
-        if len(core.in_flight) > core.limits.binds_in_flight_max:
+        if self.binds_in_flight > core.limits.binds_in_flight_max:
             return False
         if core.queue.busy or self._reload.busy:
             return True
@@ -226,6 +250,7 @@ class Scheduler:
         self._admission.advance(now_ns)
         self._outages.advance(now_ns)
         self._rejections.advance(now_ns)
+        self._preparing.advance(now_ns)
         for unit, room in self._core.queue.words_due(now_ns, _WORDS_A_CALL):
             if isinstance(unit, PendingPod):
                 self._core.report(unit, room.reason, room.message, now_ns)
@@ -258,7 +283,12 @@ class Scheduler:
 
     @property
     def binds_in_flight(self) -> int:
-        return len(self._core.in_flight)
+        return len(self._core.in_flight) - len(self._core.preparations)
+
+    @property
+    def pods_waiting_for_volumes(self) -> int:
+        """Pods that have their node and are bound once their claims are."""
+        return len(self._core.preparations)
 
     @property
     def synced(self) -> bool:

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.lang.events import ClusterEvent
-from policysched.lang.message import unavailable_message
+from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Extender
-from policysched.plan import Overlay, Within
+from policysched.plan import Overlay, Verdict, VolumesToBind, Within
 from policysched.schedule.admission import Admission
-from policysched.schedule.commands import Bind
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import nominated_overlay, reserved_for_others
 from policysched.schedule.outcome import Failure, Success
-from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption
+from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption, words_after_refusal
+from policysched.schedule.preparing import Preparing, bind_command
 from policysched.schedule.records import Decision, samples_seen
 from policysched.schedule.reports import PendingReason
 from policysched.schedule.topology import DOMAINS_CHANGE, elsewhere_reason, worth_trying
@@ -45,9 +45,15 @@ class _Found:
 
 class Trials:
     def __init__(
-        self, core: Core, admission: Admission, preemption: Preemption, consulting: Consulting
+        self,
+        core: Core,
+        admission: Admission,
+        preemption: Preemption,
+        consulting: Consulting,
+        preparing: Preparing,
     ) -> None:
         self._core = core
+        self._preparing = preparing
         self._admission = admission
         self._preemption = preemption
         self._consulting = consulting
@@ -81,6 +87,7 @@ class Trials:
             result, by_extenders = asked, True
             kin = "refused by extenders", pod.policy, pod.uid
         if isinstance(result, Success):
+            result = replace(result, volumes=self._volumes(pod, result.node, overlay, now_ns))
             self._assume(pod, result, now_ns)
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
@@ -169,6 +176,8 @@ class Trials:
         )
         if verdict.selected is not None:
             return Success(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+        if verdict.refused_by is not None:
+            return self._refused_by_filter(pod, verdict)
         if verdict.pod_refusal is not None:
             return _refused(verdict.pod_refusal)
         counts, wakes = dict(verdict.counts()), verdict.wakes() | _ALWAYS
@@ -184,6 +193,28 @@ class Trials:
             counts,
             wakes,
             verdict.valid_until_ns,
+        )
+
+    def _refused_by_filter(self, pod: PendingPod, verdict: Verdict) -> Failure:
+        """No node was looked at, and nobody is evicted: what the filter reads has to change."""
+        assert verdict.pod_refusal is not None, f"{verdict} has no words"
+        program = self._core.plan(pod.policy).program
+        post = words_after_refusal(program, verdict.node_count)
+        message = refused_message(verdict.node_count, verdict.pod_refusal, post)
+        return Failure("Unschedulable", message, 0, {}, verdict.wakes() | _ALWAYS, None)
+
+    def _volumes(
+        self, pod: PendingPod, node: NodeName, overlay: Overlay | None, now_ns: int
+    ) -> VolumesToBind | None:
+        core = self._core
+        return core.evaluator.volumes(
+            core.plan(pod.policy),
+            pod.pod,
+            node,
+            now_ns=now_ns,
+            facts=pod.facts,
+            samples=core.samples.get(pod.policy, {}),
+            overlay=overlay,
         )
 
     # ── a gang ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +273,11 @@ class Trials:
                 continue
             result = self._ask(pod, overlay, now_ns, within)
             if isinstance(result, Success):
+                volumes = self._volumes(pod, result.node, overlay, now_ns)
                 overlay.place(pod.pod, result.node)
+                result = replace(result, volumes=volumes)
+                if volumes is not None:
+                    overlay.promise(pod.uid, volumes.choice, result.node)
                 found.fits.append((pod, result))
                 alike[kin[pod.uid]] -= 1
             else:
@@ -291,14 +326,15 @@ class Trials:
         events = core.cache.assume(value, success.node)
         core.follow_placement(pod.uid, None, now_ns)
         pod.place, pod.node, pod.explanation = Place.BINDING, success.node, ""
-        core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256, now_ns)
+        flight = core.in_flight[pod.uid] = Flight(pod, success.node, program.sha256, now_ns)
         self._admission.stop_clock(pod)
         core.reports.hush(pod.uid)
         core.queue.succeeded(pod, now_ns)
         core.queue.wake(events, now_ns)
-        core.out.append(
-            Bind(pod.uid, value.namespace, value.name, success.node, program.name, program.sha256)
-        )
+        if success.volumes is None:
+            core.out.append(bind_command(flight))
+        else:
+            self._preparing.begin(flight, success.volumes, now_ns)
         self._record(pod, success.node, success.score, success.nodes, success.feasible, "", {}, now_ns)
 
     def _record_failure(self, pod: PendingPod, failure: Failure, now_ns: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any
 
-from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodFacts, PodUid
+from policysched.cluster.objects import ClaimKey, NodeName, ObservedPod, Pod, PodFacts, PodUid
 
 
 class Place(Enum):
@@ -22,7 +22,7 @@ class Place(Enum):
     BACKING_OFF = "backing off"
     UNSCHEDULABLE = "unschedulable"
     GATED = "gated"  # scheduling gates, or a gang that still gathers
-    BINDING = "binding"  # assumed, and the bind is not answered yet
+    BINDING = "binding"  # assumed, and its volumes are not bound yet, or the bind is not answered
     LOST = "lost"  # its bind was answered with "gone or elsewhere": the watch will say which
     MEMBER = "member"
     NOWHERE = "nowhere"  # between two places, never between two events
@@ -71,6 +71,11 @@ class Unit(ABC):
         return self.speaker.namespace
 
     @property
+    def claims(self) -> frozenset[ClaimKey]:
+        """The claims of its pods' volumes."""
+        return frozenset()
+
+    @property
     def order(self) -> tuple[Any, ...]:
         return (self.last_in_line, *self.key)
 
@@ -96,6 +101,10 @@ class PendingPod(Unit):
     @property
     def speaker(self) -> Pod:
         return self.seen.pod
+
+    @property
+    def claims(self) -> frozenset[ClaimKey]:
+        return frozenset(use.claim for use in self.pod.claims)
 
     @property
     def uid(self) -> PodUid:

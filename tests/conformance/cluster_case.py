@@ -7,13 +7,16 @@ it stood, and puts the pod where it was recorded to go before it goes on. What t
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, Pod, PodSetKind
-from policysched.kube import wire
+from policysched.cluster.claims import choose, claims_of
+from policysched.cluster.objects import Node, NodeName, Pod, PodSetKind
+from policysched.cluster.storage import ClaimRef
+from policysched.cluster.volumes import VolumeChoice
+from policysched.kube import storage, wire
 from tests.words import placed
 
 Json = dict[str, Any]
@@ -71,6 +74,8 @@ def replay(case: Json) -> Iterator[Decision]:
             cache.put_namespace(wire.namespace(one))
         elif one["kind"] in get_args(PodSetKind):
             cache.put_pod_set(wire.pod_set(one, one["kind"]))
+        elif one["kind"] in storage.READERS:
+            cache.put_storage(storage.READERS[one["kind"]](one))
     for one in case["nodes"]:
         cache.put_node(wire.node(one))
     for one in case.get("pdbs", ()):
@@ -86,7 +91,9 @@ def replay(case: Json) -> Iterator[Decision]:
         pod = wire.pod(manifest).pod
         yield Decision(case["name"], manifest, pod, expected, cache, tuple(on_nodes), objects)
         if expected["nodeName"] is not None:
-            cache.put_pod(placed(pod, NodeName(expected["nodeName"])))
+            node = cache.nodes[NodeName(expected["nodeName"])]
+            bind_volumes(cache, pod, node)
+            cache.put_pod(placed(pod, node.name))
             on_nodes.append(manifest)
 
 
@@ -97,6 +104,18 @@ def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
         for one in objects
         if one["kind"] == "PriorityClass"
     }
+
+
+def bind_volumes(cache: Cache, pod: Pod, node: Node) -> None:
+    """As the PV controller did it once kube-scheduler had chosen: the claims have their volumes before the next pod."""
+    volumes = cache.volumes
+    claims = claims_of(pod, volumes.stock)
+    if isinstance(claims, str):
+        return
+    choice = choose(claims, node, volumes.stock)
+    for claim, volume in choice.static if isinstance(choice, VolumeChoice) else ():
+        volumes.put_volume(replace(volume, claim=ClaimRef(claim.key, claim.uid), phase="Bound"))
+        volumes.put_claim(replace(claim, volume=volume.name, bind_completed=True, phase="Bound"))
 
 
 def as_stored(

@@ -27,9 +27,11 @@ from policysched import plan
 from policysched.cluster.objects import NodeName, PodFacts
 from policysched.kube.malformed import Malformed
 from policysched.lang.builtins import BUILTINS
+from policysched.lang.message import refused_message
 from policysched.lang.program import BuiltinScore, Program
 from policysched.lang.verdict import Explanation
 from policysched.oracle import evaluate
+from policysched.schedule.preemption import words_after_refusal
 from tests.conformance.cluster_case import Decision, load, replay
 from tests.conformance.kube_default import kube_default
 from tests.conformance.making_room import compare_room
@@ -134,7 +136,13 @@ def differences(decision: Decision, program: Program, found: Compared) -> Iterat
         for aspect, sentences in _of_explanation(decision, ours, program):
             yield aspect, [f"{who}: {one}" for one in sentences]
     expected, refusal = decision.expected, said["plan"].pod_refusal
-    if refusal is not None and "message" in expected:
+    if said["plan"].refused_by is not None and "message" in expected:
+        assert refusal is not None, f"{decision.name} is refused without words"
+        nodes = len(decision.cache.nodes)
+        message = refused_message(nodes, refusal, words_after_refusal(program, nodes))
+        yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
+        yield "message", _unequal(message, expected["message"])
+    elif refusal is not None and "message" in expected:
         yield "message", [f"`{refusal}`, recorded `{expected['message']}`"]
     elif refusal is None and (expected.get("victims") or "message" in expected):
         room = compare_room(decision, program, refused_counts(said["plan"]))
@@ -159,7 +167,7 @@ def _of_explanation(
     decision: Decision, ours: Explanation, program: Program
 ) -> Iterator[tuple[Aspect, list[str]]]:
     expected = decision.expected
-    if ours.pod_refusal is not None:
+    if ours.pod_refusal is not None and ours.refused_by is None:
         yield "feasible nodes", [f"cannot be compared, refused before any node: {ours.pod_refusal}"]
         return
     if "feasible" in expected:

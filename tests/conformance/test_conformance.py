@@ -43,7 +43,8 @@ def small_case(**expected: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "pods", "scored", "messages"), [("default", 660, 364, 150), ("wide", 300, 160, 61)]
+    ("name", "pods", "scored", "messages"),
+    [("default", 660, 364, 150), ("wide", 300, 160, 61), ("volume", 138, 35, 73)],
 )
 def test_every_recorded_pod_agrees_whole(name: str, pods: int, scored: int, messages: int) -> None:
     found = compared(name)
@@ -98,7 +99,17 @@ def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPat
 def test_a_filter_that_refuses_nothing_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(builtins.FILTERS, name, lambda *_: None)
 
-    assert compared("default").disagreements
+    assert compared("volume" if "volume" in name else "default").disagreements
+
+
+@pytest.mark.parametrize("name", ["volume_binding"])
+def test_a_filter_that_does_not_refuse_a_pod_as_a_whole_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the others refuse so, it refuses in the same words, or it was never recorded."""
+    monkeypatch.setattr(f"policysched.plan.kernels.{name}.VolumeBinding.beforehand", lambda *_: None)
+
+    assert compared("volume").disagreements
 
 
 @pytest.mark.parametrize("name", sorted(builtins.SCORES))

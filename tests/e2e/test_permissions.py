@@ -8,6 +8,7 @@ import pytest
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
+from tests.controlplane.volumes import CLAIMS, CLASSES, VOLUMES, claim, local_volume, storage_class, using
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import BROKEN, NAMESPACE, PLAIN, PODS, Deployed, Running, manifests, refused
 from tests.e2e.permissions import Permission, asked, granted
@@ -75,7 +76,27 @@ def everything_once(deployed: Deployed) -> None:
             scheduler.wait_for_state("test", "active")
         wait_for(lambda: counted_up(deployed), "an event that is counted up")  # a patch
         somebody_is_quicker(deployed, scheduler)  # a pod is read
+        promises_volumes(deployed)  # a volume and a claim: patch
         makes_room(deployed)  # a pod is marked, and deleted
+
+
+def promises_volumes(deployed: Deployed) -> None:
+    """One claim gets a volume that is there, for the other one is to be made. Nobody here does the rest."""
+    deployed.api.post(CLASSES, storage_class("local"))
+    deployed.api.post(CLASSES, storage_class("made", "example.com/maker"))
+    volume = deployed.api.post(VOLUMES, local_volume("v", node="a"))
+    deployed.api.put(f"{VOLUMES}/v/status", {**volume, "status": {"phase": "Available"}})
+    deployed.api.post(CLAIMS, claim("found"))
+    deployed.api.post(CLAIMS, claim("missing", "made"))
+    deployed.create("stateful", cpu="1m", volumes=using("found", "missing"))
+    wait_for(lambda: "claimRef" in deployed.api.get(f"{VOLUMES}/v")["spec"], "the volume to be promised")
+    wait_for(
+        lambda: (
+            "volume.kubernetes.io/selected-node"
+            in deployed.api.get(f"{CLAIMS}/missing")["metadata"].get("annotations", {})
+        ),
+        "the claim to be sent to the node",
+    )
 
 
 def makes_room(deployed: Deployed) -> None:

@@ -88,12 +88,12 @@ def test_only_rules_that_no_new_node_helps_against_make_a_pod_the_policys_own_pr
 
 
 def test_a_pod_that_uses_what_nothing_covers_is_refused_by_name() -> None:
-    claim = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
 
     verdict = ask(Evaluator(world([node("a")])), plan_of("include kube_default"), pod(spec=claim))
 
     assert verdict.pod_refusal is not None
-    assert "persistentVolumeClaim" in verdict.pod_refusal
+    assert "spec.resourceClaims" in verdict.pod_refusal
     assert verdict.selected is None
 
 

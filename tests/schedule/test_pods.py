@@ -246,14 +246,14 @@ def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
 
 
 def test_a_pod_with_an_uncovered_feature_stays_pending_with_words_that_name_it() -> None:
-    claims = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
     rig = Rig(FIT, node("a"))
 
-    rig.see(pod("web", spec={"volumes": claims}))
+    rig.see(pod("web", spec={"resourceClaims": claims}))
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
-    assert "persistentVolumeClaim" in report.message
+    assert "spec.resourceClaims" in report.message
     assert report.reason == "PolicyPending", "no autoscaler is to buy nodes for it"
     assert rig.where() == {}
 

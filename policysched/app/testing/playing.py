@@ -7,6 +7,7 @@ goes on to the next arrival, the next poll, or the moment for which the schedule
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
+from policysched.app.pretend_volumes import carried_out
 from policysched.app.simulate import pending_message
 from policysched.app.testing.world import World
 from policysched.cluster.objects import Namespace, ObservedPod, PodUid
@@ -159,6 +160,9 @@ class Play:
                     queue += self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns)
                     seen = replace(seen, node=node)  # as the API server shows it now
                     queue += self._scheduler.handle(e.PodSeen(seen), self._now_ns)
+                case c.PrepareVolumes() as prepare:
+                    for happened in carried_out(prepare, self._scheduler.cache):
+                        queue += self._scheduler.handle(happened, self._now_ns)
                 case c.Evict(uid=uid, victims=victims):
                     told = tuple(one.uid for one in victims)
                     for one in told:

@@ -5,14 +5,11 @@ Score: the sum of the weights of the preferred terms that match, as `floor(100 *
 0 for all where none matches. A pod that prefers nothing is not scored.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
-from policysched.cluster.objects import Node, NodeName, NodeSelectorTerm, Pod, Requirement
-from policysched.lang.types import INT64_MAX, INT64_MIN
+from policysched.cluster.objects import Node, NodeName, NodeSelectorTerm, Pod
+from policysched.cluster.selectors import requirement_holds
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
-
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
 def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
@@ -68,34 +65,6 @@ def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     """All expressions and all fields; a term with neither matches nothing."""
     if not term.expressions and not term.fields:
         return False
-    labels = all(_requirement_holds(one, node.labels) for one in term.expressions)
-    fields = all(_requirement_holds(one, {"metadata.name": node.name}) for one in term.fields)
+    labels = all(requirement_holds(one, node.labels) for one in term.expressions)
+    fields = all(requirement_holds(one, {"metadata.name": node.name}) for one in term.fields)
     return labels and fields
-
-
-def _requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Source: `labels.Requirement.Matches` in k8s.io/apimachinery; an absent label satisfies NotIn."""
-    found = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return found in requirement.values
-        case "NotIn":
-            return found not in requirement.values
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
-        case "Gt" | "Lt":
-            ours = None if found is None else _whole_number(found)
-            theirs = _whole_number(requirement.values[0]) if len(requirement.values) == 1 else None
-            if ours is None or theirs is None:
-                return False
-            return ours > theirs if requirement.operator == "Gt" else ours < theirs
-
-
-def _whole_number(text: str) -> int | None:
-    """As Go's `strconv.ParseInt(text, 10, 64)`: None where it would give an error."""
-    if not _WHOLE_NUMBER.match(text):
-        return None
-    number = int(text)
-    return number if INT64_MIN <= number <= INT64_MAX else None

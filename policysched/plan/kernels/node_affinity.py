@@ -118,16 +118,17 @@ def term_matches(term: NodeSelectorTerm, view: View) -> Array:
     """bool[view.count]; a term without requirements matches nothing."""
     matched = np.full(view.count, bool(term.expressions or term.fields))
     for one in term.expressions:
-        matched &= _holds(one, Text("labels", one.key), view)
+        matched &= holds(one, Text("labels", one.key), view)
     for one in term.fields:
         if one.key == "metadata.name":
-            matched &= _holds(one, Name(), view)
+            matched &= holds(one, Name(), view)
         else:
             matched &= one.operator in ("NotIn", "DoesNotExist")
     return matched
 
 
-def _holds(requirement: Requirement, kind: ColumnKind, view: View) -> Array:
+def holds(requirement: Requirement, kind: ColumnKind, view: View) -> Array:
+    """bool[view.count]: of a label, or another column of texts."""
     codes = view.column(kind)
     match requirement.operator:
         case "In":

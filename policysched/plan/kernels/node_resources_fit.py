@@ -4,7 +4,7 @@ Source of the formulas: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodere
 `least_allocated.go`, `most_allocated.go`, `requested_to_capacity_ratio.go`, `helper/shape_score.go`).
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +12,16 @@ import numpy as np
 from policysched.cluster.objects import Pod
 from policysched.plan.column_kinds import Allocatable, ColumnKind, PodCount, Requested, ScoringRequested
 from policysched.plan.columns import Array
-from policysched.plan.kernel import MAX_SCORE, Around, FilterKernel, Params, PlainScore, ScoreKernel, Touch
+from policysched.plan.kernel import (
+    MAX_SCORE,
+    Around,
+    FilterKernel,
+    Params,
+    PlainFilter,
+    PlainScore,
+    ScoreKernel,
+    Touch,
+)
 from policysched.plan.view import View
 from policysched.plan.whole_numbers import everywhere, percent
 
@@ -34,7 +43,7 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(pod, params)
 
 
-class _Filter:
+class _Filter(PlainFilter):
     touch = Touch.NODE | Touch.USAGE
 
     def __init__(self, pod: Pod) -> None:
@@ -62,16 +71,10 @@ class _Filter:
             found |= view.column(allocatable) < amount
         return found
 
-    def ahead(self, view: View) -> Array | None:
-        return None
-
     def _insufficient(
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
     ) -> Array:
         return np.asarray(view.column(allocatable) - view.column(requested) < amount)
-
-    def fingerprint(self, view: View) -> Hashable:
-        return ()
 
     def _full(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))

@@ -172,6 +172,16 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, short_names=("sc",)),
     Kind("csinodes", "CSINode", "storage.k8s.io", namespaced=False),
+    Kind("csidrivers", "CSIDriver", "storage.k8s.io", namespaced=False),
+    Kind("csistoragecapacities", "CSIStorageCapacity", "storage.k8s.io"),
+    Kind(
+        "volumeattachments",
+        "VolumeAttachment",
+        "storage.k8s.io",
+        namespaced=False,
+        subresources=("status",),
+        keeps_status=True,
+    ),
     # Kept as they are written: here everybody may do everything.
     Kind("roles", "Role", "rbac.authorization.k8s.io"),
     Kind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),

@@ -29,7 +29,7 @@ def test_every_attribute_reads_a_field_that_is_there() -> None:
 def test_every_field_that_a_builtin_reads_is_there() -> None:
     for declaration in BUILTINS.values():
         assert set(declaration.pod_reads) <= names(Pod) | {"selected_labels", "siblings"}, declaration.name
-        assert set(declaration.node_reads) <= names(Node) | {"usage", "cluster"}, declaration.name
+        assert set(declaration.node_reads) <= names(Node) | {"usage", "cluster", "volumes"}, declaration.name
 
 
 def test_a_value_that_can_change_says_what_changes_it() -> None:

@@ -1,0 +1,70 @@
+"""What a cluster would do about a pod's volumes, where there is none: every claim is bound at once.
+
+A volume that is made belongs to the pod's node alone, as a local one does: how far others could reach it only its
+driver knows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import ClaimKey, NodeName, NodeSelectorTerm, Requirement
+from policysched.cluster.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
+from policysched.schedule import events as e
+from policysched.schedule.commands import PrepareVolumes
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def carried_out(command: PrepareVolumes, cache: Cache) -> Iterator[e.Event]:
+    """What happens then, in order. Each event is to be handled before the next is asked for."""
+    versions: dict[str | ClaimKey, int] = {}
+    for one in command.to_bind:
+        volume = cache.volumes.volumes[one.volume]
+        versions[volume.name] = volume.version + 1
+        yield e.StorageSeen(_bound_volume(volume, ClaimRef(one.claim, one.claim_uid)))
+    for made in command.to_make:
+        claim = cache.volumes.claims[made.claim]
+        versions[claim.key] = claim.version + 1
+        yield e.StorageSeen(replace(claim, version=claim.version + 1, selected_node=command.node))
+        volume = _made_volume(claim, command.node, cache)
+        yield e.StorageSeen(volume)
+        yield e.StorageSeen(_bound_claim(cache.volumes.claims[claim.key], volume))
+    for volume in list(cache.volumes.volumes.values()):
+        bound = None if volume.claim is None else cache.volumes.claims.get(volume.claim.claim)
+        if bound is not None and not bound.volume and volume.belongs_to(bound, volume.claim):
+            yield e.StorageSeen(_bound_claim(bound, volume))
+    yield e.VolumesWritten(command.uid, versions)
+
+
+def _bound_volume(volume: PersistentVolume, claim: ClaimRef) -> PersistentVolume:
+    return replace(volume, version=volume.version + 1, claim=claim, phase="Bound")
+
+
+def _bound_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolumeClaim:
+    return replace(claim, version=claim.version + 1, volume=volume.name, bind_completed=True, phase="Bound")
+
+
+def _made_volume(claim: PersistentVolumeClaim, node: NodeName, cache: Cache) -> PersistentVolume:
+    hostname = cache.nodes[node].labels.get(_HOSTNAME)
+    term = None if hostname is None else NodeSelectorTerm((Requirement(_HOSTNAME, "In", (hostname,)),), ())
+    mount = cache.volumes.stock.mount(claim)
+    return PersistentVolume(
+        name=f"made-for-{claim.key.namespace}-{claim.key.name}",
+        uid=f"made-for-{claim.uid}",
+        version=1,
+        labels={},
+        class_name=claim.class_name,
+        capacity_bytes=claim.request_bytes or 0,
+        access_modes=claim.access_modes,
+        block=claim.block,
+        attributes_class=claim.attributes_class,
+        required=None if term is None else (term,),
+        claim=ClaimRef(claim.key, claim.uid),
+        bound_by_controller=True,
+        phase="Bound",
+        deleting=False,
+        mount=mount,
+        is_csi=mount is not None,
+        migration=None,
+    )

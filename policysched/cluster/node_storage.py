@@ -1,0 +1,57 @@
+"""What other objects say of a node's storage: its CSINode, and the VolumeAttachments to it.
+
+They come by watches of their own, before the node or after it, and become part of it here.
+"""
+
+from dataclasses import replace
+
+from policysched.cluster.objects import Attachment, CsiNode, Node, NodeName
+from policysched.cluster.storage import VolumeAttachment
+from policysched.lang.events import ClusterEvent
+
+Events = frozenset[ClusterEvent]
+_NOTHING: Events = frozenset()
+
+
+class NodeStorage:
+    def __init__(self) -> None:
+        self._csi: dict[NodeName, CsiNode] = {}
+        self._attachments: dict[NodeName, dict[str, Attachment]] = {}
+        self._nodes: dict[str, NodeName] = {}  # by the attachment's name
+
+    def put_together(self, node: Node) -> Node:
+        """The node with what is known of its storage."""
+        csi, attachments = self._csi.get(node.name), self._attachments.get(node.name)
+        if csi is None and attachments is None:
+            return node
+        return replace(node, csi=csi, attachments=frozenset((attachments or {}).values()))
+
+    def put_csi(self, csi: CsiNode) -> Events:
+        known, self._csi[csi.name] = self._csi.get(csi.name), csi
+        if known is None:
+            return frozenset({ClusterEvent.CSI_NODE_ADD})
+        higher = any(limit > known.limits.get(driver, 0) for driver, limit in csi.limits.items())
+        if higher or csi.migrated != known.migrated:
+            return frozenset({ClusterEvent.CSI_NODE_UPDATE})
+        return _NOTHING
+
+    def drop_csi(self, name: NodeName) -> Events:
+        self._csi.pop(name, None)
+        return _NOTHING
+
+    def node_of(self, attachment: str) -> NodeName | None:
+        return self._nodes.get(attachment)
+
+    def attach(self, one: VolumeAttachment) -> Events:
+        """Only takes room. Its spec never changes."""
+        self._nodes[one.name] = one.node
+        self._attachments.setdefault(one.node, {})[one.name] = Attachment(one.attacher, one.volume)
+        return _NOTHING
+
+    def detach(self, attachment: str) -> Events:
+        node = self._nodes.pop(attachment)
+        on_node = self._attachments[node]
+        del on_node[attachment]
+        if not on_node:
+            del self._attachments[node]
+        return frozenset({ClusterEvent.ATTACHMENT_DELETE})

@@ -1,0 +1,30 @@
+"""Zones and regions in the labels of volumes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
+TOPOLOGY_LABELS = (OLD_ZONE, OLD_REGION, ZONE, REGION)
+
+BETWEEN_ZONES = "__"
+"""A volume that is in several zones has them in one label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    label: str
+    values: frozenset[str]
+
+
+def topologies(labels: Mapping[str, str]) -> Iterator[Topology]:
+    """What the labels of a volume ask of its node. A list with an empty entry is taken for no list, as in kube-scheduler."""
+    for label in TOPOLOGY_LABELS:
+        if label in labels:
+            values = frozenset(part.strip() for part in labels[label].split(BETWEEN_ZONES))
+            if "" not in values:
+                yield Topology(label, values)
+
+
+def newer_label(label: str) -> str:
+    return {OLD_ZONE: ZONE, OLD_REGION: REGION}.get(label, label)

@@ -1,0 +1,201 @@
+"""Between a pod's node and its bind: its claims are bound to volumes there.
+
+    assumed ──PrepareVolumes──► writing ──VolumesWritten──► waiting ──all claims bound──► prepared ─► Bind
+                                   └─────── refused, undone, a node gone, time over ───────┴──► withdrawn, tried again
+
+The volumes are promised to the pod from the moment at which it is assumed. Once they are written the PV controller and
+the provisioners do the rest, and the watch shows how far they are; nothing is judged by a version that is older than
+what was written. Nothing has to be undone when this ends early, or when another process goes on: what was written says
+which node and which volumes the claims are for, and the next decision goes by that. Source: `BindPodVolumes` in
+kubernetes' `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
+"""
+
+from collections.abc import Mapping
+
+from policysched.cluster.claims import not_found, required_on
+from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid
+from policysched.cluster.selectors import volume_fits_labels
+from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
+from policysched.plan import VolumesToBind
+from policysched.schedule.binding import Binding
+from policysched.schedule.commands import Bind, PrepareVolumes, VolumeToBind, VolumeToMake
+from policysched.schedule.core import Core, Flight, Preparation
+from policysched.schedule.heap import MovableHeap
+from policysched.schedule.limits import SECOND_NS
+
+Versions = Mapping[str | ClaimKey, int]
+
+_PLUGIN = 'running PreBind plugin "VolumeBinding"'
+_TIME_OVER = "context deadline exceeded"
+
+
+class _Undone(Exception):
+    """What was written does not stand any more, or cannot: in kube-scheduler's words."""
+
+
+class Preparing:
+    """`Core.preparations` are the pods on their way."""
+
+    def __init__(self, core: Core, binding: Binding) -> None:
+        self._core = core
+        self._binding = binding
+        self._ends: MovableHeap[PodUid] = MovableHeap()
+
+    def begin(self, flight: Flight, volumes: VolumesToBind, now_ns: int) -> None:
+        """The pod was just assumed."""
+        core, pod = self._core, flight.pod.pod
+        core.cache.volumes.promise(pod.uid, volumes.choice, flight.node)
+        ends_ns = now_ns + volumes.timeout_s * SECOND_NS
+        core.preparations[pod.uid] = Preparation(flight, volumes, ends_ns)
+        self._ends.put(pod.uid, ends_ns)
+        core.out.append(
+            PrepareVolumes(
+                pod.uid,
+                pod.namespace,
+                pod.name,
+                flight.node,
+                tuple(
+                    found
+                    for claim, volume in volumes.choice.static
+                    if (found := _to_bind(claim, volume)) is not None
+                ),
+                tuple(
+                    VolumeToMake(claim.key, claim.uid, claim.version) for claim in volumes.choice.provisioned
+                ),
+            )
+        )
+
+    def written(self, uid: PodUid, versions: Versions, now_ns: int) -> None:
+        preparation = self._core.preparations.get(uid)
+        if preparation is None:
+            return  # given up meanwhile
+        preparation.versions = versions
+        self._core.cache.volumes.written(uid, preparation.volumes.choice, versions)
+        self._look_at(preparation, now_ns)
+
+    def refused(self, uid: PodUid, reason: str, versions: Versions, now_ns: int) -> None:
+        preparation = self._core.preparations.get(uid)
+        if preparation is not None:
+            self._core.cache.volumes.written(uid, preparation.volumes.choice, versions)
+            self._fail(preparation, reason, now_ns)
+
+    def look(self, now_ns: int, *, claim: ClaimKey | None = None, node: NodeName | None = None) -> None:
+        """Something changed that pods may wait for (those that use the claim, those that go to the node)."""
+        for preparation in list(self._core.preparations.values()):
+            uses = claim is None or any(use.claim == claim for use in preparation.flight.pod.pod.claims)
+            if uses and node in (None, preparation.flight.node):
+                self._look_at(preparation, now_ns)
+
+    def advance(self, now_ns: int) -> None:
+        while (ends_ns := self._ends.first_key()) is not None and ends_ns <= now_ns:
+            uid = self._ends.first()
+            assert uid is not None
+            self._fail(self._core.preparations[uid], f"binding volumes: {_TIME_OVER}", now_ns)
+
+    def next_time_ns(self) -> int | None:
+        return self._ends.first_key()
+
+    def give_up(self, uid: PodUid, now_ns: int) -> None:
+        """The pod is gone, ends, or is on a node already."""
+        preparation = self._core.preparations.get(uid)
+        if preparation is not None:
+            self._end(preparation, now_ns)
+            self._binding.lost(uid, "the pod is gone or bound while its volumes are being bound", now_ns)
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_at(self, preparation: Preparation, now_ns: int) -> None:
+        if preparation.versions is None:
+            return
+        try:
+            ready = self._all_bound(preparation, preparation.versions)
+        except _Undone as undone:
+            self._fail(preparation, f"binding volumes: {undone}", now_ns)
+            return
+        if ready:
+            flight = preparation.flight
+            self._end(preparation, now_ns)
+            self._core.cache.prepare(flight.pod.uid)
+            self._core.out.append(bind_command(flight))
+
+    def _all_bound(self, preparation: Preparation, versions: Versions) -> bool:
+        """Whether the pod can be bound. Raises _Undone where it never will."""
+        node_name = preparation.flight.node
+        node = self._core.cache.nodes.get(node_name)
+        if node is None:
+            raise _Undone(f'failed to get node "{node_name}": {not_found("node", node_name)}')
+        choice = preparation.volumes.choice
+        return all(
+            [
+                *(self._is_bound(claim, volume, node, versions) for claim, volume in choice.static),
+                *(self._is_made(claim, node, versions) for claim in choice.provisioned),
+            ]
+        )
+
+    def _is_bound(
+        self, chosen_claim: PersistentVolumeClaim, chosen: PersistentVolume, node: Node, versions: Versions
+    ) -> bool:
+        volumes = self._core.cache.volumes
+        volume, claim = volumes.volumes.get(chosen.name), volumes.claims.get(chosen_claim.key)
+        if volume is None:
+            raise _Undone(f"failed to check binding: {not_found('persistentvolumes', chosen.name)}")
+        if claim is None or claim.uid != chosen_claim.uid:
+            raise _Undone(f"failed to check binding: {_no_claim(chosen_claim.key)}")
+        if volume.version < versions.get(volume.name, 0):
+            return False
+        _check_affinity(volume, node)
+        if volume.claim is None or not volume.claim.uid:
+            raise _Undone(f'ClaimRef got reset for pv "{volume.name}"')
+        if claim.fully_bound and claim.volume != volume.name:
+            raise _Undone(f'PVC "{claim.key.name}" was bound to pv "{claim.volume}"')
+        return claim.fully_bound
+
+    def _is_made(self, chosen: PersistentVolumeClaim, node: Node, versions: Versions) -> bool:
+        volumes = self._core.cache.volumes
+        claim = volumes.claims.get(chosen.key)
+        if claim is None or claim.uid != chosen.uid:
+            raise _Undone(f"failed to check provisioning pvc: {_no_claim(chosen.key)}")
+        if claim.version < versions.get(claim.key, 0):
+            return False
+        if claim.selected_node != node.name:
+            raise _Undone(f'provisioning failed for PVC "{claim.key.name}"')
+        if claim.volume:
+            volume = volumes.volumes.get(claim.volume)
+            if volume is None:
+                return False
+            _check_affinity(volume, node)
+        return claim.fully_bound
+
+    def _fail(self, preparation: Preparation, words: str, now_ns: int) -> None:
+        self._end(preparation, now_ns)
+        self._binding.failed(preparation.flight.pod.uid, f"{_PLUGIN}: {words}", now_ns)
+
+    def _end(self, preparation: Preparation, now_ns: int) -> None:
+        uid = preparation.flight.pod.uid
+        del self._core.preparations[uid]
+        self._ends.discard(uid)
+        self._core.queue.wake(self._core.cache.volumes.release(uid, preparation.volumes.choice), now_ns)
+
+
+def bind_command(flight: Flight) -> Bind:
+    pod = flight.pod.pod
+    return Bind(pod.uid, pod.namespace, pod.name, flight.node, flight.pod.policy, flight.sha256)
+
+
+def _to_bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> VolumeToBind | None:
+    """None where the volume says so already."""
+    mark = not volume.belongs_to(claim, volume.claim) and not volume.bound_by_controller
+    if not mark and volume.claim is not None and volume.claim.uid == claim.uid:
+        return None
+    return VolumeToBind(volume.name, volume.uid, volume.version, claim.key, claim.uid, mark)
+
+
+def _check_affinity(volume: PersistentVolume, node: Node) -> None:
+    if not volume_fits_labels(required_on(volume, node), node.labels):
+        raise _Undone(
+            f'pv "{volume.name}" node affinity doesn\'t match node "{node.name}": no matching NodeSelectorTerms'
+        )
+
+
+def _no_claim(key: ClaimKey) -> str:
+    return not_found("persistentvolumeclaims", f"{key.namespace}/{key.name}")

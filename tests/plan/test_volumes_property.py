@@ -1,0 +1,172 @@
+"""Kernels and plain meanings agree on random claims and volumes, and go on agreeing as these change."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from policysched import oracle, plan
+from policysched.cluster.claims import choose, claims_of
+from policysched.cluster.volumes import Promises, VolumeChoice
+from policysched.lang.program import BuiltinFilter, Program
+from policysched.plan import free_volumes
+from policysched.plan.kernels import node_volume_limits, volume_binding, volume_restrictions, volume_zone
+from tests.conformance.kube_default import kube_default
+from tests.plan.clusters import Dice, Scene
+from tests.plan.storage import change, storage_scenes
+from tests.plan.test_builtins_property import agree, differences, only
+
+FILTERS = ("volume_restrictions", "node_volume_limits", "volume_binding", "volume_zone")
+SEARCH = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+
+
+def alone(name: str) -> Program:
+    """The filter by itself. Pods with claims are let in, for `volume_binding` stands there too, under a condition
+    that is never true."""
+    rules = {one.name: one for one in kube_default().rules.filters if isinstance(one, BuiltinFilter)}
+    return (
+        only((rules[name],), ())
+        if name == "volume_binding"
+        else only((rules[name], rules["volume_binding"]), ())
+    )
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@SEARCH
+@given(scene=storage_scenes())
+def test_a_filter_of_volumes_and_its_kernel_agree_on_every_node(name: str, scene: Scene) -> None:
+    agree(alone(name), scene)
+
+
+@SEARCH
+@given(scene=storage_scenes())
+def test_the_default_profile_agrees_on_pods_with_volumes(scene: Scene) -> None:
+    agree(kube_default(), scene)
+
+
+def followed(scene: Scene) -> None:
+    """One evaluator asked again after each change says what the oracle says."""
+    cache, program = scene.cache, kube_default()
+    evaluator, compiled = plan.Evaluator(cache), plan.compile(program)
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    dice = Dice(len(cache.volumes.volumes) + 7 * len(cache.nodes))
+    for step in range(8):
+        for pod in scene.pods:
+            verdict = evaluator.evaluate(compiled, pod, **given_)
+            slow = oracle.evaluate(program, pod, cache, **given_)
+            assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
+            assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
+        if dice.one_in(4) and cache.nodes and cache.ledger.placement(scene.pods[0].uid) is None:
+            cache.assume(scene.pods[0], dice.choice(sorted(cache.nodes)))
+        change(cache, dice, step)
+
+
+@SEARCH
+@given(scene=storage_scenes())
+def test_what_is_remembered_follows_every_change_of_storage(scene: Scene) -> None:
+    followed(scene)
+
+
+def laid_agrees(scene: Scene) -> None:
+    """A pod placed on an overlay, with the volumes that it was given, is as good as a pod placed."""
+    cache, program = scene.cache, kube_default()
+    evaluator, compiled = plan.Evaluator(cache), plan.compile(program)
+    given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
+    first, second, _ = scene.pods
+    overlay = evaluator.overlay()
+    node = evaluator.evaluate(compiled, first, **given_, overlay=overlay).selected
+    if node is None:
+        return
+    found = evaluator.volumes(compiled, first, node, **given_, overlay=overlay)
+
+    overlay.place(first, node)
+    if found is not None:
+        overlay.promise(first.uid, found.choice, node)
+    tried = evaluator.explain(compiled, second, **given_, overlay=overlay)
+    cache.assume(first, node)
+    if found is not None:
+        cache.volumes.promise(first.uid, found.choice, node)
+
+    assert differences(tried, oracle.evaluate(program, second, cache, **given_)) == []
+
+
+@SEARCH
+@given(scene=storage_scenes())
+def test_volumes_that_are_given_on_an_overlay_are_given(scene: Scene) -> None:
+    laid_agrees(scene)
+
+
+@SEARCH
+@given(scene=storage_scenes())
+def test_no_volume_is_chosen_twice_for_one_pod_or_from_what_is_promised(scene: Scene) -> None:
+    stock, promises = scene.cache.volumes.stock, Promises()
+    for pod in scene.pods:
+        claims = claims_of(pod, stock.laid(promises))
+        for node in scene.cache.nodes.values() if not isinstance(claims, str) else ():
+            assert not isinstance(claims, str)
+            choice = choose(claims, node, stock.laid(promises))
+            if isinstance(choice, VolumeChoice) and choice:
+                volumes = [volume.name for _, volume in choice.static]
+                taken = {name: one.pod for name, one in promises.given.items() if isinstance(name, str)}
+                assert len(volumes) == len(set(volumes))
+                assert all(
+                    stock.laid(promises).holder(volume).claim == claim.key  # type: ignore[union-attr]
+                    for claim, volume in choice.static
+                    if volume.name in taken
+                )
+                promises.add(pod.uid, choice, node.name)
+                break
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _largest_first(self: free_volumes.FreeVolumes, volumes: Any, most: int) -> None:
+    _FREE_INIT(self, list(reversed(volumes)), most)
+
+
+_FREE_INIT = free_volumes.FreeVolumes.__init__
+
+
+@pytest.mark.parametrize(
+    ("where", "part", "planted"),
+    [
+        (volume_zone, "newer_label", lambda label: label),
+        (volume_restrictions, "_clash", lambda *_: False),
+        (node_volume_limits, "_told", lambda *_: None),
+        (volume_binding, "volume_fits", lambda volume, view: volume_binding.terms_fit(volume.required, view)),
+        (volume_binding, "is_available", lambda *_: True),
+        (volume_binding.VolumeBinding, "fingerprint", lambda *_: 0),
+        (volume_binding, "_is_taken", lambda taken, number, view: view.column_of_nothing()),
+    ],
+    ids=[
+        "old labels are not translated",
+        "disks never clash",
+        "attachments do not count",
+        "migration does not matter",
+        "volumes of every phase are free",
+        "what is remembered is not followed",
+        "meant volumes are not compared with what is taken",
+    ],
+)
+def test_a_planted_bug_is_found(
+    where: Any, part: str, planted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, part, planted)
+
+    @settings(SEARCH, max_examples=600, database=None)
+    @given(scene=storage_scenes())
+    def search(scene: Scene) -> None:
+        agree(kube_default(), scene)
+        for name in FILTERS:
+            agree(alone(name), scene)
+        followed(scene)
+
+    with pytest.raises((AssertionError, AttributeError, ExceptionGroup)):
+        search()
