@@ -87,7 +87,7 @@ class Trials:
             result, by_extenders = asked, True
             kin = "refused by extenders", pod.policy, pod.uid
         if isinstance(result, Success):
-            result = replace(result, volumes=self._volumes(pod, result.node, overlay, now_ns))
+            result = replace(result, volumes=self._volumes(pod, result.node, None, now_ns))
             self._assume(pod, result, now_ns)
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
