@@ -248,8 +248,10 @@ def test_samples_from_a_file_decide_and_a_metric_without_a_source_is_named(
         assert cluster.bound("first") == "node-2"
 
         samples.write_text("load: {node-1: 0.1, node-2: 0.9}\n")
-        (lacking,) = wait_for(lambda: scheduler.said("metrics without a source"), "the warning")
-        assert lacking["metrics"] == "test.spare"
+        (lacking,) = wait_for(
+            lambda: scheduler.said("metric `spare` is missing for every node"), "the warning"
+        )
+        assert lacking["reason"] == "MetricWithoutSource"
         wait_for(lambda: _lands_on(cluster, "node-1"), "the new samples to decide")
 
 

@@ -24,7 +24,7 @@ def test_a_policy_reads_just_the_labels_that_it_names() -> None:
     assert found.pod == {("labels", "app"), ("requests", "cpu")}
     assert found.node == {("labels", "disk"), ("free", "cpu")}
     assert found.namespace == {("labels", "tier")}
-    assert found.pod_fields == {"images"}
+    assert found.pod_fields == {"images", "image_volumes"}
     assert not found.time and not found.counts_pods
 
 
