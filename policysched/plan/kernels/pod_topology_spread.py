@@ -80,6 +80,7 @@ class _Ground:
     counted: Array | None
     there: Array
     labelled: Array
+    all_labelled: bool
 
 
 class _Constraints:
@@ -137,7 +138,13 @@ class _Constraints:
             there = np.bincount(of_rows, weights=counted) > 0
             everywhere = np.array_equal(counted, of_rows > 0)
             found.append(
-                _Ground(of_rows.copy(), None if everywhere else counted.astype(np.float64), there, has)
+                _Ground(
+                    of_rows.copy(),
+                    None if everywhere else counted.astype(np.float64),
+                    there,
+                    has,
+                    bool(has.all()),
+                )
             )
         return found
 
@@ -197,21 +204,26 @@ class _Filter(PlainFilter):
 
 class _ByCandidates:
     """Sums of counts times how many domains the candidates have. Raw has, a column each, the counts, the codes of the
-    domains, whether the node has the labels and, last, whether it is scored (others get 0)."""
+    domains (but of hostnames, of which each candidate is one), what the skews add, and whether the node is scored (others
+    get 0)."""
 
     local = False
 
     def __init__(self, soft: Sequence[SpreadConstraint]) -> None:
         self._soft = soft
+        keys = [one.topology_key for one in soft]
+        self._code_column = {
+            key: len(keys) + place for place, key in enumerate(key for key in keys if key != _HOSTNAME)
+        }
 
     def facts(self, raw: Array, taking_part: Array) -> Hashable:
         scored = taking_part & np.asarray(raw[:, -1], np.bool_)
         weights = []
-        for place, one in enumerate(self._soft):
+        for one in self._soft:
             if one.topology_key == _HOSTNAME:
                 size = int(np.count_nonzero(scored))
             else:
-                codes = raw[:, len(self._soft) + place]
+                codes = raw[:, self._code_column[one.topology_key]]
                 size = int(np.count_nonzero(np.bincount(codes * scored)[1:]))
             weights.append(math.log(size + 2))
         totals = self.totals(raw, weights)
@@ -226,13 +238,12 @@ class _ByCandidates:
         return np.asarray(MAX_SCORE * (most + least - totals) // most * raw[:, -1])
 
     def totals(self, raw: Array, weights: Sequence[float]) -> Array:
-        """int64, rounded half up."""
-        total = np.zeros(len(raw))
-        for place, (one, weight) in enumerate(zip(self._soft, weights, strict=True)):
-            labelled = raw[:, 2 * len(self._soft) + place]
-            total += (raw[:, place] * weight + (one.max_skew - 1)) * labelled
-        # Exact but just below 0.5, where no sum lies: a count adds ln(2) at least, a skew a whole number.
-        return np.asarray(np.floor(total + 0.5), np.int64)
+        """int64, rounded half up. kube-scheduler adds each skew behind its count; a last bit decides nothing, for no sum
+        lies that near to a half: a count adds multiples of a logarithm, a skew a whole number."""
+        total = raw[:, -2] + 0.5
+        for place, weight in enumerate(weights):
+            total += raw[:, place] * weight
+        return np.asarray(np.floor(total), np.int64)
 
 
 class _Score(PlainScore):
@@ -242,24 +253,42 @@ class _Score(PlainScore):
         self._every_key = every_key
         self._constraints = _Constraints(pod, soft, every_key=every_key)
         self._by_candidates = _ByCandidates(soft)
+        self._still: tuple[int, Array] | None = None
         self.normalizer: Normalizer = self._by_candidates
 
     def raw(self, view: View) -> Array:
         constraints, grounds = self._constraints, self._constraints.grounds(view)
-        columns = []
+        raw = np.empty((view.count, self._columns()), np.int64, order="F")
+        raw[:, len(grounds) :] = self._not_counted(view, grounds)[view.rows]
         for place, (one, ground) in enumerate(zip(constraints.all, grounds, strict=True)):
             if one.topology_key == _HOSTNAME:
-                columns.append(constraints.amounts(view, place)[view.rows])
+                counts = constraints.amounts(view, place)[view.rows]
             else:
-                columns.append(constraints.in_domains(view, place)[ground.codes[view.rows]])
-        columns += [ground.codes[view.rows] for ground in grounds]
-        labelled = [ground.labelled[view.rows] for ground in grounds]
-        columns += labelled
-        columns.append(np.logical_and.reduce(labelled) if self._every_key else np.ones(view.count))
-        raw = np.empty((view.count, len(columns)), np.int64, order="F")
-        for place, column in enumerate(columns):
-            raw[:, place] = column
+                counts = constraints.in_domains(view, place)[ground.codes[view.rows]]
+            raw[:, place] = counts if ground.all_labelled else counts * ground.labelled[view.rows]
         return raw
+
+    def _columns(self) -> int:
+        return sum(1 if one.topology_key == _HOSTNAME else 2 for one in self._constraints.all) + 2
+
+    def _not_counted(self, view: View, grounds: Sequence[_Ground]) -> Array:
+        """For all rows what depends on nodes alone: the columns behind the counts."""
+        version = view.topology_version
+        if self._still is None or self._still[0] != version:
+            constraints = self._constraints.all
+            columns = [
+                ground.codes
+                for one, ground in zip(constraints, grounds, strict=True)
+                if one.topology_key != _HOSTNAME
+            ]
+            skews = sum(
+                (one.max_skew - 1) * ground.labelled.astype(np.int64)
+                for one, ground in zip(constraints, grounds, strict=True)
+            )
+            whole = np.logical_and.reduce([ground.labelled for ground in grounds])
+            columns += [np.asarray(skews), whole if self._every_key else np.ones(len(whole), np.bool_)]
+            self._still = version, np.asfortranarray(np.column_stack(columns).astype(np.int64))
+        return self._still[1]
 
     def shown(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
