@@ -38,7 +38,8 @@ def after_placing(expr: e.Expr, metrics: Mapping[str, Metric]) -> e.Expr:
             case _:
                 return one
 
-    return rebuilt(expr, change)
+    # What is made of all candidates in its midst is made of them as they are.
+    return rebuilt(expr, change, whole=(e.Aggregate,))
 
 
 def _more(what: e.Expr, amount: e.Expr, type_: Type, span: Span) -> e.Expr:

@@ -10,15 +10,19 @@ from policysched.text import Span
 _EXPRESSIONS: tuple[type, ...] = get_args(Expr)
 
 
-def rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """`change` sees every part, innermost first, with its own parts changed already."""
+def rebuilt(expr: Expr, change: Callable[[Expr], Expr], *, whole: tuple[type, ...] = ()) -> Expr:
+    """`change` sees every part, innermost first, with its own parts changed already. What is of a kind in `whole` stays as
+    it is, with everything in it."""
+    if isinstance(expr, whole):
+        return expr
     changes: dict[str, Any] = {}
     for one in fields(expr):
         value = getattr(expr, one.name)
         if isinstance(value, _EXPRESSIONS):
-            changes[one.name] = rebuilt(cast(Expr, value), change)
+            changes[one.name] = rebuilt(cast(Expr, value), change, whole=whole)
         elif isinstance(value, tuple) and value and isinstance(value[0], _EXPRESSIONS):
-            changes[one.name] = tuple(rebuilt(part, change) for part in cast(tuple[Expr, ...], value))
+            parts = cast(tuple[Expr, ...], value)
+            changes[one.name] = tuple(rebuilt(part, change, whole=whole) for part in parts)
     return change(replace(expr, **changes) if changes else expr)
 
 

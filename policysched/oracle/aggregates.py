@@ -18,7 +18,8 @@ def values_now(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
     from policysched.oracle.expressions import value  # each is made of the other
 
     assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
-    return {name: value(expr.body, at) for name, at in context.candidates.items()}
+    whole = context.candidates
+    return {name: value(expr.body, replace(at, candidates=whole)) for name, at in whole.items()}
 
 
 def values_placed(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
@@ -26,7 +27,10 @@ def values_placed(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
     from policysched.oracle.expressions import value
 
     assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
-    return {name: value(expr.body, with_pod_placed(at)) for name, at in context.candidates.items()}
+    whole = context.candidates
+    return {
+        name: value(expr.body, replace(with_pod_placed(at), candidates=whole)) for name, at in whole.items()
+    }
 
 
 def aggregate(expr: Aggregate, context: Context) -> Value:

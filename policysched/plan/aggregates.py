@@ -14,6 +14,7 @@ from policysched.lang.aggregates import GRID_BITS, SQUARED_BITS, TERMS_MAX
 from policysched.lang.expr import Aggregate
 from policysched.lang.types import INT64_MAX, INT64_MIN
 from policysched.plan.columns import Array
+from policysched.plan.elements import Elements
 from policysched.plan.functions import as_float, finite
 from policysched.plan.machine import Frame, Machine, Step, Vector
 
@@ -48,6 +49,8 @@ def aggregate(machine: Machine, expr: Aggregate) -> Step:
     floating = expr.floating
 
     def run(frame: Frame) -> Vector:
+        if frame.around is not None:
+            return _repeated(run(frame.around), frame)
         assert frame.candidates is not None, "an aggregate is asked for where there are no candidates"
         terms = _terms(before(frame), frame)
         if after is not None:
@@ -71,6 +74,15 @@ def aggregate(machine: Machine, expr: Aggregate) -> Step:
         return Vector(found, count > 0)
 
     return run
+
+
+def _repeated(found: Vector, frame: Frame) -> Vector:
+    """What a node's value is, at each element of its list."""
+    assert isinstance(frame.view, Elements), "only lists are looked through in the midst of a run"
+    owners = frame.view.owners
+    values = found.values[owners] if found.values.ndim else found.values
+    known = found.known
+    return Vector(values, known[owners] if isinstance(known, np.ndarray) and known.ndim else known)
 
 
 def _terms(found: Vector, frame: Frame) -> Terms:

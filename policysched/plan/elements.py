@@ -72,7 +72,8 @@ def over_elements(machine: Machine, expr: e.Fold) -> Step:
 
     def run(frame: Frame) -> Vector:
         listed = items(frame)
-        inside = Frame(_elements(frame.view, expr.items.type, listed), frame.seen, frame.leaves)
+        elements = _elements(frame.view, expr.items.type, listed)
+        inside = Frame(elements, frame.seen, frame.leaves, around=frame)
         assert isinstance(inside.view, Elements)
         count, owners = frame.view.count, inside.view.owners
         chosen = np.ones(len(owners), np.bool_)

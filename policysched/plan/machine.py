@@ -35,12 +35,14 @@ class Vector:
 
 @dataclass(slots=True)
 class Frame:
-    """One run over one view. `candidates` are the rows that the filters left, where that is asked for. `results` keeps each step's vector, so that shared steps run once."""
+    """One run over one view. `candidates` are the rows that the filters left, where that is asked for. `results` keeps each
+    step's vector, so that shared steps run once. `around` is the run over nodes in whose midst this one looks through their lists."""
 
     view: View
     seen: Seen
     leaves: Sequence[Value]
     candidates: Array | None = None
+    around: "Frame | None" = None
     results: dict[int, Vector] = field(default_factory=dict)
 
 
@@ -74,6 +76,9 @@ class Machine:
         self._numbers: dict[e.Expr, int] = {}
         self._leaf_numbers: dict[e.Expr, int] = {}
         self.leaves: list[Leaf] = []
+        # By identity, with the part itself so that it stays what it is.
+        self._touch_known: dict[int, tuple[e.Expr, Touch]] = {}
+        self._timed_known: dict[int, tuple[e.Expr, bool]] = {}
 
     def add(self, expr: e.Expr) -> int:
         """The step that gives the expression, new or shared."""
@@ -138,37 +143,48 @@ class Machine:
         return run
 
     def _touch_of(self, expr: e.Expr) -> Touch:
-        touch = Touch.NOTHING
-        for one in e.walk(expr):
-            match one:
-                case (
-                    e.Attr(owner="node", path=("requested" | "free" | "pods", *_))
-                    | e.CountPods()
-                    | e.SumPods()
-                ):
-                    touch |= Touch.NODE | Touch.USAGE
-                case e.Attr(owner="node"):
-                    touch |= Touch.NODE
-                case e.Element():
-                    touch |= (
-                        Touch.NODE
-                    )  # where the list is the node's; a list of the pod's is not a step's to read
-                case e.InputRef() if e.Stage.NODE in one.stage:
-                    touch |= Touch.NODE
-                case e.Held():
-                    touch |= Touch.NODE | Touch.SAMPLES
-                case e.MetricRef(name=name):
-                    touch |= Touch.NODE | Touch.SAMPLES
-                    if self._program.metrics[name].assume is not None:
-                        touch |= Touch.USAGE
-        return touch | (Touch.TIME if self._timed(expr) else Touch.NOTHING)
+        return self._touch_of_node(expr) | (Touch.TIME if self._timed(expr) else Touch.NOTHING)
+
+    def _touch_of_node(self, expr: e.Expr) -> Touch:
+        """Each part is looked at once: a long expression holds the same part in many places."""
+        known = self._touch_known.get(id(expr))
+        if known is None:
+            touch = self._own_touch(expr)
+            for child in e.children(expr):
+                touch |= self._touch_of_node(child)
+            known = self._touch_known[id(expr)] = expr, touch
+        return known[1]
+
+    def _own_touch(self, expr: e.Expr) -> Touch:
+        match expr:
+            case e.Attr(owner="node", path=("requested" | "free" | "pods", *_)) | e.CountPods() | e.SumPods():
+                return Touch.NODE | Touch.USAGE
+            case e.Attr(owner="node"):
+                return Touch.NODE
+            case e.Element():
+                # Where the list is the node's; a list of the pod's is not a step's to read.
+                return Touch.NODE
+            case e.InputRef() if e.Stage.NODE in expr.stage:
+                return Touch.NODE
+            case e.Held():
+                return Touch.NODE | Touch.SAMPLES
+            case e.MetricRef(name=name):
+                assumes = self._program.metrics[name].assume is not None
+                return Touch.NODE | Touch.SAMPLES | (Touch.USAGE if assumes else Touch.NOTHING)
+            case _:
+                return Touch.NOTHING
 
     def _timed(self, expr: e.Expr) -> bool:
-        if is_leaf(expr):
-            return self.leaves[self.leaf_number(expr)].timed
-        if isinstance(expr, e.CountPods | e.SumPods | e.Fold):
-            return e.Stage.TIME in e.stage_of(expr)
-        return any(self._timed(child) for child in e.children(expr))
+        known = self._timed_known.get(id(expr))
+        if known is None:
+            if is_leaf(expr):
+                found = self.leaves[self.leaf_number(expr)].timed
+            elif isinstance(expr, e.CountPods | e.SumPods | e.Fold):
+                found = e.Stage.TIME in e.stage_of(expr)
+            else:
+                found = any(self._timed(child) for child in e.children(expr))
+            known = self._timed_known[id(expr)] = expr, found
+        return known[1]
 
 
 def is_leaf(expr: e.Expr) -> bool:

@@ -53,6 +53,9 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score least weight 1 prefer node.requested.memory <= min of node.requested.memory over nodes",
         "score known weight 3 higher load - mean of load over nodes normalize minmax missing neutral",
         'score guarded weight 1 when has node.labels["rack"] higher (stddev of load over nodes else 0) normalize range(0, 1)',
+        "score nested weight 1 higher node.pods - min of (max of node.pods over nodes after placing) over nodes normalize minmax",
+        "score twice weight 1 higher mean of node.free.cpu - mean of node.free.cpu over nodes over nodes after placing normalize minmax",
+        "score thrice weight 1 lower max of (mean of abs(node.pods - min of node.pods over nodes) over nodes after placing) over nodes - node.pods normalize minmax",
         "score total weight 1 higher sum of (if node.pods > 1 then 1 else 0) over nodes normalize range(0, 5)",
     ),
     "placing": (

@@ -7,6 +7,7 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName, PodFacts
 from policysched.lang.program import Program
 from tests.bench.clusters import NOW_NS
+from tests.language.check.checking import codes
 from tests.oracle.checked import program
 from tests.words import node, placed, pod, world
 
@@ -36,6 +37,14 @@ def three_nodes() -> Cache:
     ("value", "expected"),
     [
         ("sum of node.pods over nodes", {"small": 2, "busy": 2, "idle": 2}),
+        (
+            "min of (stddev of node.pods over nodes after placing) over nodes",
+            {"small": 0.0, "busy": 0.0, "idle": 0.0},
+        ),
+        (
+            "max of abs(node.pods - mean of node.pods over nodes) over nodes after placing",
+            {"small": 4 / 3, "busy": 4 / 3, "idle": 1 / 3},
+        ),
         ("max of node.requested.cpu over nodes", {"small": 1000, "busy": 1000, "idle": 1000}),
         ("mean of node.free.cpu over nodes", {"small": 8000 / 3, "busy": 8000 / 3, "idle": 8000 / 3}),
         ("stddev of node.allocatable.cpu / 1 over nodes", dict.fromkeys(("small", "busy", "idle"), 942.8090415820634)),
@@ -110,3 +119,47 @@ def test_a_kept_evaluation_follows_every_placement() -> None:
 
     assert chosen[0] == "idle"
     assert chosen[8] is None, "eight cores were free"
+
+
+def test_elements_of_a_list_are_held_against_all_candidates() -> None:
+    cache = world(
+        nodes=[
+            node("one", annotations={"cards": '[{"clock": 10}, {"clock": 40}]'}),
+            node("two", annotations={"cards": '[{"clock": 50}]'}),
+            node("none"),
+        ]
+    )
+    found = program(
+        "record card { clock: int }",
+        'input cards: list<card> = node.annotations["cards"] default [] invalid default',
+        "score s weight 1 higher sum(floor(card.clock * 100 / max of (max(card.clock over cards) else 1) over nodes else 0) over cards) normalize max",
+    )
+
+    assert raw_scores(found, cache) == {"one": 100, "two": 100, "none": 0}
+
+
+def test_elements_of_a_list_are_held_against_what_placing_would_make_of_the_candidates() -> None:
+    cache = world(
+        nodes=[
+            node("one", annotations={"cards": '[{"clock": 1}, {"clock": 2}]'}),
+            node("two", annotations={"cards": '[{"clock": 3}]'}),
+        ],
+        pods=[placed(pod("a"), "one")],
+    )
+    found = program(
+        "record card { clock: int }",
+        'input cards: list<card> = node.annotations["cards"] default [] invalid default',
+        "score s weight 1 higher sum(card.clock * max of node.pods over nodes after placing over cards) normalize max",
+    )
+
+    assert raw_scores(found, cache) == {"one": 6, "two": 3}
+
+
+def test_a_list_of_the_pods_is_not_held_against_the_candidates() -> None:
+    lines = (
+        "record wish { clock: int }",
+        'input wishes: list<wish> = pod.annotations["wishes"] default [] invalid default',
+        "score s weight 1 higher sum(wish.clock * mean of node.pods over nodes over wishes) normalize max",
+    )
+
+    assert "PS220" in codes(*lines)

@@ -11,13 +11,25 @@ from policysched.lang.check.reading import Reader
 from policysched.lang.placing import after_placing
 from policysched.lang.types import Kind, Type
 
+_DEPTH_MAX = 3
 Function = Literal["sum", "mean", "max", "min", "stddev"]
 
 
 def aggregate(reader: Reader, node: s.AggregateExpr, expected: Type | None) -> e.Expr | None:
     if not reader.place.candidates:
         return reader.misplaced(node.span, "all candidates at once")
-    inside = replace(reader.place, word="what is said of each candidate", candidates=False)
+    if node.placing and reader.place.placing:
+        return reader.misplaced(node.span, "the pod on another candidate")
+    # One made of another is, say, the least of what each candidate would lead to.
+    depth = reader.place.nested + 1
+    inside = replace(
+        reader.place,
+        word="what is said of each candidate",
+        candidates=depth < _DEPTH_MAX,
+        nested=depth,
+        placing=node.placing or reader.place.placing,
+        element=None,
+    )
     function = cast(Function, node.function.text)
     body = reader.at(inside).read(node.value, expected)
     body = reader.numeric(body, f"`{function} of`")

@@ -57,6 +57,8 @@ def over_elements(reader: Reader, node: s.FoldExpr) -> e.Expr | None:
     value = inside.numeric(inside.read(node.value, None), f"`{name}`")
     if value is None:
         return None
+    if e.Stage.NODE not in items.stage and any(isinstance(one, e.Aggregate) for one in e.walk(value)):
+        return reader.misplaced(node.span, "all candidates at once")
     if name == "sum" and e.type_of(value).kind is Kind.TIMESTAMP:
         reader.scope.report("PS204", "points in time cannot be added", value.span)
         return None

@@ -4,7 +4,7 @@ from policysched.lang import syntax as s
 from policysched.lang.check.scope import Named, Scope
 
 NODES_MAX = 500
-EXPANDED_MAX = 2000
+EXPANDED_MAX = 8000
 """With what the names in an expression stand for."""
 DEPTH_MAX = 64
 RULES_MAX = 500

@@ -6,7 +6,7 @@ declaration that has a mistake of its own is kept as *broken*: using it says not
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -35,6 +35,8 @@ class Place:
     other: bool = False
     count: bool = False
     candidates: bool = False  # all at once
+    nested: int = 0  # in how many aggregates of all candidates
+    placing: bool = False  # in one with the pod placed
     queue: bool = True  # what the queue knows of the pod
     element: Record | None = None  # of the list that is being looked through
     shares: bool = True  # what the pod's namespace holds
@@ -52,7 +54,7 @@ VICTIMS = Place("what is said of victims", victim=True, shares=False)
 CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True)
 REQUEST = Place("what a pod requests of a resource", queue=False, shares=False)
 COUNTED = Place("what is said of counted pods", other=True)
-NAMED = Place("a `let`", node=True, metrics=True, time=True, count=True)
+NAMED = replace(VALUE, word="a `let`")
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 
 

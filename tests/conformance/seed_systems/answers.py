@@ -7,11 +7,14 @@ from tests.conformance.seed_systems import (
     annotators,
     article,
     congestion,
+    kube_rl,
     network_traffic,
     nthu_lab,
+    pigeon,
     riya,
     safe,
     stupid,
+    yoda,
 )
 
 Json = dict[str, Any]
@@ -25,6 +28,9 @@ ANSWERS: Mapping[str, Answer] = {
     "kube-safe-scheduler agent safe": safe.answer,
     "kube-safe-scheduler node annotators": annotators.answer,
     "Four ways to extend the scheduler": article.answer,
+    "Yoda-Scheduler": yoda.answer,
+    "kube-safe-scheduler agent pigeon": pigeon.answer,
+    "kube-safe-scheduler kubeRL": kube_rl.answer,
     "NTHU-Scheduler-Plugin lab": nthu_lab.answer,
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, world
+from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, without_filters, world
 
 Json = dict[str, Any]
 
@@ -19,10 +19,13 @@ def verdicts(
     return {pod: word for pod, word in judged.items() if attempt in (None, pod)}, found.pending
 
 
-def order(policy: Policy, pods: Sequence[Json], *, scheduler: str | None) -> list[str]:
-    """All pods queued before the first is tried, on a roomy node."""
-    program = policy.program()
-    return play(program, world(program, nodes=[roomy_node()], pods=pods, scheduler=scheduler)).decided
+def order(
+    policy: Policy, pods: Sequence[Json], *, scheduler: str | None, node: Json | None = None
+) -> list[str]:
+    """All pods queued before the first is tried, on a node (a roomy one) that no filter refuses."""
+    program = without_filters(policy.program())
+    one = world(program, nodes=[node or roomy_node()], pods=pods, scheduler=scheduler)
+    return play(program, one).decided
 
 
 def in_tiers(found: Sequence[str], tiers: Sequence[Sequence[str]]) -> list[list[str]]:

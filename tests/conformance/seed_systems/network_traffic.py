@@ -102,7 +102,7 @@ def _options(values: Mapping[str, float | None], asked: list[str]) -> list[str]:
     }
     as_if = _asked(Policy("network-traffic"), {**values, lacking: _bytes_per_second(assumed)}, {})
     shows = {
-        "error": lambda one: one["node"] is None,
+        "error": lambda one: one["node"] is None and not one["rejected"],
         "skip-node": lambda one: one["rejected"] == [lacking] and one["node"] is not None,
         "default-value": lambda one: one["normalized"] == as_if["normalized"],
         "worst-score": lambda one: one["normalized"].get(lacking) == 0 and not one["rejected"],

@@ -70,16 +70,24 @@ def _of_the_gate(given: Json, expected: Json) -> Json:
 
 
 def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[str, int]) -> Json:
-    """By group, or by namespace and group, as the case has it."""
-    found = value_of(policy, "members", nodes=[roomy_node()], pods=pods, scheduler=_scheduler(given))
+    """By group, or by namespace and group, as the case has it: the largest minimum with which the group passes the gate."""
     counts: Json = {}
-    for pod in pods:
-        meta = pod["metadata"]
-        group = meta.get("labels", {}).get("podGroup", "")
-        key = group if group in asked else f"{meta.get('namespace', 'default')}/{group}"
-        if meta["name"] in found:
-            (counts[key],) = found[meta["name"]].values()
+    for minimum in range(2, len(pods) + 2):
+        passed, _ = verdicts(policy, [_asking_for(pod, minimum) for pod in pods], scheduler=_scheduler(given))
+        for pod in pods:
+            meta = pod["metadata"]
+            group = meta.get("labels", {}).get("podGroup", "")
+            key = group if group in asked else f"{meta.get('namespace', 'default')}/{group}"
+            if passed.get(meta["name"]) == "Success":
+                counts[key] = minimum
+            else:
+                counts.setdefault(key, 1)
     return counts
+
+
+def _asking_for(pod: Json, minimum: int) -> Json:
+    labels = {**pod["metadata"].get("labels", {}), "minAvailable": str(minimum)}
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels}}
 
 
 def _of_the_queue(given: Json, expected: Json) -> Json:

@@ -108,7 +108,7 @@ def _when(resource: str, key: str) -> str:
 def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Json) -> Mapping[str, Any]:
     """What one of the policy's names is worth on each node for which `when` holds."""
     asked = value_of(
-        policy.with_more(_ONLY_SCORES),
+        policy,
         name,
         when=when,
         nodes=nodes,
@@ -116,9 +116,6 @@ def _values(policy: Policy, name: str, when: str, nodes: Sequence[Json], pod: Js
         scheduler=_SCHEDULER,
     )
     return asked[pod["metadata"]["name"]]
-
-
-_ONLY_SCORES = "drop filter cpu_overload\ndrop filter memory_overload\ndrop filter node_resources_fit"
 
 
 def _probability(mean: float, deviation: float, limit: float) -> float | int | None:

@@ -198,13 +198,14 @@ def value_of(
     when: str = "",
     **more: Any,
 ) -> dict[str, dict[str, int | float | None]]:
-    """What the expression is worth: pod, node, value; None where `when` does not hold."""
+    """What the expression is worth on any node, whatever the filters say: pod, node, value; None where `when` does not hold."""
     condition = f"when {when} " if when else ""
     score = f"score {_PROBE} weight 1 {condition}higher {expression} normalize minmax missing worst"
     try:
         program = policy.with_more(score).program()
     except Refused:
         program = policy.with_more(score.removesuffix(" missing worst")).program()
+    program = without_filters(program)
     played = play(program, world(program, nodes=nodes, pods=pods, **more))
     return {
         pod: {node: cell.raw for node, cell in found.scores.get(_PROBE, {}).items()}

@@ -1,0 +1,148 @@
+"""The agent pigeon of kube-safe-scheduler, by `policies/pigeon.policy`.
+
+What nodes have given away at first is other schedulers' pods; what a step gives away beyond the one before it is the pod
+of that step, placed by this policy.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.conformance.seed_systems.worlds import (
+    POLICIES,
+    Policy,
+    node_with,
+    play,
+    pod_with,
+    policy_of_text,
+    raw,
+    roomy_node,
+    value_of,
+    without_filters,
+    world,
+)
+
+Json = dict[str, Any]
+
+_RULE = "pigeon_holing"
+_PARAMS = {"objective": "objective", "policyResourceIndex": "prime_resource", "numResources": "num_resources"}
+_MILLION = 1_000_000
+_SHOW_VALUE = "score shown_value weight 1 when fits higher value normalize minmax"
+"""Beside the policy's own score, so that both are evaluated in one go."""
+
+
+def answer(case: Json) -> Json:
+    given = case["input"]
+    if "steps" in given:
+        policy = Policy("pigeon").accepting(
+            {_PARAMS[key]: value for key, value in given.items() if key in _PARAMS}
+        )
+        return {"steps": _steps(policy, given["steps"])}
+    if "objective_inputs" in given:
+        return {
+            "objective": [_taken("objective", word) for word in given["objective_inputs"]],
+            "num_resources": [_taken("num_resources", word) for word in given["num_resources_inputs"]],
+        }
+    if "values" in given:
+        return {"scores": [_ranked(row) for row in given["values"]]}
+    if "pods" in given:
+        return {"demand[cpu_m,mem_MiB]": _demands(given["pods"])}
+    return {}
+
+
+# ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _steps(policy: Policy, steps: Sequence[Json]) -> list[Json]:
+    found, own = [], list[Json]()
+    before: Json | None = None
+    for step in steps:
+        if before is not None:
+            own += _placed_between(before, step, number=len(own))
+        found.append(_judged(policy, step, _others(steps[0], step, own), own))
+        before = step
+    return found
+
+
+def _placed_between(before: Json, step: Json, *, number: int) -> list[Json]:
+    """The pod of the step before, on the node that has given away just so much more."""
+    demand = before["demand"]
+    return [
+        _pod(f"own-{number}", demand, node=node, scheduler="pigeon")
+        for node, now in step["nodes"].items()
+        if node in before["nodes"] and _less(now["requested"], before["nodes"][node]["requested"]) == demand
+    ]
+
+
+def _others(first: Json, step: Json, own: Sequence[Json]) -> list[Json]:
+    """Pods of others that hold the rest of what each node has given away."""
+    found = []
+    for node, now in step["nodes"].items():
+        rest = now["requested"]
+        for pod in own:
+            if pod["spec"]["nodeName"] == node:
+                rest = _less(rest, pod["demand"])
+        if any(rest):
+            found.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
+    return found
+
+
+def _less(more: Sequence[int], fewer: Sequence[int]) -> list[int]:
+    return [one - other for one, other in zip(more, fewer, strict=True)]
+
+
+def _pod(name: str, demand: Sequence[int], **more: Any) -> Json:
+    cpu, memory = (*demand, 0)[:2]
+    return {**pod_with(name, cpu=f"{cpu}m", memory=f"{memory}Mi", **more), "demand": list(demand)}
+
+
+def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Json]) -> Json:
+    nodes = [
+        node_with(name, cpu=f"{one['capacity'][0]}m", memory=f"{(*one['capacity'], 0)[1]}Mi")
+        for name, one in step["nodes"].items()
+    ]
+    pods = [*others, *own, _pod("asked", step["demand"])]
+    program = without_filters(policy.with_more(_SHOW_VALUE).program())
+    explained = play(program, world(program, nodes=nodes, pods=pods)).explained["asked"]
+    shown = raw(explained, "shown_value")
+    values = {name: shown.get(name) for name in step["nodes"]}
+    scores = raw(explained, _RULE)
+    return {
+        "values": {node: None if value is None else value / _MILLION for node, value in values.items()},
+        "scores": scores,
+        "best": [node for node, score in scores.items() if score == max(scores.values(), key=float)],
+    }
+
+
+# ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _taken(param: str, word: Any) -> Any:
+    policy = Policy("pigeon") if word is None else Policy("pigeon").accepting({param: word})
+    return policy.program().parameters[param].value.value
+
+
+def _demands(pods: Sequence[Json]) -> dict[str, list[Any]]:
+    nodes = [roomy_node()]
+    parts = [value_of(Policy("pigeon"), name, nodes=nodes, pods=pods) for name in ("pod_cpu", "pod_memory")]
+    names = [pod["metadata"]["name"] for pod in pods]
+    return {name: [next(iter(part[name].values())) for part in parts] for name in names}
+
+
+_VALUE = re.compile(r"^let value: int =.*?(?=^let fits)", re.MULTILINE | re.DOTALL)
+_FITS = re.compile(r"^let fits: bool =.*?(?=^let best)", re.MULTILINE | re.DOTALL)
+
+
+def _ranked(row: Mapping[str, float | None]) -> Json:
+    """The policy's own ranking, of values that nodes have in an annotation; a node without one cannot take the pod."""
+    text = (POLICIES / "pigeon.policy").read_text(encoding="utf-8")
+    text = _VALUE.sub(
+        'input given: int = node.annotations["value"] optional invalid default\nlet value: int = given else 0\n',
+        text,
+    )
+    program = without_filters(policy_of_text(_FITS.sub("let fits: bool = has given\n", text)))
+    nodes = [
+        node_with(name, annotations={} if value is None else {"value": str(round(value * _MILLION))})
+        for name, value in row.items()
+    ]
+    return raw(play(program, world(program, nodes=nodes, pods=[pod_with("p")])).explained["p"], _RULE)
