@@ -15,6 +15,7 @@ from policysched.sim.apiserver.registry import FOREGROUND, ORPHAN
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
 from policysched.sim.local import Local
+from policysched.sim.volumes import CLAIMS, VOLUMES, VolumeController, released_volume
 from policysched.sim.workloads import Deployments, Jobs, ReplicaSets
 
 Json = dict[str, Any]
@@ -71,6 +72,7 @@ class Controllers:
             "replicasets": replica_sets.bring_in_order,
             "jobs": Jobs(self._local, self._owned, self._later).bring_in_order,
             "namespaces": self._namespace,
+            **VolumeController(self._local).handlers,
         }
 
     async def run(self) -> None:
@@ -111,6 +113,8 @@ class Controllers:
             for address in self._ownership.owned_by(obj["metadata"]["uid"]):
                 self._want(address)
             self._ownership.forget(obj)
+            if plural == CLAIMS and (volume := released_volume(obj)) is not None:
+                self._want((VOLUMES, "", volume))
             if plural == "nodes":
                 self._lost_nodes.append(obj["metadata"]["name"])
                 self._woken.set()

@@ -25,6 +25,7 @@ from policysched.sim.kubelet import Kubelet
 from policysched.sim.local import Local
 from policysched.sim.nodes import NodeShape, make_nodes, ready_node
 from policysched.sim.transport import MemoryTransport
+from policysched.sim.volumes import STANDARD_CLASS
 
 Json = dict[str, Any]
 
@@ -85,7 +86,8 @@ class Sandbox:
         return MemoryTransport(self.server)
 
     async def __aenter__(self) -> Self:
-        self._create_all((*self._nodes, *self._objects))
+        own_class = any(manifest.get("kind") == "StorageClass" for manifest in self._objects)
+        self._create_all((*self._nodes, *self._objects, *(() if own_class else (STANDARD_CLASS,))))
         if self._kubeconfig_path is None:
             directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="policysched-sandbox-"))
             self._kubeconfig_path = Path(directory) / "kubeconfig"
@@ -138,7 +140,16 @@ class Sandbox:
             raise ManifestRefused(f"{words}: {refusal.message}") from refusal
 
 
-_RANKS = {"Namespace": 0, "PriorityClass": 1, "Node": 2, "Deployment": 3, "ReplicaSet": 4, "Job": 5, "Pod": 9}
+_RANKS = {
+    "Namespace": 0,
+    "PriorityClass": 1,
+    "StorageClass": 1,
+    "Node": 2,
+    "Deployment": 3,
+    "ReplicaSet": 4,
+    "Job": 5,
+    "Pod": 9,
+}
 _LAST = 8
 _BUILT_IN = ("namespaces", "priorityclasses", "serviceaccounts")
 """Kinds of which the sandbox has some of its own: a manifest of the same name changes nothing."""

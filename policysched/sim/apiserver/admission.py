@@ -1,6 +1,6 @@
 """What the real server's default admission plugins do: namespaces, priorities, default tolerations.
 
-NamespaceLifecycle and Priority for creates, DefaultTolerationSeconds for updates as well. Left out on purpose: ServiceAccount (a pod is
+NamespaceLifecycle, Priority and DefaultStorageClass for creates, DefaultTolerationSeconds for updates as well. Left out on purpose: ServiceAccount (a pod is
 admitted though its account does not exist yet, and gets no token volume) and TaintNodesByCondition (a node begins
 without the not-ready taint, for nothing here would take it away).
 """
@@ -15,6 +15,9 @@ Json = dict[str, Any]
 
 IMMORTAL_NAMESPACES = ("default", "kube-system", "kube-public")
 _CLASSES = "priorityclasses.scheduling.k8s.io"
+_STORAGE_CLASSES = "storageclasses.storage.k8s.io"
+_IS_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def check_namespace(store: Store, kind: Kind, namespace: str, name: str) -> None:
@@ -46,6 +49,8 @@ def admit_new(store: Store, kind: Kind, obj: Json) -> None:
     if kind.plural == "pods":
         _give_priority(store, obj)
         _tolerate_short_outages(obj["spec"])
+    elif kind.plural == "persistentvolumeclaims":
+        _give_storage_class(store, obj)
     elif kind.plural == "priorityclasses" and obj.get("globalDefault"):
         for entry in store.collection(_CLASSES).entries.values():
             if entry.obj.get("globalDefault"):
@@ -57,6 +62,22 @@ def admit_changed(kind: Kind, obj: Json) -> None:
     """Change an object that is about to be replaced or patched."""
     if kind.plural == "pods":
         _tolerate_short_outages(obj["spec"])
+
+
+def _give_storage_class(store: Store, obj: Json) -> None:
+    """DefaultStorageClass: a claim that names no class gets the default one, the newest of several."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    if spec.get("storageClassName") is not None or _OLD_CLASS in (metadata.get("annotations") or {}):
+        return
+    entries = store.collection(_STORAGE_CLASSES).entries.values()
+    default = [
+        one.obj
+        for one in entries
+        if (one.obj["metadata"].get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
+    ]
+    if default:
+        newest = max(default, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+        spec["storageClassName"] = newest["metadata"]["name"]
 
 
 def _give_priority(store: Store, obj: Json) -> None:

@@ -206,6 +206,56 @@ def _priority_is_default(obj: Json, now_s: float) -> str:  # noqa: ARG001
     return "true" if obj.get("globalDefault") else "false"
 
 
+_UNSET = "<unset>"
+_SHORT_MODES = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
+_IS_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def _ending_or(path: str) -> Callable[[Json, float], object]:
+    shown = _at(path)
+    return lambda obj, now_s: "Terminating" if obj["metadata"].get("deletionTimestamp") else shown(obj, now_s)
+
+
+def _if_bound(path: str) -> Callable[[Json, float], object]:
+    shown = _at(path)
+    return lambda obj, now_s: shown(obj, now_s) if obj["spec"].get("volumeName") else ""
+
+
+def _access_modes(half: str) -> Callable[[Json, float], object]:
+    """In the order of the API, whatever the order in the object."""
+
+    def cell(obj: Json, now_s: float) -> str:  # noqa: ARG001
+        given = (obj.get(half) or {}).get("accessModes") or ()
+        return ",".join(short for mode, short in _SHORT_MODES.items() if mode in given)
+
+    return cell
+
+
+def _claim_of_volume(obj: Json, now_s: float) -> str:  # noqa: ARG001
+    ref = obj["spec"].get("claimRef")
+    return f"{ref.get('namespace', '')}/{ref.get('name', '')}" if ref else ""
+
+
+def _class_name(obj: Json, now_s: float) -> str:  # noqa: ARG001
+    metadata = obj["metadata"]
+    is_default = (metadata.get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
+    return f"{metadata['name']} (default)" if is_default else str(metadata["name"])
+
+
+def _drivers(obj: Json, now_s: float) -> int:  # noqa: ARG001
+    return len((obj.get("spec") or {}).get("drivers") or ())
+
+
+def _true_or_false(path: str) -> Callable[[Json, float], object]:
+    shown = _at(path)
+    return lambda obj, now_s: shown(obj, now_s) is True
+
+
 _TEMPLATE = (
     Column("Containers", _containers("name"), wide=True),
     Column("Images", _containers("image"), wide=True),
@@ -301,19 +351,48 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "persistentvolumeclaims": (
         _NAME,
-        Column("Status", _at("status.phase")),
+        Column("Status", _ending_or("status.phase")),
         Column("Volume", _at("spec.volumeName")),
-        Column("Capacity", _at("status.capacity.storage")),
+        Column("Capacity", _if_bound("status.capacity.storage")),
+        Column("Access Modes", _access_modes("status")),
         Column("StorageClass", _at("spec.storageClassName")),
+        Column("VolumeAttributesClass", _at("spec.volumeAttributesClassName", _UNSET)),
         _AGE,
+        Column("VolumeMode", _at("spec.volumeMode", _UNSET), wide=True),
     ),
     "persistentvolumes": (
         _NAME,
         Column("Capacity", _at("spec.capacity.storage")),
+        Column("Access Modes", _access_modes("spec")),
         Column("Reclaim Policy", _at("spec.persistentVolumeReclaimPolicy")),
-        Column("Status", _at("status.phase")),
-        Column("Claim", _at("spec.claimRef.name")),
+        Column("Status", _ending_or("status.phase")),
+        Column("Claim", _claim_of_volume),
         Column("StorageClass", _at("spec.storageClassName")),
+        Column("VolumeAttributesClass", _at("spec.volumeAttributesClassName", _UNSET)),
+        Column("Reason", _at("status.reason")),
+        _AGE,
+        Column("VolumeMode", _at("spec.volumeMode", _UNSET), wide=True),
+    ),
+    "storageclasses": (
+        Column("Name", _class_name),
+        Column("Provisioner", _at("provisioner")),
+        Column("ReclaimPolicy", _at("reclaimPolicy")),
+        Column("VolumeBindingMode", _at("volumeBindingMode")),
+        Column("AllowVolumeExpansion", _true_or_false("allowVolumeExpansion")),
+        _AGE,
+    ),
+    "csinodes": (_NAME, Column("Drivers", _drivers, "integer"), _AGE),
+    "csistoragecapacities": (
+        _NAME,
+        Column("StorageClassName", _at("storageClassName")),
+        Column("Capacity", _at("capacity")),
+    ),
+    "volumeattachments": (
+        _NAME,
+        Column("Attacher", _at("spec.attacher")),
+        Column("PV", _at("spec.source.persistentVolumeName")),
+        Column("Node", _at("spec.nodeName")),
+        Column("Attached", _true_or_false("status.attached"), "boolean"),
         _AGE,
     ),
 }
