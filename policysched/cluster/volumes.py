@@ -56,9 +56,10 @@ class VolumeChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """`value` is promised for the pod on top of version `base`. `written`: the version that says it, once it is written."""
+    """`value` is promised on top of version `base`, for pods that may share the claim. `written`: the version that says it,
+    once it is written."""
 
-    pod: PodUid
+    pods: frozenset[PodUid]
     value: ClaimRef | NodeName
     base: int
     written: int | None = None
@@ -81,9 +82,16 @@ class Promises:
     def add(self, pod: PodUid, choice: VolumeChoice, node: NodeName) -> None:
         self.additions += 1
         for claim, volume in choice.static:
-            self.given[volume.name] = _Promise(pod, ClaimRef(claim.key, claim.uid), volume.version)
+            self._add(volume.name, pod, ClaimRef(claim.key, claim.uid), volume.version)
         for claim in choice.provisioned:
-            self.given[claim.key] = _Promise(pod, node, claim.version)
+            self._add(claim.key, pod, node, claim.version)
+
+    def _add(self, key: Promised, pod: PodUid, value: ClaimRef | NodeName, base: int) -> None:
+        known = self.given.get(key)
+        if known is not None and known.value == value:
+            self.given[key] = replace(known, pods=known.pods | {pod})
+        else:
+            self.given[key] = _Promise(frozenset({pod}), value, base)
 
 
 class Volumes:
@@ -248,7 +256,7 @@ class Volumes:
         """These versions of the objects say what was promised: the promise ends when the watch has come to them."""
         for key in choice.keys:
             promise = self.promises.given.get(key)
-            if promise is not None and promise.pod == pod and key in versions:
+            if promise is not None and pod in promise.pods and key in versions:
                 self.promises.given[key] = replace(promise, written=versions[key])
                 self._end_if_over(key, self._version_seen(key))
         self._touch_choice(choice)
@@ -258,15 +266,24 @@ class Volumes:
         freed = False
         for key in choice.keys:
             promise = self.promises.given.get(key)
-            if promise is not None and promise.pod == pod and promise.written is None:
+            if promise is None or pod not in promise.pods or promise.written is not None:
+                continue
+            if promise.pods == {pod}:
                 del self.promises.given[key]
                 freed = True
+            else:
+                self.promises.given[key] = replace(promise, pods=promise.pods - {pod})
         self._touch_choice(choice)
         return frozenset({ClusterEvent.VOLUME_UPDATE}) if freed else _NOTHING
 
     def unwritten_promises(self) -> list[tuple[Promised, PodUid]]:
         """What is promised to whom, without what is written already."""
-        return [(key, one.pod) for key, one in self.promises.given.items() if one.written is None]
+        return [
+            (key, pod)
+            for key, one in self.promises.given.items()
+            if one.written is None
+            for pod in sorted(one.pods)
+        ]
 
     def _end_if_over(self, key: Promised, version: int) -> None:
         promise = self.promises.given.get(key)

@@ -111,7 +111,7 @@ def test_no_volume_is_chosen_twice_for_one_pod_or_from_what_is_promised(scene: S
             choice = choose(claims, node, stock.laid(promises))
             if isinstance(choice, VolumeChoice) and choice:
                 volumes = [volume.name for _, volume in choice.static]
-                taken = {name: one.pod for name, one in promises.given.items() if isinstance(name, str)}
+                taken = {name: one.pods for name, one in promises.given.items() if isinstance(name, str)}
                 assert len(volumes) == len(set(volumes))
                 assert all(
                     stock.laid(promises).holder(volume).claim == claim.key  # type: ignore[union-attr]
