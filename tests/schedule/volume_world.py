@@ -36,6 +36,7 @@ class World:
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     watch: deque[e.Event] = field(default_factory=deque)
     to_do: list[c.PrepareVolumes | c.Bind] = field(default_factory=list)
+    latest: dict[PodUid, c.PrepareVolumes] = field(default_factory=dict)
     came: int = 0
     made: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -193,10 +194,12 @@ class World:
     def _take(self, commands: list[c.Command]) -> None:
         for command in commands:
             if isinstance(command, c.PrepareVolumes):
-                # A pod that is gone leaves its command behind: of two that write one version only the first comes through.
-                on_the_way = self.scheduler._core.preparations
-                for other in self.to_do:
-                    if isinstance(other, c.PrepareVolumes) and other.uid in on_the_way:
+                # A pod that is gone, or whose time was over, leaves its command behind: of two that write one version only
+                # the first comes through.
+                self.latest[command.uid] = command
+                for uid in self.scheduler._core.preparations:
+                    other = self.latest.get(uid)
+                    if other is not None and any(one is other for one in self.to_do):
                         self.wrong += _both(command, other)
             if isinstance(command, c.PrepareVolumes | c.Bind):
                 self.to_do.append(command)

@@ -25,6 +25,9 @@ _TYPES = {
 }
 
 
+_BIND_TIMEOUT_MOST_S = next(
+    one.high for one in BUILTINS["volume_binding"].filter_parameters if one.name == "bind_timeout_seconds"
+)
 _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
 _USUAL_IN_CONSTRAINTS = {"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
 
@@ -148,9 +151,13 @@ def _spread(report: Report, path: Path, args: Given) -> Params:
 
 def filter_parameters(plugin: str, args: Given) -> Params:
     """Of the plugin's filter, after `parameters` has looked at all of it."""
-    if plugin != "PodTopologySpread":
-        return {}
-    return {"default_constraints": _skews(args.get("defaultConstraints") or (), _HARD)}
+    match plugin:
+        case "PodTopologySpread":
+            return {"default_constraints": _skews(args.get("defaultConstraints") or (), _HARD)}
+        case "VolumeBinding" if 0 <= _bind_timeout_s(args) <= _BIND_TIMEOUT_MOST_S:
+            return {"bind_timeout_seconds": _bind_timeout_s(args)}
+        case _:
+            return {}
 
 
 def _skews(constraints: Iterable[Given], kind: str) -> ParamValue:
@@ -170,15 +177,21 @@ def _preemption(report: Report, path: Path, args: Given) -> Params:
 
 
 def _volumes(report: Report, path: Path, args: Given) -> Params:
-    if args.get("bindTimeoutSeconds", 600) != 600:
+    if _bind_timeout_s(args) < 0:
+        raise report.document.fault((*path, "bindTimeoutSeconds"), "is not to be negative")
+    if _bind_timeout_s(args) > _BIND_TIMEOUT_MOST_S:
         report.lose(
             (*path, "bindTimeoutSeconds"),
             f"bindTimeoutSeconds {args['bindTimeoutSeconds']}",
-            "how long a bind waits for volumes is not a policy's to say",
+            f"claims are waited for {_BIND_TIMEOUT_MOST_S} s at the most",
         )
     if args.get("shape"):
         report.lose((*path, "shape"), "a shape for storage capacity", "free storage is not scored")
     return {}
+
+
+def _bind_timeout_s(args: Given) -> int:
+    return int(args.get("bindTimeoutSeconds", 600))
 
 
 def _devices(report: Report, path: Path, args: Given) -> Params:

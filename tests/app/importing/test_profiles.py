@@ -208,7 +208,7 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
             "      defaultConstraints:\n"
             "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 3}\n"
             "  - name: VolumeBinding\n"
-            "    args: {bindTimeoutSeconds: 60}\n"
+            "    args: {bindTimeoutSeconds: 999999, shape: [{utilization: 0, score: 10}]}\n"
             "  - name: DefaultPreemption\n"
             "    args: {minCandidateNodesAbsolute: 7, minCandidateNodesPercentage: 10}\n"
         )
@@ -217,10 +217,21 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
     assert [(line, column, what) for line, column, _, what in of_the_file(done.not_imported)] == [
         (7, 12, "ignoredResources example.com/a"),
         (12, 75, "minDomains 3 of the default constraint on zone"),
-        (14, 12, "bindTimeoutSeconds 60"),
+        (14, 12, "bindTimeoutSeconds 999999"),
+        (14, 40, "a shape for storage capacity"),
         (16, 12, "minCandidateNodesAbsolute 7"),
     ]
     assert "# - ignoredResources example.com/a: " in only(done)
+
+
+def test_how_long_claims_may_take_becomes_a_parameter_of_the_filter() -> None:
+    done = imported(
+        profile("  pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 60}\n")
+    )
+
+    [binding] = [rule for rule in program_of("web", only(done)).rules.filters if rule.name == "volume_binding"]
+    assert dict(binding.params) == {"bind_timeout_seconds": 60}
+    assert of_the_file(done.not_imported) == []
 
 
 def test_default_constraints_become_parameters_of_the_filter_and_of_the_score() -> None:
