@@ -153,7 +153,7 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
         {
             (("type", "nodes"),): len(cache.nodes),
             (("type", "pods"),): len(cache.pods),
-            (("type", "assumed_pods"),): scheduler.binds_in_flight,
+            (("type", "assumed_pods"),): scheduler.binds_in_flight + scheduler.pods_waiting_for_volumes,
         },
     )
     yield counter(
@@ -181,6 +181,11 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
     )
     yield gauge(
         "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
+    )
+    yield gauge(
+        "policysched_pods_waiting_for_volumes",
+        "Pods that have their node and are bound once their claims are.",
+        {(): scheduler.pods_waiting_for_volumes},
     )
 
 

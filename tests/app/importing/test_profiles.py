@@ -225,11 +225,11 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
 
 
 def test_how_long_claims_may_take_becomes_a_parameter_of_the_filter() -> None:
-    done = imported(
-        profile("  pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 60}\n")
-    )
+    done = imported(profile("  pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 60}\n"))
 
-    [binding] = [rule for rule in program_of("web", only(done)).rules.filters if rule.name == "volume_binding"]
+    [binding] = [
+        rule for rule in program_of("web", only(done)).rules.filters if rule.name == "volume_binding"
+    ]
     assert dict(binding.params) == {"bind_timeout_seconds": 60}
     assert of_the_file(done.not_imported) == []
 
