@@ -28,7 +28,7 @@ from policysched.kube.api import Api
 from policysched.kube.bind import Binder
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.report import About, Reporter, Words
-from policysched.kube.resources import NAMESPACES, NODES, POD_SETS, PODS, config_map
+from policysched.kube.resources import NAMESPACES, NODES, POD_SETS, PODS, STORAGE, config_map
 from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
 from policysched.schedule import commands as c
@@ -128,7 +128,7 @@ class ExtenderApp:
             raise group_of_one.exceptions[0] from None
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
-        parts = self.mirror.cluster((NAMESPACES, NODES, PODS, *POD_SETS))
+        parts = self.mirror.cluster((NAMESPACES, NODES, PODS, *POD_SETS, *STORAGE))
         if isinstance(self.settings.source, Place):
             watched = config_map(self.settings.source.namespace, self.settings.source.name)
             parts["ConfigMap"] = self.mirror.watch(watched, self.feed.take, self.feed.listed)

@@ -123,6 +123,10 @@ class Answering:
                 cache.put_pod_set(pod_set)
             case e.PodSetGone(kind, namespace_name, name):
                 cache.drop_pod_set(kind, namespace_name, name)
+            case e.StorageSeen(seen):
+                cache.put_storage(seen)
+            case e.StorageGone(storage_kind, namespace_name, name):
+                cache.drop_storage(storage_kind, namespace_name, name)
             case e.Synced():
                 self._synced = True
             case e.PoliciesOffered():
