@@ -18,6 +18,9 @@ class Share:
     memory: float
 
 
+_MOVED_MAX = 4096
+"""Of so many namespaces it is known when they moved: of all that there ever were it cannot be."""
+
 Held = tuple[int, int]
 """Milli-cores and bytes."""
 
@@ -55,6 +58,9 @@ class Shares:
         self.version += 1
         self._moved.pop(namespace, None)
         self._moved[namespace] = self.version
+        if len(self._moved) > _MOVED_MAX:
+            self._all_moved = self.version
+            self._moved.clear()
 
     def resize(self, allocatable: Mapping[str, int], sign: int) -> None:
         """A node with so much came (`sign` 1) or went (-1)."""

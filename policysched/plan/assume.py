@@ -60,7 +60,7 @@ class Laid:
         samples: Samples,
     ) -> None:
         self._assume = assume
-        self._overlay = overlay
+        self.overlay = overlay
         self._columns = columns
         self._namespace_of = namespace_of
         self._given = {name: samples[name] for name in assume.metrics if name in samples}
@@ -71,15 +71,15 @@ class Laid:
 
     def is_of(self, overlay: Overlay, samples: Samples) -> bool:
         """Whether this is about the same overlay and the same samples."""
-        return overlay is self._overlay and all(
+        return overlay is self.overlay and all(
             samples.get(name) is self._given.get(name) for name in self._assume.metrics
         )
 
     def catch_up(self, samples: Samples) -> None:
         """Count the pods that were laid since the last time."""
-        if self._overlay.lifts != self._lifts:
+        if self.overlay.lifts != self._lifts:
             self._start_over()
-        laid = self._overlay.laid
+        laid = self.overlay.laid
         for pod, node in laid[self._position :]:
             for name in self._given:
                 self._add(name, pod, node)
@@ -87,7 +87,7 @@ class Laid:
         self.samples = {**samples, **self._more}
 
     def _start_over(self) -> None:
-        self._position, self._lifts = 0, self._overlay.lifts
+        self._position, self._lifts = 0, self.overlay.lifts
         self._totals: dict[str, dict[NodeName, Number]] = {name: {} for name in self._given}
         self._rows: dict[str, dict[int, Number]] = {name: {} for name in self._given}
         self.values = self._rows

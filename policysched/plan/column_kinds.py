@@ -6,7 +6,7 @@ the touched rows afterwards. Kinds with `of_usage` are read again when only the 
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
@@ -42,6 +42,8 @@ InUse = frozenset[ClaimUse | Mount]
 
 _MOST = 2**62 - 1
 """Totals are counted up to here and not beyond, so that one more request can be added without leaving int64."""
+
+_COMPILED_MAX = 1024  # functions of texts: those of the past go
 
 
 @dataclass(slots=True)
@@ -256,7 +258,7 @@ class PodMixture(_Codes):
 _NO_NAMESPACE = Namespace("", {}, {})
 
 
-@cache
+@lru_cache(maxsize=_COMPILED_MAX)
 def _of_pod(path: tuple[str, ...]) -> Function:
     return attribute("pod", path)
 
@@ -313,7 +315,7 @@ class _Inputs:
     metrics: Mapping[str, Metric]
 
 
-@cache
+@lru_cache(maxsize=_COMPILED_MAX)
 def _amount_function(amount: Expr, inputs: tuple[Input, ...]) -> Function:
     return compiled(amount, _Inputs({one.name: one for one in inputs}, {}))
 

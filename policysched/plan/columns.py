@@ -6,7 +6,7 @@ since they last looked, instead of starting over.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -137,6 +137,12 @@ class Columns:
         self._asked.pop(kind, None)
         self._kept[kind] = array
         self._of_usage = None
+
+    def keep_only(self, kinds: Collection[ColumnKind]) -> None:
+        """Give back the columns that plans of the past needed and no plan does now; who asks for one again gets it anew."""
+        for kind in [one for one in self._kept if one not in kinds]:
+            del self._kept[kind]
+            self._of_usage = None
 
     @property
     def log_end(self) -> int:

@@ -19,6 +19,7 @@ from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation, Judgement
 from policysched.plan.assume import Laid
 from policysched.plan.bind import bind
+from policysched.plan.column_kinds import ColumnKind
 from policysched.plan.columns import Array, Columns, text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
@@ -41,11 +42,13 @@ from policysched.plan.verdict import NoNode, Verdict, VolumesToBind
 from policysched.plan.withheld import Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
 
+StateKey = tuple[Plan, Hashable]
+"""What pods have in common that share a state: the plan, and what it reads of them."""
+
 _STATES_BYTES_MAX = 64 * 2**20
 _STATES_MIN = 4
 _BYTES_A_ROW = 120  # of a state: masks, totals and a few scores
 _SECOND_NS = 10**9
-_LAID_MAX = 4  # an overlay is one decision's, and mostly one policy's
 
 _POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NAMESPACE})
 
@@ -56,8 +59,8 @@ class Evaluator:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._columns = Columns(cache)
-        self._states: OrderedDict[Hashable, State] = OrderedDict()
-        self._overlay_states: tuple[Overlay, dict[Hashable, State]] | None = None
+        self._states: OrderedDict[StateKey, State] = OrderedDict()
+        self._overlay_states: tuple[Overlay, dict[StateKey, State]] | None = None
         self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
         self._laid: dict[Plan, Laid] = {}
 
@@ -71,15 +74,19 @@ class Evaluator:
     def prepare_steps(self, plan: Plan) -> Iterator[None]:
         """The same in slices of a thousand rows of a column, so that deciding and changes can go on in between."""
         self._columns.refresh()
-        variant = plan.variant(())
-        rules: list[AnyRule] = [step.rule for step in variant.filters]
-        rules += [step.rule for step in variant.scores]
-        for rule in rules:
-            kinds = [kind for expr in deciding(rule) if expr for kind in columns_of(expr, plan.program)]
-            if isinstance(rule, BuiltinFilter | BuiltinScore):
-                kinds += COLUMNS.get(rule.builtin, ())
-            for kind in kinds:
-                yield from self._columns.keep_steps(kind)
+        for kind in _columns_needed(plan):
+            yield from self._columns.keep_steps(kind)
+
+    def keep_only(self, plans: Collection[Plan]) -> None:
+        """Give back what was kept for plans that decide no more. Without it each edit of a policy would leave its columns
+        behind, to be refreshed for ever."""
+        self._columns.keep_only({kind for plan in plans for kind in _columns_needed(plan)})
+        metrics = {(plan.program.name, metric) for plan in plans for metric in plan.program.metrics.values()}
+        self._metric_columns = {key: one for key, one in self._metric_columns.items() if key in metrics}
+        self._laid = {plan: laid for plan, laid in self._laid.items() if plan in plans}
+        self._overlay_states = None
+        for key in [one for one in self._states if one[0] not in plans]:
+            del self._states[key]
 
     def overlay(self) -> Overlay:
         """A hypothetical cluster, equal to the real one so far."""
@@ -337,7 +344,7 @@ class Evaluator:
         siblings = self._cache.pod_sets.siblings(pod)
         return NOTHING_AROUND if siblings is None else Around(siblings)
 
-    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> Hashable:
+    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> StateKey:
         reads = plan.read_set(variant.active)
         clock = tuple(
             [value for leaf, value in zip(variant.machine.leaves, leaves, strict=True) if leaf.in_key]
@@ -347,7 +354,7 @@ class Evaluator:
         now_ns = seen.now_ns if variant.clock.in_words else None
         labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
         share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
-        return plan, variant.active, reads.key(seen), labels, around, clock, facts, now_ns, share
+        return plan, (variant.active, reads.key(seen), labels, around, clock, facts, now_ns, share)
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}
@@ -368,9 +375,9 @@ class Evaluator:
         """What the pods on the overlay add to the plan's metrics."""
         found = self._laid.get(plan)
         if found is None or not found.is_of(overlay, samples):
+            # Overlays are as large as the cluster: those that are over are not held until their policy needs another.
+            self._laid = {one: laid for one, laid in self._laid.items() if laid.overlay is overlay}
             found = self._laid[plan] = Laid(plan.assume, overlay, self._columns, self._namespace, samples)
-            while len(self._laid) > _LAID_MAX:
-                del self._laid[next(iter(self._laid))]
         found.catch_up(samples)
         return found
 
@@ -395,6 +402,19 @@ class Evaluator:
             gaps = np.unique(np.broadcast_to(one.values - two.values, (frame.view.count,)))
             times += [crossing_ns(gap, steep, seen.now_ns) for gap in gaps.tolist()]
         return min((time for time in times if time is not None and time < INT64_MAX), default=None)
+
+
+def _columns_needed(plan: Plan) -> Iterator[ColumnKind]:
+    """Those that its rules without layers read of nodes, one as often as it is read."""
+    variant = plan.variant(())
+    rules: list[AnyRule] = [step.rule for step in variant.filters]
+    rules += [step.rule for step in variant.scores]
+    for rule in rules:
+        for expr in deciding(rule):
+            if expr:
+                yield from columns_of(expr, plan.program)
+        if isinstance(rule, BuiltinFilter | BuiltinScore):
+            yield from COLUMNS.get(rule.builtin, ())
 
 
 def _outage_above(plan: Plan) -> float | None:

@@ -132,7 +132,8 @@ class _Kind:
 
 class PlacedPods:
     """Of the columns' rows. `terms_version` moves when a held term appears or disappears; `selected_keys` are the label
-    keys that held terms have ever asked about, so that pods which agree on those are selected by the same terms."""
+    keys that held terms ask about, and perhaps terms that were held lately, so that pods which agree on those are selected
+    by the same terms."""
 
     def __init__(self, namespaces: Mapping[str, Namespace], capacity: int) -> None:
         self.capacity = capacity
@@ -167,6 +168,8 @@ class PlacedPods:
             return None
         found = self._scopes.get(selector)
         if found is None:
+            if len(self._scopes) >= _ANSWERS_MAX:
+                self._scopes.clear()
             matching = (name for name, space in self._namespaces.items() if elsewhere.selects(space.labels))
             found = self._scopes[selector] = frozenset((*selector.namespaces, *matching))
         return found
@@ -252,6 +255,9 @@ class PlacedPods:
             self._dead_kinds = 0
             held = {one for kind in self._kinds.values() for one in kind.counted_in}
             self._held = {key: one for key, one in self._held.items() if one in held}
+            self.selected_keys = tuple(
+                sorted({key for one in self._held.values() for key in _keys(one.term)})
+            )
             self._terms_moved()
 
     def _terms_of(self, affinity: PodAffinity) -> Iterable[HeldTerm]:
@@ -266,14 +272,18 @@ class PlacedPods:
         found = self._held.get((use, weight, term))
         if found is None:
             found = self._held[use, weight, term] = HeldTerm(use, weight, term)
-            asked = {one.key for one in term.pods.labels.requirements} if term.pods.labels else set[str]()
-            self.selected_keys = tuple(sorted(asked.union(self.selected_keys)))
+            self.selected_keys = tuple(sorted(_keys(term).union(self.selected_keys)))
             self._terms_moved()
         return found
 
     def _terms_moved(self) -> None:
         self.terms_version += 1
         self._about.clear()
+
+
+def _keys(term: AffinityTerm) -> set[str]:
+    """The label keys that it asks about."""
+    return {one.key for one in term.pods.labels.requirements} if term.pods.labels else set()
 
 
 class HypotheticalPods:

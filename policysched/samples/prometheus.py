@@ -16,6 +16,8 @@ from policysched.samples.polled import Measured, in_slices
 from policysched.samples.prometheus_answer import Vector, read_answer, reading
 from policysched.samples.source import Nodes, RawSamples
 
+_JOINERS_MAX = 16
+
 
 class Road(Protocol):
     """Carries one query to the server."""
@@ -66,7 +68,7 @@ class PrometheusAsker:
         ages = None
         if question.sampled_at is not None:
             ages = read_answer(await self._road.query(question.sampled_at))
-        joiner = self._joiners.setdefault(question.join, Joiner(question.join))
+        joiner = self._joiner(question.join)
         joiner.follow(nodes())
         joined = await _join(answer, joiner)
         values, times_ns = joined.values, dict[str, int]()
@@ -81,6 +83,14 @@ class PrometheusAsker:
             unreadable=joined.unreadable,
             warnings=answer.warnings + (ages.warnings if ages is not None else ()),
         )
+
+    def _joiner(self, join: Join) -> Joiner:
+        """Those asked for last are kept: one that no policy names any more would hold on to nodes of the past."""
+        joiner = self._joiners.pop(join, None) or Joiner(join)
+        self._joiners[join] = joiner
+        if len(self._joiners) > _JOINERS_MAX:
+            del self._joiners[next(iter(self._joiners))]
+        return joiner
 
 
 async def _join(vector: Vector, joiner: Joiner) -> _Joined:

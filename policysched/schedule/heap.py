@@ -38,8 +38,7 @@ class MovableHeap(Generic[Item]):
         self._serial += 1
         self._living[item] = (key, self._serial)
         heappush(self._heap, (key, self._serial, item))
-        if len(self._heap) > 2 * len(self._living) + _GHOSTS_TOLERATED:
-            self._rebuild()
+        self._bury_ghosts()
 
     def fill(self, entries: Iterable[tuple[Item, Key]]) -> None:
         """Add many at once, in O(n)."""
@@ -49,7 +48,8 @@ class MovableHeap(Generic[Item]):
         self._rebuild()
 
     def discard(self, item: Item) -> None:
-        self._living.pop(item, None)
+        if self._living.pop(item, None) is not None:
+            self._bury_ghosts()
 
     def key(self, item: Item) -> Key:
         return self._living[item][0]
@@ -84,6 +84,11 @@ class MovableHeap(Generic[Item]):
     def clear(self) -> None:
         self._heap.clear()
         self._living.clear()
+
+    def _bury_ghosts(self) -> None:
+        """After a burst that is over, too: what has left must not be held for as long as nobody comes."""
+        if len(self._heap) > 2 * len(self._living) + _GHOSTS_TOLERATED:
+            self._rebuild()
 
     def _rebuild(self) -> None:
         self._heap = [(key, serial, item) for item, (key, serial) in self._living.items()]

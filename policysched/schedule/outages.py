@@ -20,6 +20,7 @@ class Outages:
 
     def look(self, policy: str, now_ns: int) -> None:
         """Count the nodes without a fresh sample, for each metric of the policy."""
+        self._out = {one for one in self._out if self._followed(*one)}
         running = self._core.policies.running.get(policy)
         if running is None or running.program.outage is None or not self._core.cache.nodes:
             return
@@ -44,7 +45,14 @@ class Outages:
 
     def active(self) -> list[tuple[str, str]]:
         """(policy, metric) whose rules are switched off for most pods, sorted."""
-        return sorted(self._out)
+        return sorted(one for one in self._out if self._followed(*one))
+
+    def _followed(self, policy: str, metric: str) -> bool:
+        """An edit may have taken the metric, or what is to happen in an outage."""
+        running = self._core.policies.running.get(policy)
+        return (
+            running is not None and running.program.outage is not None and metric in running.program.metrics
+        )
 
     def _fresh_until(self, policy: str, metric: Metric) -> dict[str, int]:
         known = self._core.samples.get(policy, {}).get(metric.name)

@@ -106,7 +106,7 @@ class Policies:
         self._offered = valid
         changed = [program for name, program in wanted.items() if self._sha(name) != program.sha256]
 
-        out += self._note_valid(valid, now_ns)
+        out += self._note_valid(valid, checked, now_ns)
         fallen = self._note_broken(broken, valid, wanted, out, now_ns)
         for name in dict.fromkeys([*self.running, *wanted]):
             if name not in valid and name not in fallen:
@@ -157,10 +157,15 @@ class Policies:
 
     # ── what an offer means for each ───────────────────────────────────────────────────────────────────────────────
 
-    def _note_valid(self, valid: Mapping[str, Checked], now_ns: int) -> list[Command]:
+    def _note_valid(
+        self, valid: Mapping[str, Checked], checked: Mapping[str, Checked], now_ns: int
+    ) -> list[Command]:
         out: list[Command] = []
         for name, one in valid.items():
             assert one.program is not None
+            # A key that had the policy before and is gone says nothing any more.
+            for key in [key for key, had in self._name_of_key.items() if had == name and key not in checked]:
+                del self._name_of_key[key]
             self._name_of_key[one.key] = name
             runs, before = self.running.get(name), self._status.get(name)
             if runs is None or runs.program.sha256 != one.program.sha256:

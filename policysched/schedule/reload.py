@@ -106,6 +106,8 @@ class Reload:
     def _activate(self, program: Program, plan: Plan, now_ns: int, *, synced: bool) -> None:
         core = self._core
         core.out += core.policies.activated(program, plan, now_ns)
+        living = {one.plan for one in core.policies.running.values()}
+        core.evaluator.keep_only(living | {one.plan for one in self._swaps.values()})
         core.assumed.follow(plan)
         core.recoveries.follow(program)
         core.samples[program.name] = {

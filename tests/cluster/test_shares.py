@@ -3,7 +3,7 @@
 import pytest
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.shares import HypotheticalShares, Share, Shares
+from policysched.cluster.shares import _MOVED_MAX, HypotheticalShares, Share, Shares
 from tests.words import node, placed, pod, world
 
 
@@ -48,6 +48,22 @@ def test_who_moved_since_a_number_is_said_once_each() -> None:
     assert sorted(cache.shares.moved_since(before) or []) == ["x", "y"]
     assert list(cache.shares.moved_since(between) or []) == ["x"]
     assert list(cache.shares.moved_since(cache.shares.version) or []) == []
+
+
+def test_of_namespaces_beyond_a_number_it_is_not_known_which_moved() -> None:
+    cache = world([node("a", cpu="4")], [])
+    before = cache.shares.version
+
+    for number in range(3 * _MOVED_MAX):
+        cache.shares.hold(f"build-{number}", {"cpu": 1}, 1)
+        cache.shares.hold(f"build-{number}", {"cpu": 1}, -1)
+        assert len(cache.shares._moved) <= _MOVED_MAX
+    cache.shares.hold("y", {"cpu": 1}, 1)
+    between = cache.shares.version
+    cache.shares.hold("x", {"cpu": 1}, 1)
+
+    assert cache.shares.moved_since(before) is None, "everybody may have"
+    assert list(cache.shares.moved_since(between) or []) == ["x"]
 
 
 def test_a_node_more_moves_everybody() -> None:

@@ -9,7 +9,7 @@ from policysched import oracle
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import MetricSamples, NodeName, Pod, PodFacts, Sample, Samples
 from policysched.lang.program import Program
-from policysched.plan import Evaluator, state
+from policysched.plan import Evaluator, Plan, state
 from policysched.plan import compile as compile_program
 from policysched.plan.kernel import Touch
 from policysched.plan.machine import Machine
@@ -110,9 +110,11 @@ def two_nodes() -> tuple[Cache, Samples]:
     return world([node(name) for name in values]), {"rx": MetricSamples(found, NOW_NS)}
 
 
-def chosen(evaluator: Evaluator, one: Pod, samples: Samples, **more: object) -> str | None:
+def chosen(
+    evaluator: Evaluator, one: Pod, samples: Samples, *, plan: Plan = IDLE_PLAN, **more: object
+) -> str | None:
     given = {"now_ns": NOW_NS, "facts": PodFacts(0, 0), "samples": samples, **more}
-    return evaluator.evaluate(IDLE_PLAN, one, **given).selected
+    return evaluator.evaluate(plan, one, **given).selected
 
 
 def test_members_of_one_gang_do_not_all_go_to_the_idle_node() -> None:
@@ -143,6 +145,18 @@ def test_a_member_taken_from_an_overlay_again_counts_no_more() -> None:
     without_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
 
     assert (with_it, without_it) == ("busy", "idle")
+
+
+def test_an_overlay_that_is_over_is_not_held_by_a_policy_that_wants_none_now() -> None:
+    cache, samples = two_nodes()
+    evaluator = Evaluator(cache)
+    another = compile_program(replace(IDLE_PLAN.program, name="another"))
+
+    chosen(evaluator, pod("one"), samples, overlay=evaluator.overlay())
+    last = evaluator.overlay()
+    chosen(evaluator, pod("two"), samples, overlay=last, plan=another)
+
+    assert [laid.overlay for laid in evaluator._laid.values()] == [last]
 
 
 def test_an_overlay_leaves_nothing_behind_in_the_samples() -> None:

@@ -9,6 +9,7 @@ from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts
 from policysched.lang.events import ClusterEvent
 from policysched.plan import Evaluator, Overlay, Plan, Verdict
 from policysched.plan import compile as compile_program
+from policysched.plan import placed as placed_pods
 from policysched.plan.kernel import Around
 from policysched.plan.lower import Variant
 from policysched.plan.placed import Meant, PlacedPods
@@ -113,6 +114,28 @@ def test_pods_taken_for_alike_whatever_their_labels_are_noticed(monkeypatch: pyt
 
     with pytest.raises(AssertionError):
         test_pods_that_a_placed_pods_term_tells_apart_do_not_share_an_evaluation()
+
+
+def test_what_terms_of_the_past_asked_about_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placed_pods, "_DEAD_KINDS_MAX", 2)
+    monkeypatch.setattr(placed_pods, "_ANSWERS_MAX", 4)
+    cache = world([node("a"), node("b")], [placed(pod("guard", spec=apart(HOST)), "a")])
+    asking = Asking(cache)
+    asking.where("first")
+
+    for number in range(50):
+        about = {"matchLabels": {f"run-{number}": "yes"}}
+        spaces = {"matchLabels": {"team": str(number)}}
+        wanted = {"topologyKey": HOST, "labelSelector": about, "namespaceSelector": spaces}
+        one = pod(f"run-{number}", spec={"affinity": {"podAntiAffinity": {REQUIRED: [wanted]}}})
+        cache.assume(one, NodeName("b"))
+        asking.where("w0", labels=WEB)
+        cache.withdraw(one.uid)
+    chosen = asking.where("w1", labels=WEB)
+
+    assert chosen == "b", "the guard still wants to be alone"
+    assert len(asking.evaluator._columns.placed.selected_keys) < 10
+    assert len(asking.evaluator._columns.placed._scopes) <= 4
 
 
 def test_a_namespace_that_gets_another_label_is_meant_from_then_on() -> None:

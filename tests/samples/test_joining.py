@@ -1,5 +1,6 @@
 """Series find their nodes by name, by address in every spelling, by labels; what fits two nodes fits none."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from policysched.cluster.objects import Node, NodeName
 from policysched.samples import joining
 from policysched.samples.joining import Joiner, host_of
-from tests.samples.words import node_at
+from policysched.samples.prometheus import PrometheusAsker, PrometheusQuestion
+from tests.samples.words import PretendRoad, node_at, vector
 
 
 def nodes(*several: Node) -> dict[NodeName, Node]:
@@ -137,3 +139,15 @@ def test_hosts_are_read_from_instances() -> None:
         "fd00::1:9100",
         "a",
     ]
+
+
+def test_ways_to_join_that_nobody_asks_for_any_more_hold_no_nodes() -> None:
+    asker = PrometheusAsker(PretendRoad({"rx": vector()}), now_ns=lambda: 0)
+    there = nodes(node_at("a"))
+
+    for number in range(100):
+        question = PrometheusQuestion("rx", None, ("host", f"label-{number}"))
+        asyncio.run(asker.ask(question, lambda: there))
+
+    assert len(asker._joiners) < 20
+    assert ("host", "label-99") in asker._joiners

@@ -44,6 +44,18 @@ def test_it_gives_the_least_of_what_is_left_the_earliest_put_first(steps: list[t
         assert heap.first_key() == (min(model.values())[0] if model else None)
 
 
+def test_who_has_left_is_not_held_until_somebody_comes() -> None:
+    heap: MovableHeap[int] = MovableHeap()
+    for item in range(1_000):
+        heap.put(item, 0)
+
+    for item in range(999):
+        heap.discard(item)
+
+    assert len(heap._heap) < 100
+    assert heap.pop() == 999
+
+
 def test_ghosts_do_not_pile_up() -> None:
     heap: MovableHeap[str] = MovableHeap()
 
