@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types layers unit bench bench-beside chaos live simulate fmt clean
+.PHONY: help setup demo test lint types layers unit bench bench-beside chaos live simulate soak fmt clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ live: setup  ## 500 random clusters beside a running kube-scheduler
 
 chaos: setup  ## 500 seeds of a bad road to a real API server
 	$(BIN)/python -m tests.e2e.chaos --seeds 500
+
+soak: setup  ## an hour of churn on virtual time, the scheduler's memory flat (about 5 minutes)
+	$(BIN)/python -m tests.soak
 
 simulate: setup  ## 10,000 seeds of the fault simulation
 	$(BIN)/python -m tests.simulation --seeds 10000

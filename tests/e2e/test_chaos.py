@@ -3,13 +3,17 @@
 import asyncio
 import re
 from collections import Counter
+from typing import cast
 
 import pytest
 
+from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.climate import Fault, climate
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
+from tests.e2e.chaos.watchman import Broken, Watchman
+from tests.e2e.chaos.workload import Admin, plan
 
 SEEDS = range(20)
 AT_ONCE = 5
@@ -46,6 +50,25 @@ def test_a_planted_bug_is_noticed(control_plane: ControlPlane, bug: str) -> None
     results = run(control_plane, range(SEEDS_TO_FIND_A_BUG), bug, until=BUGS[bug].noticed)
 
     assert re.search(BUGS[bug].noticed, results[-1].broken), [one.broken for one in results]
+
+
+def test_a_pod_that_is_on_another_node_than_before_is_noticed() -> None:
+    """No bug of ours could show it here, for the API server refuses a second binding: so the watchman is told of one."""
+    planned = plan(0)
+    watchman = Watchman(cast("Admin", None), planned)
+    first, second, *_ = planned.nodes
+
+    watchman._take(_shown("web", first))
+
+    with pytest.raises(Broken, match=f"web was on {first} and is on {second}"):
+        watchman._take(_shown("web", second))
+
+
+def _shown(name: str, node: str) -> Json:
+    """A change as the server's watch has it."""
+    containers = [{"resources": {"requests": {"cpu": "100m"}}}]
+    spec = {"nodeName": node, "containers": containers}
+    return {"type": "MODIFIED", "object": {"metadata": {"name": name, "uid": name}, "spec": spec}}
 
 
 def test_a_seed_has_the_same_climate_each_time() -> None:
