@@ -75,6 +75,7 @@ class Names:
     node_optional: tuple[tuple[str, str], ...] = ()
     metrics: tuple[str, ...] = ()
     lets: tuple[tuple[str, str], ...] = ()
+    states: tuple[tuple[str, str], ...] = ()
     resource: bool = False  # `link`, a bandwidth
     lists: tuple[str, ...] = ()  # of records: `cards` of the node, `wants` of the pod
     keys: tuple[str, ...] = ()  # parameters that hold the key of a label
@@ -224,6 +225,8 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         found += SHARES
     for name in optional:
         found.append(name if name in at.known else f"({name} else {literal(draw, kind)})")
+    if at.metrics:
+        found += [name for name, its in at.names.states if its == kind] * 3
     metric = METRIC_OF.get(kind)
     if at.metrics and metric in at.names.metrics:
         bare = at.bare_metrics or metric in at.known
@@ -387,6 +390,10 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
         lines.append(
             f"outage {{ above = {draw(st.sampled_from(('0%', '40%', '50%', '90%')))} then = disable }}"
         )
+    for state, kind in (("learnt", "float"), ("share", "ratio")):
+        if draw(st.integers(0, 2)) == 0:
+            lines.append(a_state(draw, state, kind, names))
+            names = replace(names, states=(*names.states, (state, kind)))
     if draw(st.integers(0, 2)) == 0:
         lines.append(a_resource(draw, names))
         names = replace(names, resource=True)
@@ -396,6 +403,16 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
         lines.append(f"let named{index}: {kind} = {number(draw, kind, At(names, node=True), 2)}")
         names = replace(names, node=(*names.node, (f"named{index}", kind)))
     return lines, names
+
+
+def a_state(draw: Draw, name: str, kind: str, names: Names) -> str:
+    """Kept by some string of the pod. What feeds it nobody asks here: the values are those of the samples."""
+    on = draw(st.sampled_from(("", "on = started ", "on = terminated ", "on = either ")))
+    value = "if container.exit_code == 0 then 1 - container.ran / 1h else container.restarts / 10"
+    if kind == "float":
+        value = "if container.terminated then 0.5 * container.exit_code else 1.0"
+    settings = f"value = {value} keep = {draw(st.sampled_from(('0%', '90%')))} start = {literal(draw, kind)}"
+    return f"state {name}: {kind} {{ key = {string(draw, At(names))} {on}{settings} }}"
 
 
 def a_resource(draw: Draw, names: Names) -> str:

@@ -86,6 +86,8 @@ class Carrier:
                 log.log(level, message, extra={"reason": reason})
             case c.KeepPolicies(texts):
                 self._last_good.keep(texts)
+            case c.KeepStates(texts):
+                self._last_good.keep_states(texts)
             case c.WakeAt(at_ns):
                 self.wake_at_ns = at_ns
             case c.Log():

@@ -33,7 +33,7 @@ from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
 from policysched.schedule import commands as c
 from policysched.schedule.answering import Answering
-from policysched.schedule.events import Event
+from policysched.schedule.events import Event, StatesKept
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,12 @@ class ExtenderApp:
         return parts
 
     async def _read_last_good(self) -> Mapping[str, str]:
-        return {} if self._last_good is None else await self._last_good.read()
+        if self._last_good is None:
+            return {}
+        texts = await self._last_good.read()
+        if self._last_good.states:
+            self.post(StatesKept(self._last_good.states))
+        return texts
 
     async def _follow(self) -> None:
         answering, now_ns = self.answering, self.runtime.now_ns
@@ -176,6 +181,9 @@ class ExtenderApp:
                 case c.KeepPolicies(texts):
                     if self._last_good is not None:
                         self._last_good.keep(texts)
+                case c.KeepStates(texts):
+                    if self._last_good is not None:
+                        self._last_good.keep_states(texts)
                 case _:
                     raise AssertionError(f"nothing here asks for {command}")
 

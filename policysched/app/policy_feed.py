@@ -24,6 +24,8 @@ from policysched.kube.resources import ConfigMapGone, ConfigMapSeen, read_config
 from policysched.lang.bundle import Bundle
 from policysched.schedule.events import PoliciesOffered
 
+STATE_SUFFIX = ".state.json"
+
 log = logging.getLogger(__name__)
 
 
@@ -99,7 +101,8 @@ class PolicyFeed:
 
 
 class LastGood:
-    """Our own ConfigMap with the texts that last checked: a key a policy, `NAME.policy`."""
+    """Our own ConfigMap with the texts that last checked, a key a policy, `NAME.policy`; and beside them the values of
+    policies' states, `NAME.state.json`. `states` are those that `read` found."""
 
     def __init__(self, api: Api, place: Place, *, random: Random, connectivity: Connectivity) -> None:
         self._api = api
@@ -108,6 +111,8 @@ class LastGood:
         self._connectivity = connectivity
         self._path = f"/api/v1/namespaces/{place.namespace}/configmaps"
         self._wanted: Mapping[str, str] | None = None
+        self._texts: Mapping[str, str] = {}
+        self.states: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -132,11 +137,25 @@ class LastGood:
                 await asyncio.sleep(backoff.failed(error))
             else:
                 self._connectivity.worked(activity)
-                return policy_texts(found.data)
+                self._texts = policy_texts(found.data)
+                self.states = {
+                    key.removesuffix(STATE_SUFFIX): text
+                    for key, text in found.data.items()
+                    if key.endswith(STATE_SUFFIX)
+                }
+                return self._texts
 
     def keep(self, texts: Mapping[str, str]) -> None:
         """Write them, in place of what waits to be written."""
-        self._wanted = texts
+        self._want({f"{name}{POLICY_SUFFIX}": text for name, text in texts.items()}, self.states)
+
+    def keep_states(self, texts: Mapping[str, str]) -> None:
+        """Write them beside the policies."""
+        self._want(self._texts, texts)
+
+    def _want(self, texts: Mapping[str, str], states: Mapping[str, str]) -> None:
+        self._texts, self.states = texts, states
+        self._wanted = {**texts, **{f"{name}{STATE_SUFFIX}": text for name, text in states.items()}}
         self._changed.set()
 
     async def run(self) -> None:
@@ -149,7 +168,7 @@ class LastGood:
             if wanted is None:
                 continue
             try:
-                await self._write({f"{name}{POLICY_SUFFIX}": text for name, text in wanted.items()})
+                await self._write(wanted)
             except Forbidden as error:
                 log.warning(
                     "the last known good policies are not kept: a restart with a broken policy would find none",

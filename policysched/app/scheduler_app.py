@@ -39,7 +39,7 @@ from policysched.kube.report import Reporter, Shown
 from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, STORAGE, config_map, node_objects
 from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
-from policysched.schedule.events import Event
+from policysched.schedule.events import Event, StatesKept
 from policysched.schedule.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class SchedulerApp:
             f"ConfigMap {settings.policies}",
             runtime.compile_texts,
             self.post,
-            read_last_good=self.last_good.read,
+            read_last_good=self._read_last_good,
             params=settings.params,
         )
         self.consultant = Consultant(runtime.extenders, api, self.post)
@@ -170,6 +170,12 @@ class SchedulerApp:
         """Something happened. In the loop's own thread."""
         self._inbox.append(event)
         self._wake.set()
+
+    async def _read_last_good(self) -> Mapping[str, str]:
+        texts = await self.last_good.read()
+        if self.last_good.states:
+            self.post(StatesKept(self.last_good.states))
+        return texts
 
     def request_stop(self) -> None:
         """Decide nothing more, wait for the binds under way, give up the Lease, end."""

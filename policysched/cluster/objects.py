@@ -269,13 +269,29 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerMoment:
+    """A container was started, or terminated, at `at_ns`. `id` names the run: every restart is another. `ran_ns`: how long it
+    ran, 0 where it has only started; `exit_code` and `reason` are those of the end."""
+
+    name: str
+    id: str
+    terminated: bool
+    at_ns: int
+    exit_code: int = 0
+    reason: str = ""
+    ran_ns: int = 0
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedPod:
     """A pod as the API server last showed it. `node` None: not bound. `finished` pods hold no room. `started_ns`: when
     the kubelet took it up (None: not yet). `preempted`: a scheduler's preemption is what ends it.
     `rejection`: why its node's kubelet did not take it.
 
     `version` is the `resourceVersion` of a pod on no node, which a write on it names as the one it goes by; `generation`
-    that of its spec (0: the server counts none). They make no two pods differ."""
+    that of its spec (0: the server counts none). `containers` is what the
+    containers did lately. These make no two pods differ."""
 
     pod: Pod
     node: NodeName | None
@@ -287,6 +303,7 @@ class ObservedPod:
     rejection: Rejection | None = None
     version: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
+    containers: tuple[ContainerMoment, ...] = field(default=(), compare=False)
 
     @property
     def finished(self) -> bool:
@@ -394,18 +411,28 @@ class Sample:
     at_ns: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StateRow:
+    """A state's values for one key, by node. Never changed: what feeds a value makes another row, and two are the same row
+    only where they are the same object."""
+
+    values: Mapping[NodeName, float]
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSamples:
     """All samples of one metric. What is NaN, infinite, doubled or outside its type was left out on arrival.
     `polled_ns`: the last good poll. `assumed`: what is added to a node's sample for the pods that came since, in the held
-    unit. `held`: the nodes that crossed a limit, and until when (ns) they are held for it. `assumed` alone is alive: a node's amount changes when pods come to the node or leave it, and at no other time.
+    unit. `held`: the nodes that crossed a limit, and until when (ns) they are held for it. `rows` are those of a `state`, by key; it has nothing else.
+    `assumed` and `rows` alone are alive: an amount changes when pods come to the node or leave it, a row when its key is fed.
     """
 
     values: Mapping[NodeName, Sample]
     polled_ns: int
     assumed: Mapping[NodeName, int | float] = field(default_factory=dict)
     held: Mapping[Watch, Mapping[NodeName, int]] = field(default_factory=dict)
+    rows: Mapping[str, StateRow] = field(default_factory=dict)
 
 
 Samples = Mapping[str, MetricSamples]
-"""By the metric's name; each policy has its own."""
+"""By the name of the metric or state; each policy has its own."""

@@ -117,7 +117,38 @@ def _pod(obj: Json) -> o.ObservedPod:
         # Nothing is written on a bound pod that would have to go by these, and there are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
+        containers=_containers(status) if spec.get("nodeName") else (),
     )
+
+
+def _containers(status: Json) -> tuple[o.ContainerMoment, ...]:
+    """What the containers did lately: each one's present run, and the end of the one before it."""
+    found = []
+    for one in status.get("containerStatuses") or ():
+        name, restarts = text(one["name"]), int(one.get("restartCount") or 0)
+        for word in ("lastState", "state"):
+            state = one.get(word) or {}
+            for kind in ("running", "terminated"):
+                told = state.get(kind)
+                if told is None:
+                    continue
+                ended = kind == "terminated"
+                began_ns = time_ns(told.get("startedAt"))
+                at_ns = time_ns(told.get("finishedAt")) if ended else began_ns
+                run = (told.get("containerID") if ended else one.get("containerID")) or str(at_ns)
+                found.append(
+                    o.ContainerMoment(
+                        name=name,
+                        id=text(run),
+                        terminated=ended,
+                        at_ns=at_ns,
+                        exit_code=int(told.get("exitCode") or 0),
+                        reason=text(told.get("reason") or ""),
+                        ran_ns=max(0, at_ns - began_ns) if began_ns else 0,
+                        restarts=restarts,
+                    )
+                )
+    return tuple(found)
 
 
 def _ends_by_preemption(condition: Json) -> bool:

@@ -45,5 +45,6 @@ class ClusterEvent(Enum):
     STORAGE_CAPACITY_UPDATE = "storage.k8s.io/CSIStorageCapacityUpdate"  # more room than before
     ATTACHMENT_DELETE = "storage.k8s.io/VolumeAttachmentDelete"
     SAMPLES = "SamplesArrived"
+    STATE = "StateFed"  # a value that a policy keeps has moved; kube-scheduler has no such event
     TIME = "TimePassed"
     POLICY = "PolicyChange"

@@ -76,6 +76,17 @@ class MetricRef:
 
 
 @dataclass(frozen=True, slots=True)
+class StateRef:
+    """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is."""
+
+    name: str
+    key: "Expr"
+    start: float
+    type: Type
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Has:
     """True where the target (an optional input, a label, a metric) is there."""
 
@@ -302,6 +313,7 @@ Expr = (
     | Attr
     | InputRef
     | MetricRef
+    | StateRef
     | Has
     | Not
     | And
@@ -348,6 +360,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return () if where is None else (where,)
         case SumPods(value=value):
             return (value,)
+        case StateRef(key=key):
+            return (key,)
         case Fold(items=items, value=value, where=where):
             return (items, *(part for part in (value, where) if part is not None))
         case _:
@@ -385,6 +399,7 @@ def type_of(expr: Expr) -> Type:
             | Attr()
             | InputRef()
             | MetricRef()
+            | StateRef()
             | Arith()
             | Call()
             | Else()
@@ -425,7 +440,7 @@ def stage_of(expr: Expr) -> Stage:
                 stage |= Stage.POD | Stage.SHARES
             case Attr(owner="pod" | "namespace", path=path):
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
-            case Attr(owner="node") | MetricRef() | CountPods() | SumPods() | Held():
+            case Attr(owner="node") | MetricRef() | StateRef() | CountPods() | SumPods() | Held():
                 stage |= Stage.NODE
             case InputRef():
                 stage |= one.stage

@@ -31,6 +31,7 @@ from policysched.lang.expr import (
     Now,
     Or,
     Rank,
+    StateRef,
     SumPods,
     Window,
     is_floating,
@@ -79,6 +80,8 @@ def fold(expr: Expr) -> Expr:
             return expr if where is None else replace(expr, where=fold(where))
         case SumPods():
             return replace(expr, value=fold(expr.value))
+        case StateRef():
+            return replace(expr, key=fold(expr.key))
         case Fold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return replace(expr, value=value, where=where)

@@ -156,6 +156,8 @@ def shape_of(statement: s.Statement) -> Shape:
             return _input(statement)
         case s.Metric(name=name, type=type_, params=params):
             return _braced(f"metric {name.text}: {type_text(type_)}", span, type_.span.end, params, tall=True)
+        case s.State(name=name, type=type_, params=params):
+            return _braced(f"state {name.text}: {type_text(type_)}", span, type_.span.end, params, tall=True)
         case s.Resource(name=name, params=params):
             return _braced(f"resource {name.text}", span, name.span.end, params)
         case s.Outage(params=params):

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Literal
 
 from policysched.lang.expr import Const, Expr, Stage
-from policysched.lang.types import Type
+from policysched.lang.types import BOOL, DURATION, INT, STRING, Record, RecordField, Type
 from policysched.text import Span
 
 ParamValue = bool | int | float | str | tuple[tuple[str, int], ...] | tuple[tuple[int, int], ...]
@@ -93,6 +93,42 @@ class Metric:
     sampled_at: str | None
     assume: Expr | None
     span: Span = field(compare=False)
+
+
+Feeding = Literal["started", "terminated", "either"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A value for each key and node, fed by what the containers of this policy's pods do: `v <- keep * v + (1 - keep) * value`.
+
+    `key` is a string of the pod, `value` a number of the pod and of the container (`CONTAINER`). `most` is how many values are
+    held at once (a key on a node is one); beyond that the one that was fed the longest ago goes, and is `start` again.
+    """
+
+    name: str
+    type: Type
+    key: Expr
+    on: Feeding
+    value: Expr
+    keep: float
+    start: float
+    most: int
+    span: Span = field(compare=False)
+
+
+CONTAINER = Record(
+    "container",
+    (
+        RecordField("name", STRING, "name", None, None),
+        RecordField("terminated", BOOL, "terminated", None, None),
+        RecordField("exit_code", INT, "exit_code", None, None),
+        RecordField("reason", STRING, "reason", None, None),
+        RecordField("ran", DURATION, "ran", None, None),
+        RecordField("restarts", INT, "restarts", None, None),
+    ),
+)
+"""What the value of a state may read of the container that started or terminated, in the order in which it is fed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +394,7 @@ class Program:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     resources: Mapping[str, Resource] = field(default_factory=dict)
     extenders: tuple[Extender, ...] = ()
+    states: Mapping[str, State] = field(default_factory=dict)
 
 
 def sees_to_claims(program: Program) -> bool:

@@ -31,6 +31,7 @@ from policysched.lang.expr import (
     Owner,
     Rank,
     Stage,
+    StateRef,
     SumPods,
     Window,
     stage_of,
@@ -110,6 +111,8 @@ def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
                 found |= Reads(
                     metrics=frozenset({name}), wakes=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD})
                 )
+            case StateRef():
+                found |= Reads(wakes=frozenset({ClusterEvent.STATE, ClusterEvent.NODE_ADD}))
             case Held(watch=watch):
                 found |= Reads(
                     metrics=frozenset({watch.metric}),
@@ -270,6 +273,8 @@ def _operations(expr: Expr) -> int:
             return 60  # some forty steps of a continued fraction, and logarithms
         case CountPods(where=where):
             return 1 if where is None else 8  # each pod of the node is looked at
+        case StateRef():
+            return 2  # rows are laid out anew when the key's values move
         case SumPods():
             return 1  # a column that placements keep
         case Fold():

@@ -449,6 +449,16 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
+
+    name: Name
+    type: TypeRef
+    params: tuple[Param | ParamBlock, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """`resource NAME { capacity = E, request = E }`."""
 
@@ -549,6 +559,7 @@ Statement = (
     | Record
     | Input
     | Metric
+    | State
     | Queue
     | Gang
     | Outage

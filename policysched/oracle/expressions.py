@@ -38,6 +38,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             return input_value(context.program.inputs[expr.name], _about(expr.of, context))
         case e.MetricRef():
             return metric_value(context.program.metrics[expr.name], context)
+        case e.StateRef():
+            return _state(expr, context)
         case e.Has():
             return value(expr.target, context) is not MISSING
         case e.Not():
@@ -193,6 +195,17 @@ def _chosen(expr: e.If, context: Context) -> Value:
 def _count_pods(expr: e.CountPods, context: Context) -> Value:
     assert context.usage is not None, "only what looks at a node can count the pods on it"
     return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
+
+
+def _state(expr: e.StateRef, context: Context) -> Value:
+    """What was fed under the pod's key on this node; `start` where nothing was."""
+    key = value(expr.key, context)
+    if key is MISSING:
+        return MISSING
+    assert context.node is not None and isinstance(key, str), f"{expr.name} is read of a node, under {key!r}"
+    table = context.samples.get(expr.name)
+    row = None if table is None else table.rows.get(key)
+    return expr.start if row is None else row.values.get(context.node.name, expr.start)
 
 
 def _about(of: e.Owner, context: Context) -> Context:

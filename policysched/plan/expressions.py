@@ -10,7 +10,7 @@ from policysched.plan.arithmetic import arithmetic, call, conditional, negative,
 from policysched.plan.conditions import comparison, conjunction, disjunction, has, membership, negation, rank
 from policysched.plan.elements import element, over_elements
 from policysched.plan.machine import Machine, Maker
-from policysched.plan.of_node import attribute, count_pods, held, metric, node_input, sum_pods
+from policysched.plan.of_node import attribute, count_pods, held, metric, node_input, state, sum_pods
 
 MAKERS: Mapping[type, Maker] = {
     e.Attr: attribute,
@@ -29,6 +29,7 @@ MAKERS: Mapping[type, Maker] = {
     e.Else: otherwise,
     e.If: conditional,
     e.Held: held,
+    e.StateRef: state,
     e.Aggregate: aggregate,
     e.CountPods: count_pods,
     e.SumPods: sum_pods,

@@ -7,7 +7,7 @@ How each kind of expression becomes a step stands in modules of its own; `plan.e
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from policysched.plan.column_kinds import (
 )
 from policysched.plan.columns import Array
 from policysched.plan.kernel import Touch
-from policysched.plan.scalars import Function, Seen, Value, compiled
+from policysched.plan.scalars import Function, Seen, Value, compiled, state_row
 from policysched.plan.view import View
 
 Known = Array | bool
@@ -120,6 +120,12 @@ class Machine:
         self._leaf_numbers[expr] = len(self.leaves) - 1
         return len(self.leaves) - 1
 
+    def row_leaf(self, expr: e.StateRef) -> int:
+        """The leaf that has a state's values for the pod's key. They tell evaluations apart: other values, another one."""
+        row = cast(Function, state_row(expr, self._program))  # only the step that asked for it looks at it
+        self.leaves.append(Leaf(expr.key, row, in_key=True, timed=False))
+        return len(self.leaves) - 1
+
     def leaf_values(self, seen: Seen) -> list[Value]:
         return [leaf.function(seen) for leaf in self.leaves]
 
@@ -165,6 +171,8 @@ class Machine:
                 # Where the list is the node's; a list of the pod's is not a step's to read.
                 return Touch.NODE
             case e.InputRef() if e.Stage.NODE in expr.stage:
+                return Touch.NODE
+            case e.StateRef():
                 return Touch.NODE
             case e.Held():
                 return Touch.NODE | Touch.SAMPLES

@@ -1,7 +1,10 @@
 """What a node says of itself, as steps: its attributes, inputs, metrics and the pods on it; and the columns that these need."""
 
+from typing import cast
+
 import numpy as np
 
+from policysched.cluster.objects import StateRow
 from policysched.lang import expr as e
 from policysched.lang.program import Program
 from policysched.lang.reads import reads_of
@@ -109,6 +112,18 @@ def metric(machine: Machine, expr: e.MetricRef) -> Step:
 def held(machine: Machine, expr: e.Held) -> Step:
     watch = expr.watch
     return lambda frame: Vector(frame.view.held(watch), frame.view.metric(watch.metric)[1])
+
+
+def state(machine: Machine, expr: e.StateRef) -> Step:
+    number = machine.row_leaf(expr)
+
+    def run(frame: Frame) -> Vector:
+        row = cast(StateRow | None, frame.leaves[number])
+        if row is None:
+            return Vector(np.zeros((), np.float64), False)
+        return Vector(frame.view.by_name(row.values, expr.start), True)
+
+    return run
 
 
 def count_pods(machine: Machine, expr: e.CountPods) -> Step:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Protocol, assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples
+from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples, StateRow
 from policysched.cluster.shares import ShareOf, Shares
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
@@ -24,6 +24,7 @@ from policysched.text import Span
 Held = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
 Value = Held | None
 
+NOTHING_SEEN = StateRow({})
 _NO_FACTS = PodFacts(queued_ns=0, attempts=0)
 _NOBODY_HOLDS = Shares()
 
@@ -127,6 +128,8 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
                 None if expr.where is None else function(expr.where),
                 None if expr.value is None else function(expr.value),
             )
+        case e.StateRef():
+            return _state(expr, state_row(expr, program))
         case e.Held(watch=watch):
             return _held(watch, function(_watched(watch, program, expr.span)))
         case e.Aggregate():
@@ -137,6 +140,29 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
             return _window(spans, zone)
         case _:
             assert_never(expr)
+
+
+def state_row(expr: e.StateRef, program: Declarations) -> Callable[[Seen], StateRow | None]:
+    """What the state has for the pod's key, on whichever node; None where the key is missing."""
+    key_of, name = compiled(expr.key, program), expr.name
+
+    def row(seen: Seen) -> StateRow | None:
+        key = key_of(seen)
+        if key is None:
+            return None
+        table = seen.samples.get(name)
+        return NOTHING_SEEN if table is None else table.rows.get(str(key), NOTHING_SEEN)
+
+    return row
+
+
+def _state(expr: e.StateRef, row_of: Callable[[Seen], StateRow | None]) -> Function:
+    def value(seen: Seen) -> Value:
+        row = row_of(seen)
+        assert seen.node is not None, f"{expr.name} is read of a node"
+        return row.values.get(seen.node.name, expr.start) if row is not None else None
+
+    return value
 
 
 # ── leaves ─────────────────────────────────────────────────────────────────────────────────────────────────────────

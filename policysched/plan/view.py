@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.objects import ClaimKey, Node
+from policysched.cluster.objects import ClaimKey, Node, NodeName
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Promises, Stock
 from policysched.lang.arithmetic import Number
@@ -172,6 +172,19 @@ class View:
         """Where a node crossed the watch's limit and has not recovered."""
         self.whole_answer = False
         return self.metrics[watch.metric].held(watch, self.now_ns)[self.rows]
+
+    def by_name(self, values: Mapping[NodeName, float], otherwise: float) -> Array:
+        """float64[count]: what is given by the names of nodes."""
+        self.whole_answer = False
+        if self.count == 1:
+            return np.array([values.get(self._columns.names[self.row(0)], otherwise)], np.float64)
+        found: Array = np.full(self._columns.size, otherwise, np.float64)
+        for name, value in values.items():
+            row = self._columns.row(name)
+            if row is not None:
+                found[row] = value
+        chosen: Array = found[self.rows]
+        return chosen
 
     def row(self, place: int) -> int:
         return self.rows.start + place if isinstance(self.rows, slice) else int(self.rows[place])

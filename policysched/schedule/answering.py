@@ -106,6 +106,7 @@ class Answering:
                 self._pod_seen(pod, now_ns)
             case e.PodGone(uid):
                 cache.drop_pod(uid)
+                core.states.gone(uid)
                 core.assumed.left(uid)
             case e.NodeSeen(node):
                 cache.put_node(node)
@@ -131,6 +132,8 @@ class Answering:
                 self._synced = True
             case e.PoliciesOffered():
                 self._reload.offer(event, now_ns, synced=self._synced, decided=self._asked)
+            case e.StatesKept(texts):
+                core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
                 known = core.arrived(policy, metric, samples)
                 core.samples.setdefault(policy, {})[metric] = known
@@ -151,6 +154,7 @@ class Answering:
     def advance(self, now_ns: int) -> list[Command]:
         """What time has made due, and one slice of what `busy` means."""
         self._outages.advance(now_ns)
+        self._core.keep_states(now_ns)
         if self._reload.busy:
             self._reload.step(now_ns)
         return self._commands()
@@ -162,6 +166,7 @@ class Answering:
     def _pod_seen(self, seen: ObservedPod, now_ns: int) -> None:
         core, uid = self._core, seen.pod.uid
         before = core.cache.ledger.placement(uid)
+        core.feed_states(seen, now_ns)
         core.cache.put_pod(seen)
         if self._synced:
             core.follow_placement(uid, before, now_ns)

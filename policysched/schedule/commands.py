@@ -165,6 +165,13 @@ class KeepPolicies:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepStates:
+    """Write the values of policies' states (policy name to text) to our own ConfigMap, beside the policies."""
+
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Call `decide` again at this time (ns) even if nothing happens. A later one replaces an earlier one."""
 
@@ -192,6 +199,7 @@ Command = (
     | ReportPod
     | ReportPolicies
     | KeepPolicies
+    | KeepStates
     | WakeAt
     | Log
 )

@@ -5,10 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import ClaimKey, MetricSamples, Namespace, NodeName, Placement, Pod, PodUid
+from policysched.cluster.objects import (
+    ClaimKey,
+    MetricSamples,
+    Namespace,
+    NodeName,
+    ObservedPod,
+    Placement,
+    Pod,
+    PodUid,
+)
+from policysched.lang.events import ClusterEvent
+from policysched.lang.program import Program
 from policysched.plan import Evaluator, Plan, VolumesToBind
+from policysched.plan.reads import nameless
 from policysched.schedule.assumed import Assumed
-from policysched.schedule.commands import ClearNomination, Command
+from policysched.schedule.commands import ClearNomination, Command, KeepStates, Log
 from policysched.schedule.extenders import Extenders
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.heap import MovableHeap
@@ -20,6 +32,7 @@ from policysched.schedule.queue import Queue
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.reports import PendingReason, Reports
 from policysched.schedule.standing import Standing
+from policysched.schedule.states import States
 from policysched.schedule.units import PendingPod, Unit
 
 
@@ -61,6 +74,7 @@ class Core:
         self.samples: dict[str, dict[str, MetricSamples]] = {}
         self.assumed = Assumed()
         self.recoveries = Recoveries()
+        self.states = States(lambda seen: self.namespace_of(seen.pod) or nameless(seen.pod))
         self.counters = Counters()
         self.decisions: deque[Decision] = deque(maxlen=limits.decisions_kept)
         self.decision_count = 0
@@ -95,6 +109,25 @@ class Core:
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
+
+    def restore_states(self, texts: Mapping[str, str]) -> None:
+        self.out += [Log("warning", problem, {}) for problem in self.states.restore(texts)]
+
+    def follow_states(self, program: Program, now_ns: int) -> None:
+        """The program runs from now on: its rules see the values of its states beside the samples."""
+        self.samples.setdefault(program.name, {}).update(self.states.follow(program, now_ns))
+
+    def feed_states(self, seen: ObservedPod, now_ns: int) -> None:
+        """What the pod's containers did since it was last shown moves values, which may help those who wait."""
+        policy = self.states.see(seen, now_ns)
+        if policy is not None:
+            self.queue.wake({ClusterEvent.STATE}, now_ns, policy=policy)
+
+    def keep_states(self, now_ns: int) -> None:
+        """Have the values written where it is time."""
+        texts = self.states.due(now_ns)
+        if texts is not None:
+            self.out.append(KeepStates(texts))
 
     def follow_placement(self, uid: PodUid, before: Placement | None, now_ns: int) -> None:
         """After a change that may have brought the pod to a node or taken it away: what metrics assume follows the

@@ -130,6 +130,13 @@ class PoliciesOffered:
 
 
 @dataclass(frozen=True, slots=True)
+class StatesKept:
+    """What an earlier process kept of the values of policies' states, by policy, as it was written. Before the first policies."""
+
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class SamplesArrived:
     """Fresh samples of one metric of one policy, in the held unit of the metric's type."""
 
@@ -229,6 +236,7 @@ Event = (
     | StorageGone
     | Synced
     | PoliciesOffered
+    | StatesKept
     | SamplesArrived
     | BindConfirmed
     | BindRefused

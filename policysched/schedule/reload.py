@@ -66,6 +66,8 @@ class Reload:
             if waiting is None or waiting.program.sha256 != program.sha256:
                 self._begin(program, now_ns, synced=synced, decided=decided)
 
+        if core.policies.running:
+            core.states.begun()
         if not core.policies.running and not self._swaps and core.policies.fatal_at_start is None:
             core.policies.fatal_at_start = "no policy could be compiled: nothing to run"
 
@@ -115,5 +117,6 @@ class Reload:
             for metric, known in core.samples.get(program.name, {}).items()
             if metric in program.metrics
         }
+        core.follow_states(program, now_ns)
         if synced:
             self._membership.gather(program.name, now_ns)

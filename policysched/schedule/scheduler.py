@@ -73,6 +73,7 @@ class Scheduler:
             core.reports,
             self._rejections,
             self._preparing,
+            core.states,
         )
         self._synced = False
         self._decided = False
@@ -124,6 +125,8 @@ class Scheduler:
                 self._sync(now_ns)
             case e.PoliciesOffered():
                 self._reload.offer(event, now_ns, synced=self._synced, decided=self._decided)
+            case e.StatesKept(texts):
+                self._core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
                 known = self._core.arrived(policy, metric, samples)
                 self._core.samples.setdefault(policy, {})[metric] = known
@@ -157,6 +160,7 @@ class Scheduler:
         if seen.finished:
             self._binding.ended(uid, seen.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
+        core.feed_states(seen, now_ns)
         events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         current = core.cache.pods.get(uid)
         if current is None:
@@ -190,6 +194,7 @@ class Scheduler:
 
     def _pod_gone(self, uid: PodUid, now_ns: int) -> None:
         core = self._core
+        core.states.gone(uid)
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
         events = set(core.cache.drop_pod(uid))
         self._preemption.forget(uid)
@@ -251,6 +256,7 @@ class Scheduler:
         self._outages.advance(now_ns)
         self._rejections.advance(now_ns)
         self._preparing.advance(now_ns)
+        self._core.keep_states(now_ns)
         for unit, room in self._core.queue.words_due(now_ns, _WORDS_A_CALL):
             if isinstance(unit, PendingPod):
                 self._core.report(unit, room.reason, room.message, now_ns)

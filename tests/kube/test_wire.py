@@ -194,3 +194,45 @@ def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
     seen = wire.pod({**pod_manifest("p", node="a"), "status": status})
 
     assert seen.rejection == expected
+
+
+def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_before() -> None:
+    manifest = pod_manifest("p", node="a", phase="Running")
+    before = {
+        "exitCode": 137,
+        "reason": "OOMKilled",
+        "containerID": "containerd://1",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:01:30Z",
+    }
+    again = {"running": {"startedAt": "2026-01-01T00:02:00Z"}}
+    status = {"name": "c", "restartCount": 1, "containerID": "containerd://2", "state": again}
+    manifest["status"]["containerStatuses"] = [{**status, "lastState": {"terminated": before}}]
+
+    one, two = wire.pod(manifest).containers
+
+    assert (one.name, one.id, one.terminated, one.exit_code, one.reason) == (
+        "c",
+        "containerd://1",
+        True,
+        137,
+        "OOMKilled",
+    )
+    assert (one.ran_ns, one.restarts) == (90 * 10**9, 1)
+    assert (two.id, two.terminated, two.ran_ns, two.exit_code) == ("containerd://2", False, 0, 0)
+    assert two.at_ns - one.at_ns == 30 * 10**9
+
+
+def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_its_end_once() -> None:
+    manifest = pod_manifest("p", node="a", phase="Running")
+    ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
+    manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
+    at_once = wire.pod(manifest)
+    waits = {"name": "c", "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    manifest["status"]["containerStatuses"] = [{**waits, "lastState": {"terminated": ended}}]
+
+    backing_off = wire.pod(manifest)
+
+    assert at_once == backing_off, "what containers do makes no other pod of it"
+    assert [(one.id, one.terminated) for one in at_once.containers] == [("containerd://1", True)]
+    assert [(one.id, one.terminated) for one in backing_off.containers] == [("containerd://1", True)]

@@ -140,6 +140,7 @@ _statements = st.one_of(
     st.builds("let {}: list<string> = {}".format, st.sampled_from(["a", "b"]), expressions),
     inputs,
     st.builds("metric {}: ratio {}".format, st.sampled_from(["a", "b"]), params),
+    st.builds("state {}: float {}".format, st.sampled_from(["a", "b"]), params),
     st.lists(_joined(expressions, st.sampled_from(["", "asc", "desc"])), min_size=1, max_size=4).map(
         lambda keys: "queue by " + ", ".join(keys)
     ),

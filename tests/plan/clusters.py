@@ -26,6 +26,7 @@ from policysched.cluster.objects import (
     PodSetKind,
     Sample,
     Samples,
+    StateRow,
 )
 from policysched.kube import wire
 from policysched.lang.expr import Watch
@@ -443,6 +444,16 @@ def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[Watch, dict[NodeNam
     return {watch: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
 
 
+def _rows(dice: Dice) -> dict[str, StateRow]:
+    """What a state has: for some keys, on some nodes."""
+    keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
+    values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
+    return {
+        key: StateRow({NodeName(name): dice.choice(values) for name in NODE_NAMES if not dice.one_in(3)})
+        for key in keys
+    }
+
+
 def random_samples(dice: Dice, now_ns: int) -> Samples:
     """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old, and something
     assumed on some nodes, with a sample or without."""
@@ -451,7 +462,8 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
         return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
-    return {
+    kept = {name: MetricSamples({}, 0, rows=_rows(dice)) for name in ("learnt", "share")}
+    return kept | {
         metric: MetricSamples(
             values={
                 NodeName(name): Sample(dice.choice(values), at_ns())

@@ -206,6 +206,14 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "gang by team {\nmin = least\nmax = least * 2\ntimeout = 5m\non_timeout = requeue\n}",
         "include kube_default",
     ),
+    "states": (
+        'state learnt: float { key = pod.labels["pool"] else pod.name value = 1.0 keep = 90% start = 1.0 }',
+        'state share: ratio { key = "a" value = 50% keep = 90% start = 40% }',
+        "filter trusted require learnt > 0.3 or share > 45%",
+        "score learnt weight 2 higher learnt normalize range(0, 1)",
+        "score above weight 1 prefer learnt >= mean of learnt over nodes",
+        "score relative weight 1 higher share * node.free.cpu normalize max",
+    ),
     "layers": (
         "include kube_default",
         _RX,

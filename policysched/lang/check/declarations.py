@@ -54,7 +54,7 @@ def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES,
 
 
 def declare(
-    scope: Scope, kind: Literal["param", "let", "record", "input", "metric"], name: s.Name
+    scope: Scope, kind: Literal["param", "let", "record", "input", "metric", "state"], name: s.Name
 ) -> Declared | None:
     """Take the name, or report that something else has it."""
     taken = scope.declared.get(name.text)

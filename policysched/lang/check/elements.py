@@ -68,15 +68,17 @@ def over_elements(reader: Reader, node: s.FoldExpr) -> e.Expr | None:
 
 def is_element(reader: Reader, node: s.Attribute) -> bool:
     """Whether it is of a record."""
+    if reader.place.element is not None and reader.place.element.name == node.owner:
+        return True
     declared = reader.scope.declared.get(node.owner)
     return declared is not None and declared.kind == "record"
 
 
 def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
     record = reader.place.element
-    if reader.scope.declared[node.owner].value is None:
-        return None  # the record itself has a mistake that was reported
     if record is None or record.name != node.owner:
+        if reader.scope.declared[node.owner].value is None:
+            return None  # the record itself has a mistake that was reported
         reader.scope.report(
             "PS220",
             f"`{node.owner}` is a record, and no list of it is being looked through here",

@@ -7,7 +7,8 @@ from policysched.lang import types as t
 from policysched.lang.check.attributes import like_attribute
 from policysched.lang.check.reading import Reader, conform
 from policysched.lang.check.scope import Declared, Named, declared_at, did_you_mean
-from policysched.lang.program import Input, Metric, Parameter
+from policysched.lang.program import Input, Metric, Parameter, State
+from policysched.lang.rebuilt import placed_at
 from policysched.lang.types import Record, Type
 from policysched.text import Label
 
@@ -69,6 +70,10 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
             if not reader.place.metrics:
                 return reader.misplaced(node.span, f"the metric `{node.name}`", declared)
             return e.MetricRef(one.name, one.type, node.span)
+        case State() as one:
+            if not (reader.place.metrics and reader.place.pod):
+                return reader.misplaced(node.span, f"the state `{node.name}`", declared)
+            return e.StateRef(one.name, placed_at(one.key, node.span), one.start, one.type, node.span)
 
 
 def _now(reader: Reader, node: s.Bare) -> e.Expr | None:

@@ -23,6 +23,7 @@ from policysched.lang.check.queue import default_queue, gang, preemption, queue
 from policysched.lang.check.resources import declare_resource
 from policysched.lang.check.rules import rule
 from policysched.lang.check.scope import Scope, declared_at
+from policysched.lang.check.states import declare_state
 from policysched.lang.check.table import Kind, Table, Written, kind_of
 from policysched.lang.given import NOBODY_GIVEN, Given, given_to
 from policysched.lang.printer import print_document
@@ -100,6 +101,7 @@ def program_of(work: Work) -> p.Program:
         parameters=work.scope.parameters(),
         resources=work.scope.known_resources(),
         extenders=work.extenders,
+        states=work.scope.states(),
     )
 
 
@@ -109,7 +111,7 @@ def canonical_text(work: Work, header: s.Header) -> str:
     kept = [
         with_its_value(one, values[one.name.text]) if isinstance(one, s.Parameter) else one
         for one in work.expansion.statements
-        if isinstance(one, s.Parameter | s.Let | s.Record | s.Input | s.Metric | s.Resource)
+        if isinstance(one, s.Parameter | s.Let | s.Record | s.Input | s.Metric | s.State | s.Resource)
     ]
     layers = [one for one in work.expansion.statements if isinstance(one, s.Layer)]
     asked = [one for one in work.expansion.statements if isinstance(one, s.Extender)]
@@ -176,6 +178,8 @@ def declare_names(work: Work) -> None:
                 declare_input(work.scope, statement)
             case s.Metric():
                 declare_metric(work.scope, statement)
+            case s.State():
+                declare_state(work.scope, statement)
             case s.Resource():
                 declare_resource(work.scope, statement)
 

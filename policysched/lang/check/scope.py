@@ -53,6 +53,8 @@ ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False)
 VICTIMS = Place("what is said of victims", victim=True, shares=False)
 CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True)
 REQUEST = Place("what a pod requests of a resource", queue=False, shares=False)
+KEY = Place("the key of a state", queue=False, shares=False)
+FED = Place("what feeds a state", queue=False, shares=False, element=p.CONTAINER)
 COUNTED = Place("what is said of counted pods", other=True)
 NAMED = replace(VALUE, word="a `let`")
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
@@ -71,12 +73,12 @@ class Named:
 
 @dataclass(slots=True)
 class Declared:
-    """A parameter, a `let`, a record, an input or a metric. `value` None: it has a mistake that was reported."""
+    """A parameter, a `let`, a record, an input, a metric or a state. `value` None: it has a mistake that was reported."""
 
-    kind: Literal["param", "let", "record", "input", "metric"]
+    kind: Literal["param", "let", "record", "input", "metric", "state"]
     name: str
     span: Span
-    value: Const | Named | p.Parameter | Record | p.Input | p.Metric | None
+    value: Const | Named | p.Parameter | Record | p.Input | p.Metric | p.State | None
     used: bool = False
 
 
@@ -168,6 +170,9 @@ class Scope:
 
     def known_resources(self) -> dict[str, p.Resource]:
         return {name: one.value for name, one in self.resources.items() if one.value is not None}
+
+    def states(self) -> dict[str, p.State]:
+        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.State)}
 
     def metrics(self) -> dict[str, p.Metric]:
         return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Metric)}

@@ -25,7 +25,9 @@ TEXT_BYTES_MAX = 256 * 1024
 
 _RULES = frozenset({"filter", "score", "amend", "replace", "locked"})
 _NAMED = re.compile(r"(?:locked\s+)?\w+\s+([A-Za-z_][A-Za-z0-9_]*)")
-_NAMING = frozenset({"param", "let", "record", "input", "metric", "resource", "filter", "score", "locked"})
+_NAMING = frozenset(
+    {"param", "let", "record", "input", "metric", "state", "resource", "filter", "score", "locked"}
+)
 
 
 def parse(source: Source) -> tuple[s.Document, tuple[Diagnostic, ...]]:

@@ -211,6 +211,10 @@ class Build(Transformer[Token, Any]):
         name, kind, block = children
         return s.Metric(_name(name), kind, block.params, self._whole())
 
+    def state(self, children: Children) -> s.State:
+        name, kind, block = children
+        return s.State(_name(name), kind, block.params, self._whole())
+
     def resource(self, children: Children) -> s.Resource:
         return s.Resource(_name(children[0]), children[1].params, self._whole())
 

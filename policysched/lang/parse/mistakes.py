@@ -72,7 +72,7 @@ class Trouble:
         return opened
 
 
-_BRACED = frozenset({"metric", "record", "resource", "outage", "preemption", "layer"})
+_BRACED = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
 
 Explanation = Callable[[Trouble], Diagnostic | None]
 

@@ -75,7 +75,7 @@ def remarks(statement: object) -> Iterator[Diagnostic]:
     match statement:
         case s.Header():
             yield from _header(statement)
-        case s.Parameter() | s.Let() | s.Record() | s.Input() | s.Metric() | s.Resource():
+        case s.Parameter() | s.Let() | s.Record() | s.Input() | s.Metric() | s.State() | s.Resource():
             yield from _declared(statement.name)
         case s.Filter():
             yield from _clauses(statement.clauses, FILTER_CLAUSES, "filter")

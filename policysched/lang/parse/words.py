@@ -8,12 +8,12 @@ LAYER_STATEMENTS = ("filter", "score", "amend", "replace", "reweight", "drop", "
 """What can begin a statement in a layer, and outside of one as well."""
 
 TOP_STATEMENTS = (
-    "policy", "library", "include", "param", "let", "record", "input", "metric", "queue", "gang", "preemption", "outage", "resource", "extender", "layer",
+    "policy", "library", "include", "param", "let", "record", "input", "metric", "state", "queue", "gang", "preemption", "outage", "resource", "extender", "layer",
 )  # fmt: skip
 
 STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 
-RESERVED_STATEMENTS = ("shadow", "canary", "test", "state", "quota")
+RESERVED_STATEMENTS = ("shadow", "canary", "test", "quota")
 """Kept for later versions: they begin no statement yet, and nothing can be called so."""
 
 OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
