@@ -6,7 +6,7 @@ has open.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -49,19 +49,36 @@ class SourceSet:
 
 
 def load_policy_sources(
-    paths: Sequence[str], *, stdin: TextIO | None = None, stdin_name: str = "-"
+    paths: Sequence[str],
+    *,
+    stdin: TextIO | None = None,
+    stdin_name: str = "-",
+    passed_over: list[UnusableFile] | None = None,
 ) -> list[SourceSet]:
-    """What the paths hold, in their order. Raises UnusableFile for the first that cannot be used."""
+    """What the paths hold, in their order.
+
+    Raises UnusableFile for the first that cannot be used; with `passed_over` these are put there instead, and what is
+    said of the other files is not lost.
+    """
+
+    def refuse(error: UnusableFile) -> None:
+        if passed_over is None:
+            raise error
+        passed_over.append(error)
+
     sets: list[SourceSet] = []
     for path in paths:
-        if path == "-":
-            if stdin is None:
-                raise UnusableFile("-: standard input cannot be read here")
-            sets.extend(sources_of_text(stdin.read(), stdin_name))
-        elif Path(path).is_dir():
-            sets.extend(_folder(Path(path)))
-        else:
-            sets.extend(sources_of_text(_read(Path(path)), path))
+        try:
+            if path == "-":
+                if stdin is None:
+                    raise UnusableFile("-: standard input cannot be read here")
+                sets.extend(sources_of_text(stdin.read(), stdin_name))
+            elif Path(path).is_dir():
+                sets.extend(_folder(Path(path), refuse))
+            else:
+                sets.extend(sources_of_text(_read(Path(path)), path))
+        except UnusableFile as error:
+            refuse(error)
     return sets
 
 
@@ -80,26 +97,36 @@ def sources_of_text(text: str, name: str) -> list[SourceSet]:
     return [SourceSet(name, sources, frozenset({key}), {}, params=_params_of(Path(name).parent))]
 
 
-def _folder(folder: Path) -> Iterator[SourceSet]:
-    """Every policy and every ConfigMap with policies below; a YAML file without any is passed over."""
+def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[SourceSet]:
+    """Every policy and every ConfigMap with policies below; a YAML file without any is passed over.
+
+    `refuse` is told each file that cannot be used, and may raise.
+    """
     from policysched.app.config_maps import config_maps
 
     found = False
     here: dict[Path, dict[str, Source]] = {}
     for path in sorted(folder.rglob(f"*{SUFFIX}")):
         if path.is_file():
-            here.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
+            found = True
+            try:
+                here.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
+            except UnusableFile as error:
+                refuse(error)
     for parent, sources in here.items():
-        found = True
         yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_params_of(parent))
     for path in sorted(
         path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and path.is_file()
     ):
-        text = _read(path)
-        if SUFFIX in text and "ConfigMap" in text:
-            for one in config_maps(text, str(path)):
-                found = True
-                yield one
+        try:
+            text = _read(path)
+            sets = tuple(config_maps(text, str(path))) if SUFFIX in text and "ConfigMap" in text else ()
+        except UnusableFile as error:
+            found = True
+            refuse(error)
+        else:
+            found = found or bool(sets)
+            yield from sets
     if not found:
         raise UnusableFile(
             f"{folder}: no policy below it (files that end in {SUFFIX}, or ConfigMaps with such keys)"

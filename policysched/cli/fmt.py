@@ -43,7 +43,8 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
     Exit codes: 0 all formatted, 1 something would change (--check, --diff) or does not parse, 2 could not run.
     """
     failed = changed = False
-    for name, text in _files(paths, stdin_filename):
+    passed_over: list[UnusableFile] = []
+    for name, text in _files(paths, stdin_filename, passed_over):
         try:
             job = _formatted(name, text)
         except UnusableFile as error:
@@ -59,15 +60,16 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
             click.echo(f"would reformat {name}")
         elif not (check or diff):
             _deliver(job, standard=name == stdin_filename and "-" in paths)
-    return int(failed or (changed and (check or diff)))
+    for unusable in passed_over:
+        click.echo(f"policysched: {unusable}", err=True)
+    return 2 if passed_over else int(failed or (changed and (check or diff)))
 
 
-def _files(paths: tuple[str, ...], stdin_filename: str) -> Iterator[tuple[str, str]]:
-    """Each file once, by its name."""
-    try:
-        sets = load_policy_sources([path for path in paths if path != "-"])
-    except UnusableFile as error:
-        raise Problem(str(error)) from None
+def _files(
+    paths: tuple[str, ...], stdin_filename: str, passed_over: list[UnusableFile]
+) -> Iterator[tuple[str, str]]:
+    """Each file once, by its name; those that cannot be used are added to `passed_over`."""
+    sets = load_policy_sources([path for path in paths if path != "-"], passed_over=passed_over)
     names = [source.name for one in sets for key, source in one.sources.items() if key in one.asked]
     for name in dict.fromkeys(names):
         with Path(name).open(encoding="utf-8", newline="") as file:

@@ -101,8 +101,13 @@ def lint(
 
     Exit codes: 0 nothing at or above --fail-level, 1 findings, 2 could not run.
     """
+    passed_over: list[UnusableFile] = []
     try:
-        sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename)
+        sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename, passed_over=passed_over)
+        for one in passed_over:
+            click.echo(f"policysched: {one}", err=True)
+        if passed_over and not sets:
+            return 2
         findings = lint_sets(sets, params, _metrics_at_hand(config_path, live=live))
     except (UnusableFile, CannotAsk) as error:
         raise Problem(str(error)) from None
@@ -123,6 +128,8 @@ def lint(
     click.echo(said, err=True)
     if any(_INCLUDES_KUBE_DEFAULT.search(source.text) for one in sets for source in one.sources.values()):
         click.echo(_NOT_COVERED, err=True)
+    if passed_over:
+        return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
     return int(fails and not exit_zero)
 

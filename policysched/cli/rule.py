@@ -25,6 +25,8 @@ def rule(wanted: tuple[str, ...], every: bool, output_format: str) -> int:
     policysched rule PS110
     policysched rule equals-sign
     policysched rule --all
+
+    Exit codes: 0 explained, 2 there is no such diagnostic.
     """
     if every == bool(wanted):
         raise click.UsageError("give the code or name of a diagnostic, or --all")

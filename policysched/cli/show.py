@@ -33,6 +33,8 @@ def show(
     policysched show my.policy
     policysched show my.policy --layer urgent
     policysched show my.policy --output-format json | jq '.rules[] | select(.metrics != [])'
+
+    Exit codes: 0 shown; 2 could not run, or the policy has errors.
     """
     from policysched.app.offline import choose_policy
     from policysched.app.policy_files import UnusableFile

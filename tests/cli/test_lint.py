@@ -261,6 +261,25 @@ def printed(tmp_path: Path, output_format: str) -> tuple[str, str]:
     return path, run("lint", path, "--output-format", output_format).out
 
 
+def test_a_file_that_cannot_be_read_does_not_hide_what_is_wrong_with_the_others(tmp_path: Path) -> None:
+    (tmp_path / "latin.policy").write_bytes(b"policy caf\xe9 version 1\n")
+    (tmp_path / "bad.yaml").write_text("kind: ConfigMap\ndata: {a.policy: [\n")
+    (tmp_path / "wrong.policy").write_text(
+        "policy wrong version 1\ninclude kube_default\nfilter f rejct true\n"
+    )
+
+    linted = run("lint", str(tmp_path), "missing.policy", "--output-format", "concise")
+    formatted = run("fmt", str(tmp_path), "missing.policy")
+
+    for done in (linted, formatted):
+        assert done.code == 2
+        assert "latin.policy: not UTF-8 text (byte 10)" in done.err
+        assert "policysched: missing.policy: no such file" in done.err
+        assert "bad.yaml" in done.err
+    assert "PS106" in linted.out
+    assert "PS106" in formatted.err
+
+
 def test_json_has_places_and_follows_its_schema(tmp_path: Path) -> None:
     path, text = printed(tmp_path, "json")
     report = json.loads(text)

@@ -151,7 +151,10 @@ def _read(path: str) -> Document:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        words = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, UnicodeDecodeError):
+            words = f"not UTF-8 text (byte {error.start})"
+        else:
+            words = error.strerror or str(error)
         raise BadDocument((unusable(f"{path}: {words}", Span(Source(path, ""), 0, 0)),)) from error
     document = document_of(Source(path, text))
     found = tuple(

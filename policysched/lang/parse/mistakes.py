@@ -295,6 +295,20 @@ def _missing_value(trouble: Trouble) -> Diagnostic | None:
     return None
 
 
+def _has_with_brackets(trouble: Trouble) -> Diagnostic | None:
+    """`has(x)`, as a function of that name would be called."""
+    found, before = trouble.found, trouble.before()
+    if found is None or found.text != "(" or before is None or before.text != "has":
+        return None
+    return diagnostic(
+        "PS101",
+        "`has` is a word and no function",
+        trouble.span(found),
+        label="not expected",
+        help='write it without brackets: `has node.labels["KEY"]`',
+    )
+
+
 def _no_value_behind(trouble: Trouble, before: Token) -> Diagnostic:
     return diagnostic(
         "PS109",
@@ -584,6 +598,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     _parameter_without_default,
     _range_without_dots,
     _half_if,  # before the missing value: `x + if ...`
+    _has_with_brackets,  # before the missing value, for `has` is read as a name there
     _missing_value,
     _no_block,
     _no_type,
