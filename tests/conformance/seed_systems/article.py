@@ -2,8 +2,11 @@
 built-ins as they are here, and by `policies/kube-1-17.policy` where the arithmetic has changed since."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from policysched.lang.answers import ExtenderAnswer, with_scores
+from policysched.lang.verdict import Judgement
 from tests.conformance.seed_systems.worlds import (
     Policy,
     node_with,
@@ -30,6 +33,8 @@ def answer(case: Json) -> Json:
         return _chosen(given["totals"], case["expected"])
     if "nominated" in given:
         return {"fits": _with_nominated(given)}
+    if "priorities" in given and "extenders" in given:
+        return {"total_1.17": _with_extenders(given)}
     if "rows" in given and "empty_request_defaults" in given:
         return _resource_scores(given["rows"])
     return {}
@@ -139,6 +144,35 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
         found["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
         found["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
     return found
+
+
+def _with_extenders(given: Json) -> dict[str, int]:
+    """Scores that nodes have in annotations, with their weights, and what the extenders answered on top."""
+    given_scores = [one["scores"] for one in given["priorities"].values()]
+    names = sorted({node for one in given_scores for node in one})
+    lines = ["policy case version 1"]
+    for index, one in enumerate(given["priorities"].values()):
+        lines.append(f'input v{index}: int = node.annotations["v{index}"] default 0 invalid default')
+        lines.append(f"score s{index} weight {one['weight']} higher v{index} normalize range(0, 100)")
+    lines += [
+        f"extender e{index} weight {one['weight']} missing worst"
+        for index, one in enumerate(given["extenders"])
+    ]
+    program = policy_of_text("\n".join(lines) + "\n")
+    nodes = [
+        node_with(
+            name, annotations={f"v{index}": str(one.get(name, 0)) for index, one in enumerate(given_scores)}
+        )
+        for name in names
+    ]
+    alone = replace(program, extenders=())
+    explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explained["asked"]
+    answers = {
+        f"e{index}": ExtenderAnswer(refused={}, scores=one["scores"])
+        for index, one in enumerate(given["extenders"])
+    }
+    judged = Judgement(None, explained.totals, {}, 0)
+    return dict(with_scores(judged, program.extenders, answers))
 
 
 def _chosen(totals: Mapping[str, int], expected: Json) -> Json:
