@@ -191,6 +191,43 @@ def test_pods_and_nodes_may_be_whole_kubernetes_objects_and_stand_in_files(folde
     assert found.code == 0, found.out
 
 
+def test_whatever_else_a_cluster_has_may_stand_in_a_test(folder: Path) -> None:
+    (folder / "test.policy").write_text(
+        "policy test version 1\n"
+        'input cards: int = node.objects["scv"] at "count" default 0 invalid default\n'
+        "filter fits require node.free.cpu >= pod.requests.cpu\n"
+        "filter cards require cards > 1\n"
+        "preemption { victims = any }\n"
+    )
+    world = "policy: test.policy\nnodes: [{name: a, cpu: 1}, {name: b, cpu: 1}]\nobjects:\n"
+    world += "- {apiVersion: core.example.com/v1, kind: Scv, metadata: {name: a}, count: 2}\n"
+    world += "- {apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: x, namespace: default},"
+    world += " spec: {selector: {matchLabels: {keep: me}}}, status: {disruptionsAllowed: 0}}\ntests:\n"
+    pods = "{name: kept, cpu: 500m, node: a, labels: {keep: me}}, {name: low, cpu: 500m, node: a}"
+
+    found = play_tests(
+        folder,
+        one_test(f"{pods}, {{name: high, cpu: 500m, priority: 10}}", "node: {high: a}, evicted: [low]"),
+        world=world,
+    )
+
+    assert found.code == 0, found.out
+
+
+def test_extenders_are_not_asked(folder: Path) -> None:
+    (folder / "test.policy").write_text(
+        "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\nextender beside weight 5 missing neutral\n"
+    )
+
+    found = play_tests(
+        folder,
+        one_test("{name: p}", "node: {p: a}"),
+        world="policy: test.policy\nnodes: [{name: a}]\ntests:\n",
+    )
+
+    assert found.code == 0, found.out
+
+
 def test_a_test_gives_values_to_parameters(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\n"

@@ -99,7 +99,7 @@ class Play:
         yield from (e.NamespaceSeen(space) for space in world.namespaces)
         yield from (e.NamespaceSeen(Namespace(name, {}, {})) for name in implied)
         yield from (e.NodeSeen(node) for node in world.nodes)
-        yield from (e.BudgetSeen(budget) for budget in world.budgets)
+        yield from world.around
         yield from (e.PodSeen(one.pod) for one in world.pods if one.at_ns < world.start_ns)
         yield e.PoliciesOffered(bundle, resource_version="")
         yield from (

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policysched.app.cluster_files import objects_in
+from policysched.app.cluster_files import ClusterFiles, objects_in
 from policysched.app.policy_files import UnusableFile
 from policysched.app.testing import short_forms
 from policysched.app.testing.documents import BadDocument, Document, unusable
 from policysched.app.testing.series import BadSeries, Gap, Step, series_of
 from policysched.cluster.objects import (
-    DisruptionBudget,
     MetricSamples,
     Namespace,
     Node,
@@ -28,6 +27,8 @@ from policysched.kube.malformed import Malformed
 from policysched.lang.program import Metric, Program
 from policysched.lang.types import Kind, Type
 from policysched.lang.units import parse_value
+from policysched.schedule import events as e
+from policysched.schedule.events import Event
 from policysched.text import Diagnostic, Span
 
 Json = dict[str, Any]
@@ -58,11 +59,12 @@ class Poll:
 @dataclass(frozen=True, slots=True)
 class World:
     """Times in ns since 1970. Pending pods of the policy come at `at_ns` where they do not say otherwise; what is seen
-    until `until_ns` counts. `polls` are in the order of their times."""
+    until `until_ns` counts. `around` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
+    are in the order of their times."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
-    budgets: tuple[DisruptionBudget, ...]
+    around: tuple[Event, ...]
     pods: tuple[Arrival, ...]
     polls: tuple[Poll, ...]
     start_ns: int
@@ -90,19 +92,18 @@ class _Reading:
         namespaces: dict[str, Namespace] = {}
         nodes: dict[str, Node] = {}
         pods: dict[str, Arrival] = {}
-        budgets: list[DisruptionBudget] = []
         polls, last_ns = self._polls()
         at_ns = self._start_ns + self._duration_ns("at", last_ns)
-        for obj, span in self._from_files():
-            match self._read(obj, span):
-                case Namespace() as one:
-                    namespaces[one.name] = one
-                case Node() as one:
-                    nodes[one.name] = one
-                case ObservedPod() as one:
-                    pods[one.pod.full_name] = self._arrival(one, obj, at_ns, len(pods), span)
-                case DisruptionBudget() as one:
-                    budgets.append(one)
+        files = ClusterFiles()
+        for obj, span in self._whole_objects():
+            known, faults = len(files.pods), len(files.malformed)
+            files.take(obj)
+            for malformed in files.malformed[faults:]:
+                self._complain(str(malformed), span)
+            for seen in files.pods[known:]:
+                pods[seen.pod.full_name] = self._arrival(seen, obj, at_ns, len(pods), span)
+        namespaces |= {one.name: one for one in files.namespaces}
+        nodes |= {one.name: one for one in files.nodes}
         for kind, obj, span in self._from_here():
             match self._read(self._whole(kind, obj), span):
                 case Namespace() as one:
@@ -120,7 +121,7 @@ class _Reading:
         return World(
             tuple(namespaces.values()),
             tuple(nodes.values()),
-            tuple(budgets),
+            _around(files),
             tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
             self._start_ns,
@@ -129,6 +130,11 @@ class _Reading:
         )
 
     # ── objects ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _whole_objects(self) -> Iterator[tuple[Json, Span]]:
+        yield from self._from_files()
+        for place, objects in self._sections("objects"):
+            yield from ((obj, self._document.span(*place, "objects", at)) for at, obj in enumerate(objects))
 
     def _from_files(self) -> Iterator[tuple[Json, Span]]:
         folder = Path(self._document.source.name).parent
@@ -155,7 +161,7 @@ class _Reading:
         }[kind]
         return make(obj)
 
-    def _read(self, obj: Json, span: Span) -> Namespace | Node | ObservedPod | DisruptionBudget | None:
+    def _read(self, obj: Json, span: Span) -> Namespace | Node | ObservedPod | None:
         try:
             match obj.get("kind"):
                 case "Namespace":
@@ -164,11 +170,8 @@ class _Reading:
                     return wire.node(obj)
                 case "Pod":
                     return wire.pod(obj)
-                case "PodDisruptionBudget":
-                    return wire.disruption_budget(obj)
                 case kind:
-                    self._complain(f"a test's world has no {kind}", span)
-                    return None
+                    raise AssertionError(f"a short form of a {kind}")
         except Malformed as error:
             self._complain(str(error), span)
             return None
@@ -265,6 +268,15 @@ class _Reading:
 
     def _complain(self, message: str, span: Span) -> None:
         self._found.append(unusable(message, span))
+
+
+def _around(files: ClusterFiles) -> tuple[Event, ...]:
+    return (
+        *files.node_objects,
+        *(e.BudgetSeen(budget) for budget in files.budgets),
+        *(e.PodSetSeen(one) for one in files.pod_sets),
+        *(e.StorageSeen(one) for one in files.storage),
+    )
 
 
 def _duration_ns(word: str) -> int:

@@ -140,7 +140,7 @@ def world(
     return World(
         namespaces=(),
         nodes=tuple(wire.node(short_forms.node(one)) for one in nodes),
-        budgets=(),
+        around=(),
         pods=(*placed, *pending),
         polls=tuple(polls),
         start_ns=START_NS,
