@@ -94,6 +94,8 @@ class At:
     shares: bool = False  # what the pod's namespace holds
     element: bool = False  # in the midst of a list of records
     candidates: bool = False  # all at once
+    aggregates: int = 0  # how many of them are around it
+    placed: bool = False  # one of them with the pod placed
     open_labels: bool = False  # in `reject`, an absent label of the node needs no asking
     known: frozenset[str] = frozenset()
 
@@ -143,11 +145,17 @@ def number(draw: Draw, kind: str, at: At, depth: int) -> str:
 
 
 def aggregate(draw: Draw, kind: str, at: At, depth: int) -> str:
-    """Of the same type as its value; what was asked of this node says nothing of the others."""
-    inside = replace(at, candidates=False, known=frozenset())
+    """Of the same type as its value; what was asked of this node says nothing of the others. One more may be in the value, the pod
+    placed for the outer or for the inner."""
+    after = draw(st.sampled_from(("", " after placing"))) if at.aggregates == 0 or not at.placed else ""
+    inside = replace(
+        at, candidates=False, known=frozenset(), aggregates=at.aggregates + 1, placed=at.placed or bool(after)
+    )
     functions = ("max", "min", "sum") if kind == "int" else ("max", "min", "sum", "mean", "stddev")
     value = number(draw, kind, inside, depth - 1)
-    after = draw(st.sampled_from(("", " after placing")))
+    if at.aggregates == 0 and draw(st.integers(0, 2)) == 0:
+        beside = draw(st.sampled_from(("-", "+")))
+        value = f"({value} {beside} {aggregate(draw, kind, inside, depth)})"
     return f"({draw(st.sampled_from(functions))} of {value} over nodes{after} else {literal(draw, kind)})"
 
 

@@ -281,6 +281,10 @@ class Aggregate:
     `placed` None: the same for all. Else the value as seen from a candidate is that with the pod on it: the body there as if one
     more such pod were placed (`lang.placing`), everywhere else as it is; `placed` says the same as an expression.
 
+    An aggregate in the body of a plain one is as the candidate sees it whose value is taken. In the body of a placed one it is the same number
+    at all nodes: that which the candidate sees with the pod on it, brought onto the steps of `lang.aggregates` where candidates see
+    many. At most one such number moves with the candidate (the checker sees to it).
+
     `mean`, `stddev` and what is held as float64 are rounded as `lang.aggregates` says; a sum of whole numbers is exact
     and saturates.
     """
@@ -429,6 +433,19 @@ def is_floating(expr: Expr) -> bool:
             return is_floating(operand)
         case _:
             return type_of(expr).held_as_float
+
+
+def looks_at_node(expr: Expr) -> bool:
+    """Whether `Stage.NODE` is in its stage, found out as soon as can be."""
+    for one in walk(expr):
+        match one:
+            case Attr(owner="node") | MetricRef() | CountPods() | SumPods() | Held() | Aggregate():
+                return True
+            case InputRef(stage=stage) if Stage.NODE in stage:
+                return True
+            case _:
+                pass
+    return False
 
 
 def stage_of(expr: Expr) -> Stage:

@@ -1,7 +1,7 @@
 """What an expression of a node becomes once the pod is on it: the same with what a pod changes written out.
 
 Requested and free resources move by the pod's requests, the pods on the node by one, and a metric that assumes something of
-pods by what it assumes of this one. Nothing else of a node moves.
+pods by what it assumes of this one. Nothing else of a node moves. An aggregate moves at every node alike, wherever the pod is put.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,29 @@ from dataclasses import replace
 
 from policysched.lang import expr as e
 from policysched.lang import types as t
+from policysched.lang.aggregates import inner_aggregates
 from policysched.lang.program import Metric
 from policysched.lang.rebuilt import rebuilt
 from policysched.lang.types import Type
 from policysched.text import Span
 
 
+def with_aggregates_placed(expr: e.Expr, metrics: Mapping[str, Metric]) -> e.Expr:
+    """The expression as it is on the other nodes: of what it says only the aggregates move."""
+
+    def change(one: e.Expr) -> e.Expr:
+        if not isinstance(one, e.Aggregate) or one.placed is not None:
+            return one
+        body = with_aggregates_placed(one.body, metrics)
+        placed = after_placing(body, metrics)
+        moves = placed != body or any(inner.placed is not None for inner in inner_aggregates(body))
+        return replace(one, body=body, placed=placed) if moves else one
+
+    return rebuilt(expr, change, whole=(e.Aggregate,))
+
+
 def after_placing(expr: e.Expr, metrics: Mapping[str, Metric]) -> e.Expr:
-    """The expression as it will be, by the pod's attributes and those that the node has now."""
+    """The expression as it will be, by the pod's attributes and those that the node has now. Aggregates stay as they are."""
 
     def change(one: e.Expr) -> e.Expr:
         match one:
@@ -38,7 +53,6 @@ def after_placing(expr: e.Expr, metrics: Mapping[str, Metric]) -> e.Expr:
             case _:
                 return one
 
-    # What is made of all candidates in its midst is made of them as they are.
     return rebuilt(expr, change, whole=(e.Aggregate,))
 
 

@@ -7,6 +7,7 @@ sleeps until one of the events that could turn the refusal. `show` prints the sa
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from policysched.lang.aggregates import STEP_BITS, seen_by_all
 from policysched.lang.attributes import attribute_of
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.events import ClusterEvent
@@ -34,6 +35,7 @@ from policysched.lang.expr import (
     StateRef,
     SumPods,
     Window,
+    children,
     stage_of,
     walk,
 )
@@ -250,11 +252,26 @@ def cost_of(expr: Expr | None) -> Cost:
     for one in () if expr is None else walk(expr):
         stage = stage_of(one)
         weight = _operations(one)
+        if isinstance(one, Aggregate):
+            weight += _told_apart(one)
         if stage & Stage.NODE:
             total += Cost(node=weight)
         elif stage is not Stage.CONSTANT:
             total += Cost(pod=weight)
     return total
+
+
+def _told_apart(expr: Aggregate) -> int:
+    """What is worked out anew for each number that candidates see of an aggregate in the value: so many at most."""
+    moving = {one for one in seen_by_all(expr) if one.placed is not None}
+    anew = 0
+    pending = [expr.body, expr.body if expr.placed is None else expr.placed] if moving else []
+    while pending:
+        one = pending.pop()
+        if not moving.isdisjoint(walk(one)) and one not in moving:
+            anew += _operations(one)
+            pending.extend(children(one))
+    return (anew + _operations(expr)) * 2**STEP_BITS if moving else 0
 
 
 def _operations(expr: Expr) -> int:

@@ -11,18 +11,16 @@ _EXPRESSIONS: tuple[type, ...] = get_args(Expr)
 
 
 def rebuilt(expr: Expr, change: Callable[[Expr], Expr], *, whole: tuple[type, ...] = ()) -> Expr:
-    """`change` sees every part, innermost first, with its own parts changed already. What is of a kind in `whole` stays as
-    it is, with everything in it."""
-    if isinstance(expr, whole):
-        return expr
+    """`change` sees every part, innermost first, with its own parts changed already. What is `whole` it sees as it was."""
     changes: dict[str, Any] = {}
-    for one in fields(expr):
+    for one in () if isinstance(expr, whole) else fields(expr):
         value = getattr(expr, one.name)
         if isinstance(value, _EXPRESSIONS):
             changes[one.name] = rebuilt(cast(Expr, value), change, whole=whole)
         elif isinstance(value, tuple) and value and isinstance(value[0], _EXPRESSIONS):
-            parts = cast(tuple[Expr, ...], value)
-            changes[one.name] = tuple(rebuilt(part, change, whole=whole) for part in parts)
+            changes[one.name] = tuple(
+                rebuilt(part, change, whole=whole) for part in cast(tuple[Expr, ...], value)
+            )
     return change(replace(expr, **changes) if changes else expr)
 
 

@@ -363,6 +363,15 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good=f"{_METRIC}filter cool require cpu_util < 85% recover 70% for 2m missing pass",
     ),
     _rule(
+        "PS246",
+        "placed-once",
+        "`after placing` inside `after placing`, or two numbers of all nodes that move with the pod",
+        "Inside `... over nodes after placing` every aggregate is as it would be with the pod on that node; saying so again would place two pods. "
+        "One such number may move with the pod: the value is worked out once for each of those that the candidates see.",
+        bad="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes after placing) over nodes after placing normalize minmax",
+        good="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes) over nodes after placing normalize minmax",
+    ),
+    _rule(
         "PS239",
         "too-many-rules",
         "a policy has more than 500 rules",

@@ -1,15 +1,26 @@
 """What an expression can look at: the pod, its namespace, a node with what is on it, the clock and the samples."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, Node, NodeName, Pod, PodFacts, Samples
 from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
+from policysched.lang.expr import Expr
 from policysched.lang.program import Program
 from policysched.lang.records import RecordValue
 from policysched.oracle.builtin import ClusterFacts
+from policysched.oracle.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The nodes that pass the filters. An aggregate is asked again and again where it is in the value of another: `answers` keeps what it
+    came to, with the node that it is seen from, None where that makes no difference."""
+
+    nodes: "Mapping[NodeName, Context]"
+    answers: dict[tuple[Expr, NodeName | None], Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +28,7 @@ class Context:
     """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
     counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `element` is that of the list
     which is being looked through. `candidates` are the nodes that pass the filters,
-    where a score looks at all of them; `placing`: the pod counts as if it were on the node. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
+    where a score looks at all of them; `placing`: the pod counts as if it were on the node; `given` are aggregates that are one number for all nodes meanwhile. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
     are None where nothing may read what namespaces hold, the clock or the queue (gangs)."""
 
     program: Program
@@ -32,8 +43,9 @@ class Context:
     victim: Pod | None = None
     cluster: ClusterFacts | None = None
     element: RecordValue | None = None
-    candidates: "Mapping[NodeName, Context] | None" = None
+    candidates: Candidates | None = None
     placing: bool = False
+    given: Mapping[Expr, Value] = field(default_factory=dict)
     cache: Cache | None = None
 
 

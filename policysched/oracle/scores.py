@@ -9,7 +9,7 @@ from policysched.lang.program import BuiltinScore, Direction, MaxNorm, MinMaxNor
 from policysched.lang.verdict import ScoreCell
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Seen
 from policysched.oracle.builtins import SCORES
-from policysched.oracle.context import Context
+from policysched.oracle.context import Candidates, Context
 from policysched.oracle.expressions import holds, value
 from policysched.oracle.values import MISSING, Number, Value, finite
 
@@ -58,9 +58,8 @@ def _builtin_scores(
 def _own_scores(
     rule: ScoreRule, scored: Mapping[NodeName, Context], candidates: Mapping[NodeName, Context]
 ) -> Mapping[NodeName, tuple[Number | None, int]]:
-    values = {
-        name: value(rule.value, replace(context, candidates=candidates)) for name, context in scored.items()
-    }
+    among = Candidates(candidates)
+    values = {name: value(rule.value, replace(context, candidates=among)) for name, context in scored.items()}
     known: dict[NodeName, tuple[Number | None, int]]
     if rule.direction is Direction.PREFER:
         known = {name: (None, MAX_SCORE if one else 0) for name, one in values.items() if one is not MISSING}

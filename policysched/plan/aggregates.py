@@ -3,14 +3,18 @@
 Placing the pod changes one node's value, so every candidate's aggregate follows from the whole one by replacing a term. To make that
 exact, float values are brought onto a grid first (`lang.aggregates`): sums of whole numbers do not depend on their order, and
 what was added can be taken out again.
+
+A value that itself reads an aggregate which moves with the pod is worked out once for each number that the candidates see of it
+(`lang.aggregates` keeps them few), and each candidate takes the answer for its own.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from policysched.lang.aggregates import GRID_BITS, SQUARED_BITS, TERMS_MAX
+from policysched.lang import expr as e
+from policysched.lang.aggregates import GRID_BITS, SQUARED_BITS, STEP_BITS, TERMS_MAX, seen_by_all, step
 from policysched.lang.expr import Aggregate
 from policysched.lang.types import INT64_MAX, INT64_MIN
 from policysched.plan.columns import Array
@@ -44,13 +48,37 @@ class Terms:
 
 
 def aggregate(machine: Machine, expr: Aggregate) -> Step:
+    alone = _alone(machine, expr)
+    inner = {one: machine.operand(one) for one in seen_by_all(expr)}
+    unmoved = [
+        machine.add(one) for one in _without_aggregates(expr.body, *(() if expr.placed is None else (expr.placed,)))
+    ] if inner else []  # fmt: skip
+
+    def run(frame: Frame) -> Vector:
+        if frame.around is not None:
+            return _repeated(run(frame.around), frame)
+        given = frame.given.get(expr) if frame.given else None
+        if given is not None:
+            return given
+        if not inner:
+            return alone(frame)
+        known_already = {number: machine.run(frame, number) for number in unmoved}
+        found: Vector | None = None
+        for rows, seen in _groups({one: found_of(frame) for one, found_of in inner.items()}, frame):
+            inside = replace(frame, given=seen, results=dict(known_already))
+            found = _laid_over(found, alone(inside), rows)
+        return alone(frame) if found is None else found
+
+    return run
+
+
+def _alone(machine: Machine, expr: Aggregate) -> Step:
+    """The aggregate of a value that is given for all candidates."""
     before = machine.operand(expr.body)
     after = None if expr.placed is None else machine.operand(expr.placed)
     floating = expr.floating
 
     def run(frame: Frame) -> Vector:
-        if frame.around is not None:
-            return _repeated(run(frame.around), frame)
         assert frame.candidates is not None, "an aggregate is asked for where there are no candidates"
         terms = _terms(before(frame), frame)
         if after is not None:
@@ -83,6 +111,73 @@ def _repeated(found: Vector, frame: Frame) -> Vector:
     values = found.values[owners] if found.values.ndim else found.values
     known = found.known
     return Vector(values, known[owners] if isinstance(known, np.ndarray) and known.ndim else known)
+
+
+# ── numbers in the value that move with the pod ────────────────────────────────────────────────────────────────────
+
+
+_TAKEN_APART = (e.Arith, e.Call, e.Negate, e.If, e.Else, e.Compare, e.And, e.Or, e.Not)
+
+
+def _without_aggregates(*exprs: e.Expr) -> Iterator[e.Expr]:
+    """The largest parts that no aggregate is in: the same for every group."""
+    for one in exprs:
+        if not any(isinstance(part, Aggregate) for part in e.walk(one)):
+            yield one
+        elif isinstance(one, _TAKEN_APART):
+            yield from _without_aggregates(*e.children(one))
+
+
+def _groups(seen: Mapping[Aggregate, Vector], frame: Frame) -> Iterator[tuple[Array, dict[e.Expr, Vector]]]:
+    """The candidates that see the same numbers, and what these are."""
+    assert frame.candidates is not None, "an aggregate is asked for where there are no candidates"
+    rows = np.flatnonzero(frame.candidates)
+    moving = [(one, _stepped(found, rows)) for one, found in seen.items() if _moves(found)]
+    assert len(moving) <= 1, f"{[one.span.text for one, _ in moving]} move with the pod"
+    steady: dict[e.Expr, Vector] = {one: found for one, found in seen.items() if not _moves(found)}
+    if not len(rows):
+        return
+    if not moving:
+        yield rows, steady
+        return
+    expr, (values, known) = moving[0]
+    for value in np.unique(values[known]):
+        yield rows[known & (values == value)], {**steady, expr: Vector(np.asarray(value), True)}
+    if not known.all():
+        nothing = Vector(np.zeros((), values.dtype), False)
+        yield rows[~known], {**steady, expr: nothing}
+
+
+def _moves(found: Vector) -> bool:
+    return bool(np.ndim(found.values) or np.ndim(found.known))
+
+
+def _stepped(found: Vector, rows: Array) -> tuple[Array, Array]:
+    """At these rows: values and whether they are known, few enough."""
+    shape = (int(rows.max(initial=-1)) + 1,)
+    known = np.broadcast_to(np.asarray(found.known), max(shape, np.shape(found.known)))[rows]
+    values = np.broadcast_to(found.values, max(shape, np.shape(found.values)))[rows]
+    told = values[known]
+    if len(np.unique(told)) <= 2**STEP_BITS:
+        return values, known
+    exponent = step(told.min().item(), told.max().item())
+    if exponent is None:
+        return values, known
+    if values.dtype.kind == "i":
+        return values >> exponent << exponent, known
+    return np.ldexp(np.rint(np.ldexp(values, -exponent)), exponent), known
+
+
+def _laid_over(before: Vector | None, found: Vector, rows: Array) -> Vector:
+    """`found` at these rows, over what is there of others."""
+    size = max(np.shape(found.values), np.shape(found.known))
+    values = np.broadcast_to(found.values, size)
+    known = np.broadcast_to(np.asarray(found.known), size)
+    if before is None:
+        return Vector(values.copy(), known.copy())
+    assert isinstance(before.known, np.ndarray), "laid over as an array"
+    before.values[rows], before.known[rows] = values[rows], known[rows]
+    return before
 
 
 def _terms(found: Vector, frame: Frame) -> Terms:

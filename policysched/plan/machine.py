@@ -36,13 +36,15 @@ class Vector:
 @dataclass(slots=True)
 class Frame:
     """One run over one view. `candidates` are the rows that the filters left, where that is asked for. `results` keeps each
-    step's vector, so that shared steps run once. `around` is the run over nodes in whose midst this one looks through their lists."""
+    step's vector, so that shared steps run once. `around` is the run over nodes in whose midst this one looks through their lists. `given`
+    are aggregates that are settled: this run is about candidates that see these numbers."""
 
     view: View
     seen: Seen
     leaves: Sequence[Value]
     candidates: Array | None = None
     around: "Frame | None" = None
+    given: Mapping[e.Expr, Vector] = field(default_factory=dict)
     results: dict[int, Vector] = field(default_factory=dict)
 
 
@@ -197,7 +199,7 @@ class Machine:
 
 def is_leaf(expr: e.Expr) -> bool:
     """Whether it depends on the pod, the clock or nothing: neither on the node nor on the element of a list."""
-    return e.Stage.NODE not in e.stage_of(expr) and not e.looks_at_element(expr)
+    return not e.looks_at_node(expr) and not e.looks_at_element(expr)
 
 
 def both(left: Known, right: Known) -> Known:

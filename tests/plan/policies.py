@@ -72,6 +72,23 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'score kin weight 3 lower sum of count(pods on node where other.labels["pool"] == pod.labels["pool"]) '
         "over nodes after placing normalize minmax",
     ),
+    "aggregates of aggregates": (
+        _LOAD,
+        'filter pool require (node.labels["pool"] else "a") != "b"',
+        "let busy: float = node.requested.cpu / node.allocatable.cpu else 1",
+        "let usual: float = mean of busy over nodes",
+        "let off: float = if busy < usual then (usual - busy) / usual else 0 else (busy - usual) / (1 - usual) else 0",
+        "let apart: float = sqrt(mean of off * off over nodes after placing) else 0",
+        "let fits: bool = node.free.cpu >= pod.requests.cpu",
+        "score apart weight 5 higher apart normalize minmax",
+        "score ranked weight 5 higher ((max of (if fits then apart else -1) over nodes) - apart) / "
+        "((max of (if fits then apart else -1) over nodes) - (min of (if fits then apart else 1000) over nodes)) else 1 normalize range(0, 1)",
+        "score least weight 2 lower node.pods - min of (stddev of node.pods over nodes after placing) over nodes normalize minmax",
+        "score fuller weight 2 higher sum of (if node.free.cpu < max of node.free.cpu over nodes then 1 else 0) over nodes after placing normalize range(0, 4)",
+        "score plain weight 1 lower mean of abs(node.pods - mean of node.pods over nodes) over nodes normalize minmax",
+        "score deep weight 1 lower mean of max(busy, mean of max(busy, usual) over nodes) over nodes after placing normalize minmax",
+        "score known weight 1 higher mean of (load - max of (if node.pods > 0 then load else load * 2) over nodes) over nodes after placing normalize minmax missing neutral",
+    ),
     "recovering": (
         _RX,
         _LOAD,

@@ -43,7 +43,7 @@ def three_nodes() -> Cache:
         ),
         (
             "max of abs(node.pods - mean of node.pods over nodes) over nodes after placing",
-            {"small": 4 / 3, "busy": 4 / 3, "idle": 1 / 3},
+            {"small": 1.0, "busy": 1.0, "idle": 0.0},
         ),
         ("max of node.requested.cpu over nodes", {"small": 1000, "busy": 1000, "idle": 1000}),
         ("mean of node.free.cpu over nodes", {"small": 8000 / 3, "busy": 8000 / 3, "idle": 8000 / 3}),
@@ -163,3 +163,71 @@ def test_a_list_of_the_pods_is_not_held_against_the_candidates() -> None:
     )
 
     assert "PS220" in codes(*lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("mean of abs(node.pods - mean of node.pods over nodes) over nodes", dict.fromkeys(("small", "busy", "idle"), 4 / 9)),
+        (
+            "mean of abs(node.pods - mean of node.pods over nodes) over nodes after placing",
+            {"small": 2 / 3, "busy": 2 / 3, "idle": 0},
+        ),
+        ("max of (stddev of node.pods over nodes after placing) over nodes", dict.fromkeys(("small", "busy", "idle"), 0.816496580927726)),
+        (
+            "max of (if node.free.cpu >= 2 then min of node.free.cpu over nodes after placing else 0) over nodes",
+            dict.fromkeys(("small", "busy", "idle"), 1000),
+        ),
+        (
+            "mean of max(node.pods, max of (node.pods + max of node.pods over nodes) over nodes) over nodes after placing",
+            {"small": 4, "busy": 4, "idle": 2},
+        ),
+    ],
+)  # fmt: skip
+def test_an_aggregate_in_another_sees_the_pod_where_the_other_thinks_it(
+    value: str, expected: dict[str, float]
+) -> None:
+    policy = program(f"score s weight 1 higher {value} normalize max")
+
+    found = raw_scores(policy, three_nodes())
+
+    assert found == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "mean of abs(used - mean of used over nodes) over nodes after placing",
+        "sum of max(node.requested.memory, max of node.requested.memory over nodes) over nodes after placing",
+    ],
+)
+def test_candidates_that_see_many_numbers_share_those_that_are_close(value: str) -> None:
+    policy = program(
+        "let used: float = node.requested.memory / node.allocatable.memory else 1",
+        f"score s weight 1 higher {value} normalize max",
+    )
+    sizes = range(40)
+    unlike = world(
+        nodes=[node(f"n{size}", memory=f"{1000 + 37 * size}Mi") for size in sizes],
+        pods=[placed(pod(f"p{size}", memory=f"{11 * size}Mi"), f"n{size}") for size in sizes],
+    )
+
+    found = raw_scores(policy, unlike)
+
+    assert len(set(found.values())) > 20
+
+
+def test_brought_to_steps_numbers_stay_close_to_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = program(
+        "let used: float = node.requested.memory / node.allocatable.memory else 1",
+        "score s weight 1 higher mean of abs(used - mean of used over nodes) over nodes after placing normalize max",
+    )
+    cache = world(nodes=[node(f"n{size}", memory=f"{1000 + 137 * size}Mi") for size in range(9)])
+
+    exact = raw_scores(policy, cache)
+    for module in ("lang", "plan", "oracle"):
+        monkeypatch.setattr(f"policysched.{module}.aggregates.STEP_BITS", 2)
+    stepped = raw_scores(policy, cache)
+
+    assert stepped != exact
+    assert stepped == pytest.approx(exact, abs=0.02)

@@ -178,6 +178,18 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
             lambda self, view, among=None: right(self, view, None if among is None else among | True)
         ),
     ),
+    "all candidates see the number that one of them sees": (
+        "aggregates of aggregates",
+        "policysched.plan.aggregates._groups",
+        lambda right: (
+            lambda seen, frame: [(frame.candidates.nonzero()[0], one) for _, one in right(seen, frame)][:1]
+        ),
+    ),
+    "a number in the value is as it is without the pod": (
+        "aggregates of aggregates",
+        "policysched.plan.aggregates.seen_by_all",
+        lambda _: always(()),
+    ),
     "nobody is held back": (
         "recovering",
         "policysched.plan.metrics.MetricColumn.held",

@@ -6,31 +6,28 @@ from typing import Literal, cast
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang import types as t
+from policysched.lang.aggregates import seen_by_all
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.reading import Reader
-from policysched.lang.placing import after_placing
+from policysched.lang.placing import after_placing, with_aggregates_placed
 from policysched.lang.types import Kind, Type
 
-_DEPTH_MAX = 3
 Function = Literal["sum", "mean", "max", "min", "stddev"]
 
 
 def aggregate(reader: Reader, node: s.AggregateExpr, expected: Type | None) -> e.Expr | None:
     if not reader.place.candidates:
         return reader.misplaced(node.span, "all candidates at once")
-    if node.placing and reader.place.placing:
-        return reader.misplaced(node.span, "the pod on another candidate")
-    # One made of another is, say, the least of what each candidate would lead to.
-    depth = reader.place.nested + 1
+    if node.placing and reader.place.placed:
+        _placed_twice(reader, node)
+        return None
+    function = cast(Function, node.function.text)
     inside = replace(
         reader.place,
         word="what is said of each candidate",
-        candidates=depth < _DEPTH_MAX,
-        nested=depth,
-        placing=node.placing or reader.place.placing,
+        placed=reader.place.placed or node.placing,
         element=None,
     )
-    function = cast(Function, node.function.text)
     body = reader.at(inside).read(node.value, expected)
     body = reader.numeric(body, f"`{function} of`")
     if body is None:
@@ -45,7 +42,39 @@ def aggregate(reader: Reader, node: s.AggregateExpr, expected: Type | None) -> e
             help="take the time since then: `now - node.created`",
         )
         return None
-    placed = after_placing(body, reader.scope.metrics()) if node.placing else None
     measures = function in ("mean", "stddev")
     type_ = t.FLOAT if measures and kind.kind is Kind.INT else kind.present()
-    return e.Aggregate(function, body, placed, type_, measures or e.is_floating(body), node.span)
+    found = e.Aggregate(function, body, None, type_, measures or e.is_floating(body), node.span)
+    return _placed(reader, found) if node.placing else found
+
+
+def _placed(reader: Reader, plain: e.Aggregate) -> e.Expr | None:
+    metrics = reader.scope.metrics()
+    body = with_aggregates_placed(plain.body, metrics)
+    found = replace(plain, body=body, placed=after_placing(body, metrics))
+    return found if _one_moves(reader, found) else None
+
+
+def _one_moves(reader: Reader, placed: e.Aggregate) -> bool:
+    """Whether at most one number in the value moves with the candidate, there and further in."""
+    moving = [one for one in seen_by_all(placed) if one.placed is not None]
+    if len(moving) <= 1:
+        return all(_one_moves(reader, one) for one in moving)
+    reader.scope.report(
+        "PS246",
+        f"{len(moving)} numbers move with the node that the pod is placed on, and one may",
+        moving[1].span,
+        label="the second of them",
+        help="let the value read one of them, and give the other a score of its own",
+    )
+    return False
+
+
+def _placed_twice(reader: Reader, node: s.AggregateExpr) -> None:
+    reader.scope.report(
+        "PS246",
+        "`after placing` stands in what is after placing already",
+        node.span,
+        label="the pod is on a node here",
+        help=f"write `{node.function.text} of ... over nodes`: it is the number with the pod where it is thought",
+    )

@@ -35,8 +35,7 @@ class Place:
     other: bool = False
     count: bool = False
     candidates: bool = False  # all at once
-    nested: int = 0  # in how many aggregates of all candidates
-    placing: bool = False  # in one with the pod placed
+    placed: bool = False  # the pod is thought to be on one of them
     queue: bool = True  # what the queue knows of the pod
     element: Record | None = None  # of the list that is being looked through
     shares: bool = True  # what the pod's namespace holds
