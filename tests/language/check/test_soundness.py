@@ -1,15 +1,16 @@
 """No undefined at run time: where a checked rule says nothing of `missing`, its condition always has a value."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from policysched.cluster.objects import PodFacts
-from policysched.cluster.usage import Usage
 from policysched.lang.expr import Expr
 from policysched.lang.program import FilterRule, Program, ScoreRule
 from policysched.oracle import MISSING, Context, value
+from policysched.oracle.context import Candidates
 from tests import words
 from tests.language.check.checking import program
 from tests.plan.clusters import Scene, scenes
@@ -23,13 +24,16 @@ def undefined(program: Program, scene: Scene) -> list[str]:
     found = []
     for pod in scene.pods:
         space = scene.cache.namespaces.get(pod.namespace)
-        for node in scene.cache.nodes.values():
-            if space is None:
-                continue
-            usage: Usage = scene.cache.ledger.usage(node.name)
-            context = Context(
-                program, pod, space, scene.now_ns, scene.facts, scene.samples, node, usage, cache=scene.cache
-            )
+        if space is None:
+            continue
+        alone = Context(program, pod, space, scene.now_ns, scene.facts, scene.samples, cache=scene.cache)
+        nodes = {
+            name: replace(alone, node=node, usage=scene.cache.ledger.usage(name))
+            for name, node in scene.cache.nodes.items()
+        }
+        among = Candidates(nodes)
+        for at in nodes.values():
+            context = replace(at, candidates=among)
             for rule in (*program.rules.filters, *program.rules.scores):
                 if rule.when is not None and value(rule.when, context) is MISSING:
                     found.append(f"{rule.name} when")
