@@ -68,6 +68,13 @@ def deaf_after_a_cut() -> None:
     Reflector._watch = once  # type: ignore[method-assign]
 
 
+def deaf_to_selectors() -> None:
+    """What a pod's nodeSelector asks of nodes is not looked at: the nodes of the seeds beside it are as good as its own."""
+    from policysched.plan import kernels
+
+    kernels.FILTERS["node_affinity"] = lambda *_: None  # type: ignore[index]
+
+
 @dataclass(frozen=True)
 class Bug:
     """`noticed` are words of what the watchman says of it. `climate`: one in which it soon shows; else each seed's own."""
@@ -82,6 +89,7 @@ BUGS: dict[str, Bug] = {
     "never_repeat": Bug(never_repeat, "waits, though there is|are bound"),
     "gangs_one_by_one": Bug(gangs_one_by_one, r"\d of the \d of gang-\d are bound"),
     "deaf_after_a_cut": Bug(deaf_after_a_cut, "waits, though there is"),
+    "deaf_to_selectors": Bug(deaf_to_selectors, "which its nodeSelector forbids"),
 }
 
 
