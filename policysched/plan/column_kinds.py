@@ -46,9 +46,18 @@ _MOST = 2**62 - 1
 _COMPILED_MAX = 1024  # functions of texts: those of the past go
 
 
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What is attached to a node: by the volumes of its pods, and how many of each driver in all."""
+
+    of_pods: frozenset[Mount]
+    counts: Mapping[str, int]
+
+
 @dataclass(slots=True)
 class Interners:
-    """One of each for all columns, so that codes of different columns compare."""
+    """One of each for all columns, so that codes of different columns compare. `attached` is what codes of `in_use` and
+    `attachments` amount to, as of a stamp of the volumes."""
 
     strings: Interner[str] = field(default_factory=Interner)
     taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
@@ -59,6 +68,8 @@ class Interners:
     disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
     in_use: Interner[InUse] = field(default_factory=Interner)
     attachments: Interner[frozenset[Attachment]] = field(default_factory=Interner)
+    attached: dict[tuple[int, int], Attached] = field(default_factory=dict)
+    attached_as_of: int = -1
     groups: Interner[Hashable] = field(default_factory=Interner)
     examples: list[Pod] = field(default_factory=list)  # one pod of each group
     mixtures: Interner[Mixture] = field(default_factory=Interner)

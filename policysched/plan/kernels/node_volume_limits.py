@@ -5,14 +5,13 @@ Only nodes whose CSINode limits one of the pod's drivers are looked at.
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from policysched.cluster.claims import not_found
 from policysched.cluster.objects import Attachment, ClaimUse, Mount, Pod
 from policysched.cluster.volumes import Stock
-from policysched.plan.column_kinds import AttachmentSet, InUse, VolumeLimit, VolumesInUse
+from policysched.plan.column_kinds import Attached, AttachmentSet, InUse, VolumeLimit, VolumesInUse
 from policysched.plan.columns import Array
 from policysched.plan.kernel import Around, FilterKernel, Params, PlainFilter, Touch
 from policysched.plan.view import View
@@ -24,14 +23,6 @@ def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None
     return _Filter(pod) if pod.claims or pod.mounts else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Attached:
-    """What is attached to a node: by the volumes of its pods, and how many of each driver in all."""
-
-    of_pods: frozenset[Mount]
-    counts: Counter[str]
-
-
 class _Filter(PlainFilter):
     touch = Touch.NODE | Touch.USAGE | Touch.VOLUMES
     reason = _TOO_MANY
@@ -39,8 +30,6 @@ class _Filter(PlainFilter):
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
-        self._known_under: Hashable = None
-        self._known: dict[tuple[int, int], _Attached] = {}
 
     def refused(self, view: View) -> Array:
         if self._absent(view) is not None:
@@ -52,12 +41,13 @@ class _Filter(PlainFilter):
             return found
         in_use, attachments = view.column(VolumesInUse()), view.column(AttachmentSet())
         limited = np.logical_or.reduce([limit > 0 for limit in limits.values()])
-        for place in np.flatnonzero(limited).tolist():
-            attached = self._attached(view, int(in_use[place]), int(attachments[place]))
-            new = Counter(mount.driver for mount in own - attached.of_pods)
-            found[place] = any(
-                attached.counts[driver] + count >= limits[driver][place] > 0 for driver, count in new.items()
-            )
+        pairs = np.stack((in_use[limited], attachments[limited]))
+        distinct, which = np.unique(pairs, axis=1, return_inverse=True)
+        counts = [self._counts_with(own, view, *pair) for pair in distinct.T.tolist()]
+        for driver, limit in limits.items():
+            there = limit[limited]
+            wanted = np.array([one.get(driver, 0) for one in counts], np.int64)[which.reshape(-1)]
+            found[limited] |= (there > 0) & (wanted >= there)
         return found
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
@@ -76,20 +66,33 @@ class _Filter(PlainFilter):
                 return f"looking up PVC {use.claim.namespace}/{use.claim.name}: {words}"
         return None
 
-    def _attached(self, view: View, in_use: int, attachments: int) -> _Attached:
-        under = view.coding, view.stock.mounts_stamp
-        if under != self._known_under:
-            self._known_under = under
-            self._known.clear()
-        found = self._known.get((in_use, attachments))
-        if found is None:
-            found = self._known[in_use, attachments] = _count(
-                view.codes.in_use.values[in_use], view.codes.attachments.values[attachments], view.stock
-            )
-        return found
+    def _counts_with(
+        self, own: frozenset[Mount], view: View, in_use: int, attachments: int
+    ) -> dict[str, int]:
+        """How many volumes of each driver would be attached with the pod's, of drivers of which it brings a new one."""
+        attached = _attached(view, in_use, attachments)
+        new = Counter(mount.driver for mount in own - attached.of_pods)
+        return {driver: attached.counts[driver] + count for driver, count in new.items()}
 
 
-def _count(in_use: InUse, attachments: frozenset[Attachment], stock: Stock) -> _Attached:
+_MANY_KNOWN = 20_000
+
+
+def _attached(view: View, in_use: int, attachments: int) -> Attached:
+    """Remembered with the codes, for all pods, until other volumes may stand behind some claim."""
+    codes, stamp = view.codes, view.stock.mounts_stamp
+    if codes.attached_as_of != stamp or len(codes.attached) > _MANY_KNOWN:
+        codes.attached_as_of = stamp
+        codes.attached.clear()
+    found = codes.attached.get((in_use, attachments))
+    if found is None:
+        found = codes.attached[in_use, attachments] = _count(
+            codes.in_use.values[in_use], codes.attachments.values[attachments], view.stock
+        )
+    return found
+
+
+def _count(in_use: InUse, attachments: frozenset[Attachment], stock: Stock) -> Attached:
     of_pods = set[Mount]()
     for one in in_use:
         mount = one if isinstance(one, Mount) else _of_claim(one, stock)
@@ -98,7 +101,7 @@ def _count(in_use: InUse, attachments: frozenset[Attachment], stock: Stock) -> _
     counts = Counter(mount.driver for mount in of_pods)
     for told in {found for one in attachments if (found := _told(one, stock)) is not None}:
         counts[told.driver] += told not in of_pods
-    return _Attached(frozenset(of_pods), counts)
+    return Attached(frozenset(of_pods), counts)
 
 
 def _of_claim(use: ClaimUse, stock: Stock) -> Mount | None:
