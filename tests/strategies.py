@@ -57,6 +57,11 @@ COUNTED = (
     "other.requests.cpu >= 1 or other.qos == BestEffort",
     'has other.labels["rack"] and not other.labels["rack"] in ["a", "1"]',
 )
+COUNTED_ANYWHERE = (
+    'other.namespace == pod.namespace and other.labels["gen"] == pod.labels["gen"]',
+    'pod.labels["pool"] == other.labels["pool"] and other.priority >= pod.priority',
+    'other.labels["pool"] != pod.labels["pool"] or other.requests.memory > pod.requests.memory',
+)
 WINDOWS = (
     "Mon-Fri 07:00-19:00",
     "Mon 09:30-10:30, Sat 22:00-06:00",
@@ -91,7 +96,7 @@ class At:
     metrics: bool = False
     bare_metrics: bool = False
     time: bool = True
-    shares: bool = False  # what the pod's namespace holds
+    shares: bool = False  # what the pod's namespace holds, and the pods of the whole cluster
     element: bool = False  # in the midst of a list of records
     candidates: bool = False  # all at once
     aggregates: int = 0  # how many of them are around it
@@ -216,6 +221,8 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         optional += [name for name, its in at.names.node_optional if its == kind]
         if kind == "int":
             found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
+    if kind == "int" and at.shares:
+        found.append(f"count(pods where {draw(st.sampled_from((*COUNTED, *COUNTED_ANYWHERE)))})")
     if at.element and kind in OF_CARDS:
         found += [OF_CARDS[kind]] * 4
     elif kind in OF_CARDS:

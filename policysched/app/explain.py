@@ -52,7 +52,7 @@ def explain(
     facts = PodFacts(seen.pod.created_ns or now_ns, 0)
     found = evaluator.explain(plan, seen.pod, now_ns=now_ns, facts=facts, samples=samples)
     space = cache.namespaces.get(seen.pod.namespace)
-    active = plan.active_layers(plan.seen(seen.pod, space, facts, now_ns))
+    active = evaluator.active_layers(plan, seen.pod, now_ns=now_ns, facts=facts)
     filters = tuple(rule.name for rule in rules_for(program, active).filters)
     if program.extenders:
         notes.append(not_asked(program))

@@ -18,6 +18,12 @@ def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -
         node.name: replace(node, objects=cache.nodes[node.name].objects) if node.name in cache.nodes else node
         for node in nodes
     }
+    counted = {uid: seen.pod for uid, seen in cache.pods.items() if not seen.deleting}
+    found += [
+        f"pod {uid}: the census has {cache.census.pods.get(uid)}, should have {counted.get(uid)}"
+        for uid in sorted(counted.keys() | cache.census.pods.keys())
+        if cache.census.pods.get(uid) != counted.get(uid)
+    ]
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
         kept, fresh = cache.shown_node(name), fresh_nodes.get(name)
         if kept != fresh:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from policysched.cluster.census import Census
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
@@ -63,6 +64,7 @@ class Cache:
         # Nodes as they are shown, and what is held back of each.
         self._held: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
+        self.census = Census()
         self._node_objects: dict[NodeName, dict[str, str]] = {}
         self.volumes = Volumes()
         self._node_storage = NodeStorage()
@@ -98,6 +100,10 @@ class Cache:
         if known is not None and known.node is not None and seen.node is None:
             return _NOTHING
         self.pods[uid] = seen
+        if seen.deleting:
+            self.census.drop(uid)
+        else:
+            self.census.put(seen.pod)
         if seen.node is None:
             self._nominations.shown(seen)
             return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
@@ -107,6 +113,7 @@ class Cache:
     def drop_pod(self, uid: PodUid) -> Events:
         """The pod is gone or has finished: it holds nothing any more."""
         self.pods.pop(uid, None)
+        self.census.drop(uid)
         self._nominations.forget(uid)
         return self._freed(self.ledger.remove(uid))
 

@@ -30,6 +30,7 @@ class ClusterEvent(Enum):
     ASSIGNED_POD_DELETE = "AssignedPodDelete"  # also a finished pod, and a placement of ours withdrawn
     UNSCHEDULED_POD_ADD = "UnschedulablePodAdd"  # another member of a gang appears
     UNSCHEDULED_POD_UPDATE = "UnschedulablePodUpdate"  # the pod itself was edited
+    POD_COUNT = "PodCountChange"  # which pods there are, placed or not; kube-scheduler has no such event
     NAMESPACE = "NamespaceUpdate"
     POD_SET = "PodSetUpdate"  # a Service or controller that selects pods; kube-scheduler has no such event
     VOLUME_ADD = "PersistentVolumeAdd"

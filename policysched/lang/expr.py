@@ -32,10 +32,14 @@ class Stage(Flag):
     CANDIDATES = auto()  # the set of nodes that the filters left
     TIME = auto()  # the clock
     SHARES = auto()  # what namespaces hold: changes with every placement
+    PODS = auto()  # which pods there are: changes with every one that comes, goes or is edited
 
+
+MOVING = Stage.SHARES | Stage.PODS
+"""What changes although neither the pod nor a node does, and is the same for all nodes."""
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
-"""`other` is the counted pod in `count(pods on node where ...)`; `victim` the one that preemption would evict."""
+"""`other` is the counted pod in `count(pods on node where ...)` and `count(pods where ...)`; `victim` the one that preemption would evict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,15 @@ class CountPods:
 
 
 @dataclass(frozen=True, slots=True)
+class CountAnywhere:
+    """How many pods of the cluster satisfy `where` (owner `other`), of whatever scheduler, on a node or on none: all that have
+    not finished and are not terminating. The pod that is being decided is one of them. A missing answer does not count."""
+
+    where: "Expr"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class SumPods:
     """The sum of `value` (of owner `other`) over the pods placed on the node: what they were promised of a resource. Each
     pod counts in whole units of the type, rounded up, and never less than 0; a missing value counts 0. Saturates."""
@@ -331,6 +344,7 @@ Expr = (
     | Else
     | If
     | CountPods
+    | CountAnywhere
     | SumPods
     | Element
     | Fold
@@ -362,6 +376,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (body,) if placed is None else (body, placed)
         case CountPods(where=where):
             return () if where is None else (where,)
+        case CountAnywhere(where=where):
+            return (where,)
         case SumPods(value=value):
             return (value,)
         case StateRef(key=key):
@@ -416,7 +432,7 @@ def type_of(expr: Expr) -> Type:
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
-        case Rank() | CountPods():
+        case Rank() | CountPods() | CountAnywhere():
             return types.INT
         case Now():
             return types.TIMESTAMP
@@ -459,6 +475,8 @@ def stage_of(expr: Expr) -> Stage:
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
             case Attr(owner="node") | MetricRef() | StateRef() | CountPods() | SumPods() | Held():
                 stage |= Stage.NODE
+            case CountAnywhere():
+                stage |= Stage.POD | Stage.PODS
             case InputRef():
                 stage |= one.stage
             case Aggregate():

@@ -15,6 +15,7 @@ from policysched.lang.expr import (
     Call,
     Compare,
     Const,
+    CountAnywhere,
     CountPods,
     Element,
     Else,
@@ -78,6 +79,8 @@ def fold(expr: Expr) -> Expr:
             )
         case CountPods(where=where):
             return expr if where is None else replace(expr, where=fold(where))
+        case CountAnywhere():
+            return replace(expr, where=fold(expr.where))
         case SumPods():
             return replace(expr, value=fold(expr.value))
         case StateRef():

@@ -17,6 +17,7 @@ from policysched.lang.expr import (
     Attr,
     Call,
     Const,
+    CountAnywhere,
     CountPods,
     Element,
     Else,
@@ -58,7 +59,8 @@ class Reads:
     """`pod`, `namespace`, `node`: paths of attributes, the key of a map last (`("labels", "app")`); inputs count as
     what they are read from. `pod_fields` and `node_fields` are whole fields of `cluster.Pod` and `cluster.Node` that
     built-ins read (`usage` and `cluster` among the latter). `others`: of the pods counted on a node. `time`: the clock,
-    so that the answer has a "valid until". `shares`: what namespaces hold, which every placement changes. `wakes`: what could turn a no into a yes.
+    so that the answer has a "valid until". `shares`: what namespaces hold, which every placement changes. `anywhere`: which pods there are
+    at all. `wakes`: what could turn a no into a yes.
     """
 
     pod: frozenset[Path] = frozenset()
@@ -71,6 +73,7 @@ class Reads:
     time: bool = False
     shares: bool = False
     counts_pods: bool = False
+    anywhere: bool = False
     wakes: frozenset[ClusterEvent] = frozenset()
 
     def __or__(self, other: "Reads") -> "Reads":
@@ -85,6 +88,7 @@ class Reads:
             self.time or other.time,
             self.shares or other.shares,
             self.counts_pods or other.counts_pods,
+            self.anywhere or other.anywhere,
             self.wakes | other.wakes,
         )
 
@@ -123,6 +127,8 @@ def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
                 )
             case CountPods() | SumPods():
                 found |= Reads(counts_pods=True, wakes=_PLACED)
+            case CountAnywhere():
+                found |= Reads(anywhere=True, wakes=frozenset({ClusterEvent.POD_COUNT}))
             case Now() | Window():
                 found |= Reads(time=True, wakes=frozenset({ClusterEvent.TIME}))
             case _:
@@ -142,7 +148,7 @@ def _attribute(owner: str, path: Path) -> Reads:
         case "node":
             return Reads(node=paths, wakes=attribute_of("node", path).wakes)
         case "other":
-            return Reads(others=paths, wakes=_PLACED)
+            return Reads(others=paths)  # who counts them says what wakes
         case _:
             return NOTHING  # a victim is looked at when pods are evicted, never before
 
@@ -292,6 +298,8 @@ def _operations(expr: Expr) -> int:
             return 1 if where is None else 8  # each pod of the node is looked at
         case StateRef():
             return 2  # rows are laid out anew when the key's values move
+        case CountAnywhere():
+            return 3  # looked up, as long as the condition compares for equality
         case SumPods():
             return 1  # a column that placements keep
         case Fold():
@@ -321,6 +329,8 @@ def stage_word(stage: Stage) -> str:
     }[stage & (Stage.POD | Stage.NODE)]
     if stage & Stage.SHARES:
         place = f"{place}, shares"
+    if stage & Stage.PODS:
+        place = f"{place}, pods"
     if stage & Stage.CANDIDATES:
         place = f"{place}, candidates"
     if stage & Stage.TIME:

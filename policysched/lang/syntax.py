@@ -127,9 +127,10 @@ class CallExpr:
 
 @dataclass(frozen=True, slots=True)
 class CountExpr:
-    """`count(pods on node where E)`; inside E the counted pod is `other`."""
+    """`count(pods on node where E)`, and without `on node` of the whole cluster; inside E the counted pod is `other`."""
 
     where: "Expression | None"
+    on_node: bool
     span: Span
 
 

@@ -26,10 +26,10 @@ class Candidates:
 @dataclass(frozen=True, slots=True)
 class Context:
     """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
-    counted inside `count(pods on node where ...)`, `victim` the one that preemption would evict. `element` is that of the list
+    counted inside `count(pods where ...)`, `victim` the one that preemption would evict. `element` is that of the list
     which is being looked through. `candidates` are the nodes that pass the filters,
     where a score looks at all of them; `placing`: the pod counts as if it were on the node; `given` are aggregates that are one number for all nodes meanwhile. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
-    are None where nothing may read what namespaces hold, the clock or the queue (gangs)."""
+    are None where nothing may read what namespaces hold or which pods there are, the clock or the queue (gangs)."""
 
     program: Program
     pod: Pod

@@ -77,6 +77,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             return aggregate(expr, context)
         case e.CountPods():
             return _count_pods(expr, context)
+        case e.CountAnywhere():
+            return _count_anywhere(expr, context)
         case e.SumPods():
             return _sum_pods(expr, context)
         case e.Element():
@@ -206,6 +208,14 @@ def _state(expr: e.StateRef, context: Context) -> Value:
     table = context.samples.get(expr.name)
     row = None if table is None else table.rows.get(key)
     return expr.start if row is None else row.values.get(context.node.name, expr.start)
+
+
+def _count_anywhere(expr: e.CountAnywhere, context: Context) -> Value:
+    assert context.cache is not None, "the checker lets nothing count the cluster's pods here"
+    pods = {seen.pod.uid: seen.pod for seen in context.cache.pods.values() if not seen.deleting}
+    if context.pod.uid not in context.cache.pods:
+        pods[context.pod.uid] = context.pod
+    return sum(holds(expr.where, replace(context, other=other)) for other in pods.values())
 
 
 def _about(of: e.Owner, context: Context) -> Context:

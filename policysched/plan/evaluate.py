@@ -19,6 +19,7 @@ from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation, Judgement
 from policysched.plan.assume import Laid
 from policysched.plan.bind import bind
+from policysched.plan.census import Counts, Without
 from policysched.plan.column_kinds import ColumnKind
 from policysched.plan.columns import Array, Columns, text_hash
 from policysched.plan.dry_run import DryRun
@@ -59,6 +60,7 @@ class Evaluator:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._columns = Columns(cache)
+        self._counts = Counts(cache)
         self._states: OrderedDict[StateKey, State] = OrderedDict()
         self._overlay_states: tuple[Overlay, dict[StateKey, State]] | None = None
         self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
@@ -262,6 +264,10 @@ class Evaluator:
             return Judgement(beforehand[1], {}, {}, 0)
         return judgement(state, world, seen, rows)
 
+    def active_layers(self, plan: Plan, pod: Pod, *, now_ns: int, facts: PodFacts) -> tuple[int, ...]:
+        """Indexes of the layers that apply to the pod, the cluster being as it is."""
+        return plan.active_layers(self._seen(pod, facts, now_ns, {}, None))
+
     def seen_by_others(self, plan: Plan, pod: Pod) -> Hashable:
         """Those of the pod's labels that terms of placed pods ask about and, where a filter spreads by default, its
         siblings. Beside `Plan.read_key`, what pods have to agree on to be kin."""
@@ -276,7 +282,8 @@ class Evaluator:
         self, pod: Pod, facts: PodFacts, now_ns: int, samples: Samples, overlay: Overlay | None
     ) -> Seen:
         shares: ShareOf = self._cache.shares if overlay is None else overlay.shares
-        return Seen(pod, self._namespace(pod), facts, now_ns, samples, shares=shares)
+        counts = self._counts if overlay is None else Without(self._counts, overlay)
+        return Seen(pod, self._namespace(pod), facts, now_ns, samples, shares=shares, everybody=counts)
 
     def _namespace(self, pod: Pod) -> Namespace:
         return self._cache.namespaces.get(pod.namespace) or nameless(pod)
@@ -354,7 +361,8 @@ class Evaluator:
         now_ns = seen.now_ns if variant.clock.in_words else None
         labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
         share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
-        return plan, (variant.active, reads.key(seen), labels, around, clock, facts, now_ns, share)
+        counts = tuple([count(seen) for count in variant.clock.counts_in_words])
+        return plan, (variant.active, reads.key(seen), labels, around, clock, facts, now_ns, share, counts)
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}

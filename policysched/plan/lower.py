@@ -70,12 +70,13 @@ class ScoreStep:
 class Clock:
     """How the rules read the clock. `compares`: two steps and how steeply their difference grows, each flips at a moment that can
     be computed. `vague`: something else runs with the clock. `in_words`: a text shows it; `shares_in_words`: a text shows what
-    the namespace holds."""
+    the namespace holds. `counts_in_words`: what of a text rests on which pods there are."""
 
     compares: tuple[tuple[int, int, int], ...]
     vague: bool
     in_words: bool
     shares_in_words: bool
+    counts_in_words: tuple[Function, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Vari
 
 
 def _clock(rules: Iterable[AnyRule], machine: Machine) -> Clock:
-    compares, vague, shown = [], False, e.Stage.CONSTANT
+    compares, vague, shown, counts = [], False, e.Stage.CONSTANT, list[Function]()
     for rule in rules:
         for expr in deciding(rule):
             if expr is not None:
@@ -124,8 +125,13 @@ def _clock(rules: Iterable[AnyRule], machine: Machine) -> Clock:
                 vague |= other
         if isinstance(rule, FilterRule) and rule.template is not None:
             for part in rule.template.parts:
-                shown |= e.Stage.CONSTANT if isinstance(part, str) else e.stage_of(part)
-    return Clock(tuple(compares), vague, e.Stage.TIME in shown, e.Stage.SHARES in shown)
+                if isinstance(part, str):
+                    continue
+                shown |= e.stage_of(part)
+                counts += [
+                    compiled(one, machine.program) for one in e.walk(part) if isinstance(one, e.CountAnywhere)
+                ]
+    return Clock(tuple(compares), vague, e.Stage.TIME in shown, e.Stage.SHARES in shown, tuple(counts))
 
 
 def folded(rule: AnyRule, lowering: Lowering) -> AnyRule:

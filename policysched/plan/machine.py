@@ -56,7 +56,7 @@ Maker = Callable[["Machine", Any], Step]
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """What does not depend on the node. `in_key`: its value tells evaluations apart although its pod's attributes are
-    equal, because it is a condition that reads the clock, or reads what namespaces hold. `timed`: it is a number that reads the clock, and what is made of it
+    equal, because it is a condition that reads the clock, or reads what namespaces hold or which pods there are. `timed`: it is a number that reads the clock, and what is made of it
     has to be worked out anew whenever time has passed."""
 
     expr: e.Expr
@@ -115,7 +115,7 @@ class Machine:
         leaf = Leaf(
             expr,
             compiled(expr, self._program),
-            in_key=(reads_time and condition) or e.Stage.SHARES in e.stage_of(expr),
+            in_key=(reads_time and condition) or bool(e.MOVING & e.stage_of(expr)),
             timed=reads_time and not condition,
         )
         self.leaves.append(leaf)

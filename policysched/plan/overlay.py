@@ -74,6 +74,12 @@ class Overlay:
         return self._usages
 
     @property
+    def lifted(self) -> tuple[Pod, ...]:
+        """Pods that the ledger has placed, as if they were gone."""
+        placements = [self._placement_of(uid) for uid in sorted(self._lifted)]
+        return tuple([one.pod for one in placements if one is not None])
+
+    @property
     def placed(self) -> tuple[tuple[Pod, NodeName], ...]:
         """What was laid and not lifted again, in order: what a commit assumes."""
         return tuple(self.laid)

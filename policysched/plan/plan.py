@@ -7,7 +7,7 @@ from policysched.cluster.objects import Namespace, Pod, PodFacts
 from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
-from policysched.lang.expr import Stage, stage_of
+from policysched.lang.expr import MOVING, Stage, stage_of
 from policysched.lang.program import Program, rules_for
 from policysched.lang.reads import program_reads, reads_of
 from policysched.plan.admission import Admission
@@ -38,10 +38,11 @@ class Plan:
         self._moving = tuple(
             index
             for index, layer in enumerate(program.layers)
-            if stage_of(layer.condition) & (Stage.TIME | Stage.SHARES)
+            if stage_of(layer.condition) & (Stage.TIME | MOVING)
         )
+        self._standing = tuple(index for index in range(len(program.layers)) if index not in self._moving)
         self._kin_reads: dict[tuple[int, ...], ReadSet] = {}
-        self.layer_wakes = _share_wakes(program)
+        self.layer_wakes = _layer_wakes(program)
         self.variant(())
 
     def order_key(
@@ -82,7 +83,7 @@ class Plan:
         queue knows of a pod (attempts, waiting time), what placed pods' terms select or which pods are its siblings
         (`Evaluator.seen_by_others`)."""
         seen = Seen(pod, namespace or nameless(pod))
-        active = tuple([index for index in self.active_layers(seen) if index not in self._moving])
+        active = tuple([index for index in self._standing if self._layers[index](seen) is True])
         return active, self._reads_of_kin(active).key(seen)
 
     @cached_property
@@ -121,7 +122,7 @@ class Plan:
 
     def _reads_of_kin(self, active: tuple[int, ...]) -> ReadSet:
         """What pods with these layers may be asked about, whichever of the layers that come and go (with the clock, with what
-        namespaces hold) apply as well. A rule that several of them amend reads no more than what each of them brings."""
+        namespaces hold, with other pods) apply as well. A rule that several of them amend reads no more than what each of them brings."""
         if not self._moving:
             return self.read_set(active)
         found = self._kin_reads.get(active)
@@ -142,12 +143,12 @@ class Plan:
         return found
 
 
-def _share_wakes(program: Program) -> frozenset[ClusterEvent]:
-    """What can bring a layer into force, or end it, that rests on what a namespace holds."""
+def _layer_wakes(program: Program) -> frozenset[ClusterEvent]:
+    """What can bring a layer into force, or end it, that rests on what a namespace holds or on which pods there are."""
     found = frozenset[ClusterEvent]()
     for layer in program.layers:
         reads = reads_of(layer.condition, program.inputs)
-        if reads.shares:
+        if reads.shares or reads.anywhere:
             found |= reads.wakes
     return found
 

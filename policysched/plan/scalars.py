@@ -44,6 +44,7 @@ class Seen:
     other: Pod | None = None
     shares: ShareOf = _NOBODY_HOLDS
     element: RecordValue | None = None
+    everybody: "Everybody | None" = None
 
     def on(self, node: Node, usage: Usage) -> "Seen":
         return replace(self, node=node, usage=usage)
@@ -63,6 +64,14 @@ class Seen:
 
 
 Function = Callable[[Seen], Value]
+
+
+class Everybody(Protocol):
+    """The pods of the cluster, as far as they are counted."""
+
+    def count(self, expr: e.CountAnywhere, program: "Declarations", seen: Seen) -> int:
+        """How many there are for which the condition holds."""
+        ...
 
 
 class Declarations(Protocol):
@@ -117,6 +126,8 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
             return _if(expr, function(expr.condition), function(expr.then), function(expr.otherwise))
         case e.CountPods(where=where):
             return _count(None if where is None else function(where))
+        case e.CountAnywhere():
+            return _count_anywhere(expr, program)
         case e.SumPods():
             return _sum(expr, function(expr.value))
         case e.Element(index=index):
@@ -488,6 +499,14 @@ def promised(amount: Function, seen: Seen) -> int:
     """What the pod that is being counted was promised, in whole units of the amount, never less than 0."""
     found = amount(seen)
     return 0 if found is None else max(0, ceil(_number(found)))
+
+
+def _count_anywhere(expr: e.CountAnywhere, program: Declarations) -> Function:
+    def value(seen: Seen) -> Value:
+        assert seen.everybody is not None, f"`{expr.span.text}` is asked where no pods are known"
+        return seen.everybody.count(expr, program, seen)
+
+    return value
 
 
 def _window(spans: tuple[tuple[int, int], ...], zone: str) -> Function:

@@ -72,6 +72,7 @@ def _stage(one: Attribute) -> str:
         Stage.CANDIDATES: "candidates",
         Stage.TIME: "time",
         Stage.SHARES: "shares",
+        Stage.PODS: "pods",
     }
     return ", ".join(word for flag, word in words.items() if one.stage & flag) or "constant"
 

@@ -286,7 +286,7 @@ def sensible(text: str) -> None:
 _snippets = st.sampled_from(
     ["filter a require ", "metric m: ratio {", "}", "layer l when x {", "(", ")", "[", "]", '"', "'", "“", "\\", "\n", "  ", "\t", "#",
      "//", "&&", "!", "{{", "$(", "else", 'else "t"', "not ", "5 min", "1,5", "%", ";", "\x00", "\u00a0", "é", "policy", "let", "missing",
-     "desc", "queue by", "=", "==", "<", "in", ".", ",", ":", "count(pods on node where ", "\r\n", "\ud800"]
+     "desc", "queue by", "=", "==", "<", "in", ".", ",", ":", "count(pods on node where ", "count(pods where ", "\r\n", "\ud800"]
 )  # fmt: skip
 
 

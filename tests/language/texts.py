@@ -36,6 +36,7 @@ _shapes = st.sampled_from(
         "min({}, {})",
         "[{}, {}]",
         "count(pods on node where {})",
+        "count(pods where {})",
         "count(pods on node)",
         "[]",
         "({})",

@@ -8,7 +8,7 @@ resources, odd quantities.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from policysched.cluster.objects import (
     Namespace,
     Node,
     NodeName,
+    ObservedPod,
     Pod,
     PodFacts,
     PodSet,
@@ -31,7 +32,7 @@ from policysched.cluster.objects import (
 from policysched.kube import wire
 from policysched.lang.expr import Watch
 from policysched.lang.types import INT64_MAX
-from tests.words import placed, pod_set, world
+from tests.words import pending, placed, pod_set, world
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -110,7 +111,7 @@ def _scene(
 ) -> Scene:
     spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
     on_them = [placed(pod, name) for pod, name in on_nodes]
-    cache = world(nodes, on_them, spaces, random_pod_sets(dice))
+    cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_pod_sets(dice))
     for node in nodes:
         for text in cards(f"object {node.name} {dict(node.allocatable)}").values():
             cache.put_node_object("cards", node.name, text)
@@ -121,6 +122,14 @@ def _scene(
         samples=random_samples(dice, now_ns),
         now_ns=now_ns,
     )
+
+
+def _waiting(pods: list[Pod]) -> list[ObservedPod]:
+    """Pods on no node, some of them of those that are to be decided; drawn apart, so that they disturb no other choice."""
+    dice = Dice(f"waiting {[(pod.labels, pod.requests) for pod in pods]}")
+    known = [pending(pod) for pod in pods if dice.one_in(2)]
+    others = [pending(random_pod(dice, f"waiting-{index}")) for index in range(dice.randrange(4))]
+    return known + [replace(one, deleting=dice.one_in(3)) for one in others]
 
 
 class Dice(Random):

@@ -1,13 +1,14 @@
 """A cluster that changes, one thing at a time: nodes come, change and go, pods are assumed, bound, withdrawn, deleted."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from tests.plan.clusters import NODE_NAMES, Dice, random_node, random_pod, random_service
-from tests.words import placed
+from tests.words import pending, placed
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -72,6 +73,15 @@ def _service_or_controller_goes(cache: Cache, dice: Dice, number: int) -> None:
         cache.drop_pod_set(*dice.choice(sorted(cache.pod_sets.by_key)))
 
 
+def _pod_comes(cache: Cache, dice: Dice, number: int) -> None:
+    cache.put_pod(pending(_newcomer(dice, number)))
+
+
+def _pod_is_to_end(cache: Cache, dice: Dice, number: int) -> None:
+    if cache.pods:
+        cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
+
+
 def _newcomer(dice: Dice, number: int) -> Pod:
     return random_pod(dice, f"newcomer-{number}")
 
@@ -84,6 +94,8 @@ _CHANGES: tuple[Callable[[Cache, Dice, int], None], ...] = (
     _pod_is_bound,
     _promise_is_withdrawn,
     _pod_goes,
+    _pod_comes,
+    _pod_is_to_end,
     _service_comes_or_changes,
     _service_or_controller_goes,
 )

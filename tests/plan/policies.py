@@ -45,6 +45,15 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score root weight 2 lower (sqrt(node.free.cpu / 1m - 100) else 0) normalize max",
         "score power weight 1 lower abs(floor(exp(node.pods * 0.5)) - 3) normalize range(0, 10)",
     ),
+    "counts": (
+        'input pool: string = pod.labels["pool"] optional',
+        'let siblings: int = count(pods where other.labels["gen"] == pod.labels["gen"] and other.namespace == pod.namespace)',
+        'filter gate when has pod.labels["gen"] require siblings >= 2 else "only {siblings}"',
+        'filter pools require node.pods < count(pods where other.labels["pool"] != "a" or pod.priority > other.priority)',
+        'filter few when count(pods where has pool and other.labels["pool"] == pool and other.requests.cpu > 500m) > 0 reject node.pods > 3',
+        "score crowd weight 2 higher count(pods where other.qos >= pod.qos) - node.pods normalize minmax",
+        "layer busy when count(pods where other.namespace == pod.namespace) > 3 { drop filter few }",
+    ),
     "aggregates": (
         _LOAD,
         'filter pool require (node.labels["pool"] else "a") != "b"',

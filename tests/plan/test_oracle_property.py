@@ -1,7 +1,7 @@
 """`plan` says of every pod and node what `oracle` says: the property that everything fast rests on."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,11 +11,20 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
-from tests.plan.clusters import NAMESPACES, NODE_NAMES, SECOND_NS, Dice, Scene, random_node, scenes
+from tests.plan.clusters import (
+    NAMESPACES,
+    NODE_NAMES,
+    SECOND_NS,
+    Dice,
+    Scene,
+    random_node,
+    random_pod,
+    scenes,
+)
 from tests.plan.policies import CORNERS, corner
 from tests.strategies import policies
 from tests.strategies import program as checked
-from tests.words import world
+from tests.words import pending, world
 
 # Without shrinking: a scene is a few numbers, so nothing in it gets simpler, and minutes go by.
 SEARCH = settings(
@@ -219,7 +228,7 @@ def change(cache: Cache, pod: Pod, dice: Dice) -> None:
     if not names:
         return
     name = dice.choice(names)
-    match dice.randrange(6):
+    match dice.randrange(8):
         case 0:
             cache.drop_node(name)
         case 1:
@@ -228,6 +237,10 @@ def change(cache: Cache, pod: Pod, dice: Dice) -> None:
             cache.assume(pod, name)
         case 5:
             cache.put_namespace(Namespace(dice.choice(NAMESPACES), dice.labels(), {}))
+        case 6:
+            cache.put_pod(pending(random_pod(dice, f"waiting-{dice.randrange(4)}")))
+        case 7 if cache.pods:
+            cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
         case 3 if cache.ledger.usage(name).pods:
             cache.drop_pod(next(iter(cache.ledger.usage(name).pods)))
         case _:

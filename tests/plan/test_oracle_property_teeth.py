@@ -76,6 +76,30 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.plan.kernels.node_resources_balanced_allocation._scaled",
         lambda _: lambda deviation: np.rint((1 - deviation) * 100).astype(np.int64),
     ),
+    "pods that went still count": (
+        "counts",
+        "policysched.plan.census._Index._take",
+        lambda _: always(None),
+    ),
+    "nobody looks at what came": (
+        "counts",
+        "policysched.cluster.census.Census.moved_since",
+        lambda right: lambda self, version: right(self, version) if version < 0 else (),
+    ),
+    "who is decided does not count": (
+        "counts",
+        "policysched.plan.census._Question.counts",
+        lambda _: always(False),
+    ),
+    "what is left of a condition is overlooked": (
+        "counts",
+        "policysched.plan.census._Index.count",
+        lambda _: (
+            lambda self, _seen: sum(
+                group.count for groups in self._heads.values() for group in groups.values()
+            )
+        ),
+    ),
     "whole sums wrap around": (
         "records",
         "policysched.plan.elements._sums",

@@ -87,7 +87,7 @@ def _reached(program: Program, moment: Moment, seen: ObservedPod, found: Explana
     cache, pod = moment.scheduler.cache, seen.pod
     facts = PodFacts(pod.created_ns, 0)
     plan = compile_plan(program)
-    active = plan.active_layers(plan.seen(pod, cache.namespaces.get(pod.namespace), facts, moment.now_ns))
+    active = Evaluator(cache).active_layers(plan, pod, now_ns=moment.now_ns, facts=facts)
     for index, layer in enumerate(program.layers):
         yield Outcome(f"layer {layer.name}", _OF_LAYERS[0] if index in active else _OF_LAYERS[1])
     rules = list(_rules_in(program, active))

@@ -121,7 +121,7 @@ def _why(owner: e.Owner) -> str:
         case "victim":
             return "`victim` is only known in `preemption`"
         case "other":
-            return "`other` is only known in `count(pods on node where ...)`"
+            return "`other` is only known in `count(pods where ...)` and `count(pods on node where ...)`"
         case _:
             return "not known here"
 

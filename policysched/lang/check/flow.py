@@ -15,6 +15,7 @@ from policysched.lang.expr import (
     Attr,
     Call,
     Const,
+    CountAnywhere,
     CountPods,
     Element,
     Else,
@@ -50,7 +51,7 @@ def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
         case MetricRef():
             if expr not in known:
                 yield expr
-        case Has() | CountPods() | SumPods():
+        case Has() | CountPods() | CountAnywhere() | SumPods():
             return
         case Fold(items=items, function=function):
             yield from holes(items, known)

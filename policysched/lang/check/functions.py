@@ -6,7 +6,7 @@ from policysched.lang import types as t
 from policysched.lang.check.dimensions import DIMENSIONLESS, common, describe, same_dimension
 from policysched.lang.check.elements import over_elements
 from policysched.lang.check.reading import Reader, mismatch
-from policysched.lang.check.scope import COUNTED, did_you_mean, one_of
+from policysched.lang.check.scope import COUNTED, COUNTED_ANYWHERE, did_you_mean, one_of
 from policysched.lang.check.windows import window
 from policysched.lang.types import Kind, Type
 
@@ -178,12 +178,22 @@ def _rank(reader: Reader, node: s.CallExpr) -> e.Expr | None:
 
 
 def count_pods(reader: Reader, node: s.CountExpr) -> e.Expr | None:
+    if not node.on_node:
+        return _count_anywhere(reader, node)
     if not reader.place.count:
         return reader.misplaced(node.span, "the pods of a node")
     if node.where is None:
         return e.CountPods(None, node.span)
     where = reader.at(COUNTED).condition(node.where, "where")
     return None if where is None else e.CountPods(where, node.span)
+
+
+def _count_anywhere(reader: Reader, node: s.CountExpr) -> e.Expr | None:
+    assert node.where is not None, f"{node.span.text} has no condition"
+    if not reader.place.anywhere:
+        return reader.misplaced(node.span, "the pods of the cluster")
+    where = reader.at(COUNTED_ANYWHERE).condition(node.where, "where")
+    return None if where is None else e.CountAnywhere(where, node.span)
 
 
 ROUNDINGS: dict[str, e.Function] = {

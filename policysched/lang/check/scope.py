@@ -34,6 +34,7 @@ class Place:
     victim: bool = False
     other: bool = False
     count: bool = False
+    anywhere: bool = True  # the pods of the whole cluster
     candidates: bool = False  # all at once
     placed: bool = False  # the pod is thought to be on one of them
     queue: bool = True  # what the queue knows of the pod
@@ -41,20 +42,23 @@ class Place:
     shares: bool = True  # what the pod's namespace holds
 
 
-CONSTANT = Place("a constant", pod=False)
+CONSTANT = Place("a constant", pod=False, anywhere=False)
 WHEN = Place("a `when`", node=True, time=True, count=True)
 CONDITION = Place("a condition", node=True, metrics=True, time=True, count=True)
 VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True, candidates=True)
 LAYER = Place("a layer's `when`", time=True)
-QUEUE_KEY = Place("a key of the queue", time=True)
-GANG = Place("a gang's terms", queue=False, shares=False)
-ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False)
-VICTIMS = Place("what is said of victims", victim=True, shares=False)
-CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True)
-REQUEST = Place("what a pod requests of a resource", queue=False, shares=False)
-KEY = Place("the key of a state", queue=False, shares=False)
-FED = Place("what feeds a state", queue=False, shares=False, element=p.CONTAINER)
-COUNTED = Place("what is said of counted pods", other=True)
+QUEUE_KEY = Place("a key of the queue", time=True, anywhere=False)
+GANG = Place("a gang's terms", queue=False, shares=False, anywhere=False)
+ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False, anywhere=False)
+VICTIMS = Place("what is said of victims", victim=True, shares=False, anywhere=False)
+CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True, anywhere=False)
+REQUEST = Place("what a pod requests of a resource", queue=False, shares=False, anywhere=False)
+KEY = Place("the key of a state", queue=False, shares=False, anywhere=False)
+FED = Place("what feeds a state", queue=False, shares=False, element=p.CONTAINER, anywhere=False)
+COUNTED = Place("what is said of counted pods", other=True, anywhere=False)
+COUNTED_ANYWHERE = Place(
+    "what is said of counted pods", other=True, queue=False, shares=False, anywhere=False
+)
 NAMED = replace(VALUE, word="a `let`")
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 

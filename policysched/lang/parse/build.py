@@ -394,8 +394,11 @@ class Build(Transformer[Token, Any]):
         condition = where[1] if len(where) > 1 else None
         return s.FoldExpr(_name(function), value, _name(over), condition, _span(children))
 
-    def count(self, children: Children) -> s.CountExpr:
-        return s.CountExpr(children[2] if len(children) > 3 else None, _span(children))
+    def count_on_node(self, children: Children) -> s.CountExpr:
+        return s.CountExpr(children[2] if len(children) > 3 else None, True, _span(children))
+
+    def count_anywhere(self, children: Children) -> s.CountExpr:
+        return s.CountExpr(children[2], False, _span(children))
 
     def aggregate(self, children: Children) -> s.AggregateExpr:
         function, value, _over, *rest = children

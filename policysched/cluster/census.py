@@ -1,0 +1,51 @@
+"""Which pods there are: all that have not finished and are not terminating, on a node or on none, of whatever scheduler.
+
+Each change has a number, and who keeps counts asks which pods moved since the number that it last saw.
+"""
+
+from collections.abc import Iterable
+
+from policysched.cluster.objects import Pod, PodUid
+
+_REMEMBERED_MIN = 1000
+
+
+class Census:
+    """Kept by the cache. `pods` is to be read only."""
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, Pod] = {}
+        self.version = 0
+        self._moved: dict[PodUid, int] = {}  # by pod the number of its last change, oldest first
+        self._forgotten = 0
+
+    def put(self, pod: Pod) -> None:
+        """The pod is there, and is as it says."""
+        if self.pods.get(pod.uid) != pod:
+            self.pods[pod.uid] = pod
+            self._note(pod.uid)
+
+    def drop(self, uid: PodUid) -> None:
+        """The pod has finished, is terminating or is gone."""
+        if self.pods.pop(uid, None) is not None:
+            self._note(uid)
+
+    def moved_since(self, version: int) -> Iterable[PodUid] | None:
+        """The pods that came, went or changed after that number; None: too long ago to tell."""
+        if version < self._forgotten:
+            return None
+        found = []
+        for uid in reversed(self._moved):
+            if self._moved[uid] <= version:
+                break
+            found.append(uid)
+        return found
+
+    def _note(self, uid: PodUid) -> None:
+        self.version += 1
+        self._moved.pop(uid, None)
+        self._moved[uid] = self.version
+        if len(self._moved) > _REMEMBERED_MIN + 2 * len(self.pods):
+            # Mostly pods that are gone: who has not asked for so long counts anew.
+            self._moved.clear()
+            self._forgotten = self.version

@@ -1,0 +1,69 @@
+"""Which pods there are, and which of them moved."""
+
+from dataclasses import replace
+
+import pytest
+
+from policysched.cluster.audit import audit
+from policysched.cluster.cache import Cache
+from policysched.cluster.census import Census
+from tests.words import finished, pending, placed, pod
+
+
+def names(cache: Cache) -> set[str]:
+    return {one.name for one in cache.census.pods.values()}
+
+
+def test_pods_count_on_a_node_and_on_none_until_they_finish_or_are_to_end() -> None:
+    cache = Cache()
+    cache.put_pod(pending(pod("waits")))
+    cache.put_pod(placed(pod("runs"), "a"))
+    cache.put_pod(placed(pod("ends"), "a"))
+    cache.put_pod(placed(pod("done"), "a"))
+    assert names(cache) == {"waits", "runs", "ends", "done"}
+
+    cache.put_pod(replace(placed(pod("ends"), "a"), deleting=True))
+    cache.put_pod(finished(pod("done"), "a"))
+    cache.drop_pod(pod("waits").uid)
+
+    assert names(cache) == {"runs"}
+
+
+def test_a_pod_that_is_bound_is_the_same_pod() -> None:
+    cache = Cache()
+    cache.put_pod(pending(pod("web")))
+    before = cache.census.version
+
+    cache.put_pod(placed(pod("web"), "a"))
+
+    assert cache.census.version == before
+
+
+def test_whoever_asks_is_told_who_moved_since() -> None:
+    census = Census()
+    census.put(pod("first"))
+    first = census.version
+    census.put(pod("second"))
+    census.drop(pod("first").uid)
+
+    assert list(census.moved_since(first) or ()) == [pod("first").uid, pod("second").uid]
+    assert list(census.moved_since(census.version) or ()) == []
+
+
+def test_pods_that_are_gone_are_forgotten_in_the_end() -> None:
+    census = Census()
+    for number in range(3000):
+        census.put(pod(f"p{number}"))
+        census.drop(pod(f"p{number}").uid)
+
+    assert census.moved_since(0) is None
+    assert len(census._moved) <= 1001
+
+
+def test_a_census_that_overlooks_a_pod_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Census, "put", lambda *_: None)
+    cache, one = Cache(), pending(pod("web"))
+
+    cache.put_pod(one)
+
+    assert len(audit(cache, pods=[one], nodes=[])) == 1
