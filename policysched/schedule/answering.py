@@ -18,7 +18,7 @@ from typing import Literal
 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
-from policysched.lang.program import Program
+from policysched.lang.program import Program, sees_to_claims
 from policysched.lang.verdict import Judgement
 from policysched.plan import Overlay, Plan
 from policysched.schedule import events as e
@@ -198,8 +198,7 @@ class Answering:
 
     def _judge(self, question: Question, now_ns: int) -> Judgement:
         core, plan = self._core, self._plan(question.policy)
-        # What no built-in of ours covers is kube-scheduler's here: it has its own plugins for it.
-        pod = replace(question.pod, uncovered=())
+        pod = _less_what_others_see_to(question.pod, plan)
         with self._sent(question.nodes or ()):
             return core.evaluator.judge(
                 plan,
@@ -248,7 +247,7 @@ class Answering:
         gone. A node that is not known, or a victim sent by a UID that is not, leaves the node out: nobody goes
         for what cannot be judged."""
         core, plan = self._core, self._plan(policy)
-        pod = replace(pod, uncovered=())
+        pod = _less_what_others_see_to(pod, plan)
         space, facts = core.namespace_of(pod), _facts(pod, now_ns)
         if plan.admission(pod, space) is not None:
             return ()
@@ -367,6 +366,12 @@ class Answering:
             raise NoAnswer(f"there is no policy `{policy}` (active: {there})", ready=True)
         self._asked = True
         return running.plan
+
+
+def _less_what_others_see_to(pod: Pod, plan: Plan) -> Pod:
+    """What no built-in of ours covers is kube-scheduler's here, which has its own plugins for it; so are claims, where the
+    policy has no rule that sees to them."""
+    return replace(pod, uncovered=(), claims=pod.claims if sees_to_claims(plan.program) else ())
 
 
 def _facts(pod: Pod, now_ns: int) -> PodFacts:
