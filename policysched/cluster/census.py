@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from policysched.cluster.objects import Pod, PodUid
 
-_REMEMBERED_MIN = 1000
+_REMEMBERED_MIN = 64
 
 
 class Census:

@@ -455,7 +455,9 @@ def looks_at_node(expr: Expr) -> bool:
     """Whether `Stage.NODE` is in its stage, found out as soon as can be."""
     for one in walk(expr):
         match one:
-            case Attr(owner="node") | MetricRef() | CountPods() | SumPods() | Held() | Aggregate():
+            case (
+                Attr(owner="node") | MetricRef() | StateRef() | CountPods() | SumPods() | Held() | Aggregate()
+            ):
                 return True
             case InputRef(stage=stage) if Stage.NODE in stage:
                 return True

@@ -168,7 +168,7 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
             wakes=wakes,
         )
     assert isinstance(written, FilterRule)
-    recovers = recovery(rule.condition)
+    recovers = recovery(written.condition)
     parts = () if rule.template is None else rule.template.parts
     return FilterStep(
         rule,

@@ -25,6 +25,7 @@ from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Trans
 from policysched.resources import resource
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
+from tests.controlplane.volumes import claim, local_volume, storage_class, using
 from tests.controlplane.waiting import wait_for
 from tests.e2e.sandbox import BIN, Cluster, kubectl
 from tests.kube.test_bind import bind
@@ -104,6 +105,11 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
         create_what_the_program_is_given(world)
         world.add_node("a")
         world.add_pod("web", scheduler="kube-default", cpu="1")
+        world.add_pod(
+            "stateful", scheduler="kube-default", cpu="1m", spec={"volumes": using("found", "missing")}
+        )
+        for plural, space, one in stored():
+            world.local.create(plural, space, one)
         refused = world.add_pod("huge", scheduler="kube-default", cpu="1000")
         world.local.create("pods", "default", somebody_elses())
         world.local.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
@@ -113,6 +119,7 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
 
         async with running(app.run()):
             await until(lambda: world.node_of("web"), "the first pod to be bound")
+            await until(lambda: promised(world), "volumes to be promised and asked for")
             elsewhere(world, app)
             await until(lambda: app.binder.counts.lost == 1, "a bind that comes too late")
             urgent = {"priorityClassName": "urgent"}
@@ -132,6 +139,25 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
     on_virtual_time(scenario)
 
     assert used == granted()
+
+
+def stored() -> list[tuple[str, str, dict[str, Any]]]:
+    """One claim gets a volume that is there, for the other one is to be made. Nobody here does the rest."""
+    there = {**local_volume("v", node="a"), "status": {"phase": "Available"}}
+    return [
+        ("storageclasses", "", storage_class("local")),
+        ("storageclasses", "", storage_class("made", "example.com/maker")),
+        ("persistentvolumes", "", there),
+        ("persistentvolumeclaims", "default", claim("found")),
+        ("persistentvolumeclaims", "default", claim("missing", "made")),
+    ]
+
+
+def promised(world: World) -> bool:
+    asked = "volume.kubernetes.io/selected-node"
+    return any("claimRef" in one["spec"] for one in world.local.list("persistentvolumes")) and any(
+        asked in one["metadata"].get("annotations", {}) for one in world.local.list("persistentvolumeclaims")
+    )
 
 
 def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerApp:

@@ -149,7 +149,7 @@ def test_a_planted_bug_is_found(
 ) -> None:
     monkeypatch.setattr(where, part, planted)
 
-    @settings(SEARCH, max_examples=600, database=None)
+    @settings(SEARCH, max_examples=2500, database=None, derandomize=True)
     @given(scene=storage_scenes())
     def search(scene: Scene) -> None:
         agree(kube_default(), scene)

@@ -187,7 +187,7 @@ def test_a_planted_mistake_is_found(
     monkeypatch.setattr(searching, part, planted)
 
     @given(scene=scenes(placed_max=10))
-    @settings(Scenes, derandomize=True, database=None, max_examples=400)
+    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
     def search(scene: Scene) -> None:
         check(DEFAULT, scene)
 

@@ -30,7 +30,7 @@ from tests.simulation import world
 from tests.simulation.texts import BAD, GOOD
 from tests.simulation.world import run_seed
 
-SEEDS_MOST = 80
+SEEDS_MOST = 240
 """Where a planted bug is not found by then, the simulation has lost a tooth."""
 
 Bug = Callable[[], AbstractContextManager[Any]]
