@@ -54,7 +54,7 @@ class AtRest:
         self._pods = [wire.pod(obj) for obj in self._objects]
 
     def wrong(self) -> list[str]:
-        return [*self._inside(), *self._policies(), *self._waiting(), *self._said()]
+        return [*self._inside(), *self._policies(), *self._waiting(), *self._nominated(), *self._said()]
 
     # ── the scheduler itself ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,6 +179,17 @@ class AtRest:
         for seen in self._pods:
             cache.put_pod(seen)
         return cache
+
+    def _nominated(self) -> list[str]:
+        """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
+        nobody is to be evicted for it, or it is held back, and the room is anybody's."""
+        ending = {seen.node for seen in self._pods if seen.deleting}
+        return [
+            f"{seen.pod.full_name} keeps room of {seen.nominated_node}, where nobody ends"
+            for seen in self._pods
+            if seen.pod.scheduler in self._programs and seen.node is None and not seen.finished
+            if seen.nominated_node is not None and seen.nominated_node not in ending
+        ]
 
     # ── what was said ──────────────────────────────────────────────────────────────────────────────────────────────
 

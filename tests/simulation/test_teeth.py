@@ -121,7 +121,7 @@ def _a_node_that_leaves_is_kept() -> AbstractContextManager[Any]:
     return patch.object(Cache, "drop_node", lambda *_: frozenset())
 
 
-def _who_is_held_back_keeps_its_nomination() -> AbstractContextManager[Any]:
+def _a_nomination_is_never_taken_back() -> AbstractContextManager[Any]:
     return patch.object(Core, "take_back_nomination", lambda *_: None)
 
 
@@ -198,7 +198,7 @@ BUGS: tuple[Bug, ...] = (
     _gangs_are_placed_in_part,
     _columns_miss_a_cordon,
     _a_node_that_leaves_is_kept,
-    _who_is_held_back_keeps_its_nomination,
+    _a_nomination_is_never_taken_back,
     _what_is_held_back_is_never_let_go,
     _freed_room_wakes_nobody,
     _after_a_410_the_watch_goes_on_from_now,
