@@ -25,6 +25,7 @@ from policysched.app.self_check import compare_with_the_server
 from policysched.app.settings import Settings
 from policysched.app.status import configz_page, decisions_page, policy_page
 from policysched.app.telemetry import Telemetry
+from policysched.garbage import leave_out_what_is_there
 from policysched.kube.api import Api
 from policysched.kube.extender_client import ExtenderClient
 from policysched.kube.lease import Elector, Standing
@@ -102,12 +103,20 @@ async def _run(settings: Settings) -> int:
             },
         )
         warming = asyncio.create_task(compiler.warm_up())
+        settling = asyncio.create_task(_settle(app))
         try:
             outcome = await app.run()
         finally:
+            settling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await warming
         return _exit_code(outcome)
+
+
+async def _settle(app: SchedulerApp) -> None:
+    while not app.synced:
+        await asyncio.sleep(1.0)
+    leave_out_what_is_there()
 
 
 async def _extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:

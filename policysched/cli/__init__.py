@@ -17,6 +17,8 @@ from typing import Any
 import click
 
 from policysched import __version__
+from policysched.garbage import look_rarely
+from policysched.resources import cache_folder, keep_files
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
@@ -55,6 +57,9 @@ class _Commands(click.Group):
         **extra: Any,
     ) -> Any:
         """As click's, but what is wrong with the command line or a file is one line on stderr, and exit 2."""
+        if args is None:  # the process is ours, and not one that calls a command
+            look_rarely()
+            keep_files(cache_folder())
         if not standalone_mode:
             return super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         try:
