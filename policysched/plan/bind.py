@@ -12,7 +12,7 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.message import VARYING_TEXT, no_sample_reason, not_recovered_reason, unsatisfied_reason
 from policysched.lang.program import BuiltinFilter, BuiltinScore, FilterRule, Input, Template
 from policysched.lang.reads import reads_of
-from policysched.plan.kernel import Around
+from policysched.plan.kernel import Around, Touch
 from policysched.plan.kernels import FILTERS, SCORES
 from policysched.plan.lower import FilterStep, ScoreStep, Variant
 from policysched.plan.normalize import normalizer_of
@@ -33,12 +33,14 @@ from policysched.plan.words import shown
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Filters in the order in which they refuse (inputs of the node first), and scores."""
+    """Filters in the order in which they refuse (inputs of the node first), and scores. `refusing_beforehand`: those of the
+    filters that may refuse the pod whatever the node."""
 
     variant: Variant
     moment: Moment
     filters: tuple[BoundFilter, ...]
     scores: tuple[BoundScore, ...]
+    refusing_beforehand: tuple[BoundFilter, ...]
 
     def rule_metrics(self) -> list[tuple[str, ...]]:
         """The metrics of each rule."""
@@ -56,7 +58,13 @@ def bind(variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> B
         if bound is not None:
             filters.append(bound)
     scores = [found for one in variant.scores if (found := _bound_score(one, moment, around)) is not None]
-    return Bound(variant, moment, tuple(filters), tuple(scores))
+    return Bound(
+        variant,
+        moment,
+        tuple(filters),
+        tuple(scores),
+        refusing_beforehand=tuple(rule for rule in filters if rule.kernel.touch & Touch.VOLUMES),
+    )
 
 
 def _input_wakes(declared: Input) -> frozenset[ClusterEvent]:

@@ -26,6 +26,7 @@ _FIRST_CAPACITY = 64
 _POD_COLUMNS_MAX = 256  # columns that only pods asked for: images, keys of selectors, rare resources
 _ROWS_A_STEP = 1024
 _NO_PODS: Mapping[PodUid, Pod] = {}
+_TOUCHES_BETWEEN_COUNTS = 64
 _CODES_A_ROW = 16  # beyond this many distinct values a row, most are those of nodes that left
 
 
@@ -65,6 +66,7 @@ class Columns:
         self._asked: OrderedDict[ColumnKind, Array] = OrderedDict()
         self._log: list[int] = []
         self._log_start = 0
+        self._touches = 0
         self._touch(cache.nodes)
         cache.changed_nodes()
 
@@ -188,7 +190,8 @@ class Columns:
             half = len(self._log) // 2
             del self._log[:half]
             self._log_start += half
-        if self.codes.total() > _CODES_A_ROW * self.capacity:
+        self._touches += 1
+        if self._touches % _TOUCHES_BETWEEN_COUNTS == 0 and self.codes.total() > _CODES_A_ROW * self.capacity:
             self._recode()
 
     def _put(self, row: int, node: Node) -> None:

@@ -25,13 +25,15 @@ class ReadSet:
     are no part of `key`."""
 
     names: tuple[str, ...]
+    fields: Callable[[Pod], tuple[object, ...]]
     reads: tuple[Read, ...]
     facts: bool
     selected_labels: bool
     siblings: bool
 
     def key(self, seen: Seen) -> Hashable:
-        return tuple([read(seen) for read in self.reads])
+        fields = tuple([one if type(one) in _AS_IT_IS else _hashable(one) for one in self.fields(seen.pod)])
+        return fields, tuple([read(seen) for read in self.reads])
 
 
 def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
@@ -43,7 +45,8 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         found |= rule_reads(rule, program.inputs)
         if isinstance(rule, FilterRule):
             found |= text_reads(rule, program.inputs)
-    reads: dict[str, Read] = {f"pod.{field}": _field(field) for field in found.pod_fields - _OF_THE_CLUSTER}
+    fields = sorted(found.pod_fields - _OF_THE_CLUSTER)
+    reads: dict[str, Read] = {}
     for path in found.pod - _OF_THE_QUEUE:
         if path[0] not in found.pod_fields:
             reads[f"pod.{'.'.join(path)}"] = attribute("pod", path)
@@ -55,12 +58,12 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         reads[f"namespace.{'.'.join(path)}"] = attribute("namespace", path)
     # The time waited is no part of it: what the clock amounts to has a place of its own in the key.
     facts = not found.pod.isdisjoint(_OF_THE_QUEUE - {("waited",)})
-    names = tuple(sorted(reads))
     of_cluster = found.pod_fields & _OF_THE_CLUSTER
     shares = [f"namespace.{'.'.join(path)}" for path in found.namespace & _SHARES]
     return ReadSet(
-        names=tuple(sorted([*reads, *shares, *(f"pod.{name}" for name in of_cluster)])),
-        reads=tuple(reads[name] for name in names),
+        names=tuple(sorted([*reads, *shares, *(f"pod.{name}" for name in (*fields, *of_cluster))])),
+        fields=_getter(fields),
+        reads=tuple(reads[name] for name in sorted(reads)),
         facts=facts,
         selected_labels="selected_labels" in of_cluster,
         siblings="siblings" in of_cluster,
@@ -72,17 +75,26 @@ _SHARES = frozenset({("share", "cpu"), ("share", "memory")})
 _OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 
 
-def _field(name: str) -> Read:
-    field = attrgetter(name)
+_AS_IT_IS = frozenset({bool, int, str, tuple, frozenset, type(None)})
+"""What most fields are, told apart by their exact type: each pod has each field read, before anything else is known of it."""
 
-    def read(seen: Seen) -> Hashable:
-        value = field(seen.pod)
-        if isinstance(value, Mapping):
-            return tuple(sorted(value.items()))
-        assert isinstance(value, Hashable), f"pod.{name} is {value!r}"
-        return value
 
-    return read
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted(value.items()))
+    assert isinstance(value, Hashable), f"a pod has {value!r}"
+    return value
+
+
+def _getter(fields: list[str]) -> Callable[[Pod], tuple[object, ...]]:
+    """All at once, in one call."""
+    match fields:
+        case []:
+            return lambda pod: ()
+        case [field]:
+            return lambda pod: (getattr(pod, field),)
+        case _:
+            return attrgetter(*fields)
 
 
 def nameless(pod: Pod) -> Namespace:

@@ -7,7 +7,6 @@ import numpy as np
 
 from policysched.lang.events import ClusterEvent
 from policysched.plan.columns import Array
-from policysched.plan.kernel import Touch
 from policysched.plan.rules import BoundFilter, NodeInputs
 from policysched.plan.state import State, World
 from policysched.plan.verdict import NoNode
@@ -44,13 +43,13 @@ def why_not(
 
 def refused_beforehand(state: State, world: World) -> tuple[BoundFilter, str] | None:
     """The first filter that refuses the pod whatever the node, and why."""
-    view = None
-    for rule in state.bound.filters:
-        if rule.kernel.touch & Touch.VOLUMES:
-            view = view or world.view()
-            words = rule.kernel.beforehand(view)
-            if words is not None:
-                return rule, words
+    if not state.bound.refusing_beforehand:
+        return None
+    view = world.view()
+    for rule in state.bound.refusing_beforehand:
+        words = rule.kernel.beforehand(view)
+        if words is not None:
+            return rule, words
     return None
 
 

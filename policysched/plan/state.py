@@ -235,7 +235,7 @@ class State:
         """The values that decide, None as long as it is not known which. Codes count only with the interners that gave them."""
         if self._filling_kinds is None:
             return None
-        return view.coding, *[view.column(kind).item() for kind in self._filling_kinds]
+        return view.coding, *view.values(self._filling_kinds)
 
     def _update(self, rows: set[int], world: World, filters: Iterable[int], scores: Iterable[int]) -> None:
         """Ask these rules again about these rows."""
@@ -267,8 +267,8 @@ class State:
         refused = self._refused[:, chosen]
         if self.out:
             refused = refused[[not self.out.intersection(rule.metrics) for rule in self.bound.filters]]
-        feasible = self._asked(world)[chosen] & ~refused.any(axis=0)
-        if self._stale or not np.array_equal(feasible, self.feasible[chosen]):
+        feasible = self._asked(world)[chosen] & ~np.logical_or.reduce(refused)
+        if self._stale or np.logical_or.reduce(feasible != self.feasible[chosen]):
             self.feasible[chosen] = feasible
             self.feasible_count = int(np.count_nonzero(self.feasible))
             self._facts.clear()
@@ -301,7 +301,7 @@ class State:
         weighted = self._weighted[:, chosen]
         if self.out:
             weighted = weighted[[self._counts(rule) for rule in self.bound.scores]]
-        total: Array = weighted.sum(axis=0)
+        total: Array = np.add.reduce(weighted)
         for place in self._global:
             rule = self.bound.scores[place]
             if self._counts(rule):
@@ -340,7 +340,7 @@ class State:
             total = np.where(self._inside(among), total, _REFUSED_TOTAL)
             if total.max() == _REFUSED_TOTAL:
                 return None
-        tied = np.flatnonzero(total == total.max())
+        tied = (total == np.maximum.reduce(total)).nonzero()[0]
         if len(tied) == 1:
             return int(tied[0])
         return int(tied[np.argmax(name_hash[tied] ^ np.uint64(pod_hash))])

@@ -5,7 +5,7 @@ which an overlay has laid or lifted pods.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -156,6 +156,14 @@ class View:
                 assert node is not None, f"row {self.row(place)} has an overlay and no node"
                 found[place] = kind.read(node, usage, self.codes)
         return found
+
+    def values(self, kinds: Iterable[ColumnKind]) -> list[Any]:
+        """What the one node in view has in these columns, as Python's own values."""
+        assert isinstance(self.rows, slice) and self.count == 1, f"{self.count} nodes are in view"
+        if self._hypothetical:
+            return [self.column(kind).item() for kind in kinds]
+        array, row = self._columns.array, self.rows.start
+        return [array(kind).item(row) for kind in kinds]
 
     def metric(self, name: str) -> tuple[Array, Array]:
         """Values, and where there is a fresh sample."""
