@@ -30,8 +30,11 @@ from policysched.cluster.objects import (
 from policysched.cluster.storage import StorageObject
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
+from policysched.kube.object_shapes import SHAPES
+from policysched.kube.reading import refuse_misfit
 from policysched.kube.storage import READERS as _STORAGE
 from policysched.schedule.events import NodeObjectSeen
+from policysched.text.shown import shown
 
 
 @dataclass(slots=True)
@@ -48,9 +51,14 @@ class ClusterFiles:
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
-    def take(self, obj: dict[str, Any]) -> None:
+    def take(self, obj: dict[str, Any] | Malformed) -> None:
         """One more object, as the API server or a manifest has it."""
+        if isinstance(obj, Malformed):
+            self.malformed.append(obj)
+            return
         try:
+            if (kind_name := str(obj.get("kind"))) in SHAPES:
+                refuse_misfit(kind_name, obj)
             match obj.get("kind"):
                 case "Node":
                     self.nodes.append(wire.node(obj))
@@ -74,6 +82,9 @@ class ClusterFiles:
                     self.ignored[str(kind)] += 1
         except Malformed as error:
             self.malformed.append(error)
+
+    def node_names(self) -> frozenset[NodeName]:
+        return frozenset(node.name for node in self.nodes)
 
     def cache(self) -> Cache:
         """All of it as the scheduler would have seen it. A pod's namespace exists even where the files leave it out."""
@@ -114,8 +125,9 @@ def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
     return found
 
 
-def objects_in(path: str) -> Iterator[dict[str, Any]]:
-    """Every object of a file, Lists taken apart. Raises UnusableFile with the place of the fault."""
+def objects_in(path: str) -> Iterator[dict[str, Any] | Malformed]:
+    """Every object of a file, Lists taken apart; for an item of a List that is none, what to say of it. Raises
+    UnusableFile with the place of the fault."""
     text = _read(path)
     documents = [document for document in _documents(path, text) if document is not None]
     if not documents:
@@ -129,18 +141,18 @@ def objects_in(path: str) -> Iterator[dict[str, Any]]:
         yield from _flattened(path, document)
 
 
-def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
     items = document.get("items")
     if not document["kind"].endswith("List") or items is None:
         yield document
         return
     if not isinstance(items, list):
         raise UnusableFile(f"{path}: the items of a {document['kind']} are no list")
-    for item in items:
+    for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise UnusableFile(
-                f"{path}: a {document['kind']} holds something that is no object: {str(item)[:40]!r}"
-            )
+            why = f"is {shown(item)}, and should be a map"
+            yield Malformed(document["kind"], f"of {path}", f"items[{index}]", why)
+            continue
         # The items of a typed list (PodList) do not repeat their kind.
         yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}
 

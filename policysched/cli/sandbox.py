@@ -67,8 +67,12 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
         return int(text), []
     from policysched.app.cluster_files import objects_in
     from policysched.app.policy_files import UnusableFile
+    from policysched.kube.malformed import Malformed
 
     try:
-        return None, list(objects_in(text))
+        objects = list(objects_in(text))
     except UnusableFile as error:
         raise click.ClickException(str(error)) from error
+    if wrong := [one for one in objects if isinstance(one, Malformed)]:
+        raise click.ClickException(str(wrong[0]))
+    return None, [one for one in objects if isinstance(one, dict)]

@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from policysched.kube.malformed import Malformed
+from policysched.kube.object_shapes import NAMED, SHAPES
 from policysched.kube.requests import BadQuantity
+from policysched.kube.shapes import misfit
 from policysched.text.quantity import whole_units
 
 Json = Mapping[str, Any]
@@ -16,14 +18,17 @@ def reading(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
     """The value. Raises Malformed with the object's name and the place of the fault."""
     try:
         return read(obj)
-    except BadQuantity as error:
-        raise Malformed(kind, object_name(obj), error.field, str(error)) from error
-    except KeyError as error:
-        raise Malformed(kind, object_name(obj), str(error.args[0]), "is missing") from error
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise Malformed(
-            kind, object_name(obj), "(object)", f"is not shaped as the API says: {error}"
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        refuse_misfit(kind, obj)
+        field = error.field if isinstance(error, BadQuantity) else "(object)"
+        raise Malformed(kind, object_name(obj), field, str(error)) from error
+
+
+def refuse_misfit(kind: str, obj: Json) -> None:
+    """Lay an object that no API server has checked beside the shape of its kind. Raises Malformed."""
+    found = misfit(SHAPES.get(kind, NAMED), obj)
+    if found is not None:
+        raise Malformed(kind, object_name(obj), found.field, found.why)
 
 
 def object_name(obj: Any) -> str:
@@ -58,8 +63,9 @@ def size_bytes(quantity: Any, field: str) -> int:
 
 
 def version(meta: Json) -> int:
-    """The resourceVersion as a number; 0 in a file."""
-    return int(meta.get("resourceVersion") or 0)
+    """The resourceVersion as a number; 0 in a file, and where it is none and tells nothing."""
+    written = str(meta.get("resourceVersion") or "")
+    return int(written) if written.isascii() and written.isdigit() else 0
 
 
 def time_ns(value: Any) -> int:

@@ -107,9 +107,11 @@ def _allocated(status: Json) -> dict[str, Amounts]:
     found: dict[str, Amounts] = {}
     for kind in ("containerStatuses", "initContainerStatuses"):
         for index, one in enumerate(status.get(kind) or ()):
-            actual = (one.get("resources") or {}).get("requests") or one.get("allocatedResources")
+            field, actual = "resources.requests", (one.get("resources") or {}).get("requests")
+            if not actual:
+                field, actual = "allocatedResources", one.get("allocatedResources")
             if actual:
-                found[str(one.get("name"))] = amounts(actual, f"status.{kind}[{index}].resources.requests")
+                found[str(one.get("name"))] = amounts(actual, f"status.{kind}[{index}].{field}")
     return found
 
 

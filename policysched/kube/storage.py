@@ -179,12 +179,13 @@ def _csi_driver(obj: Json) -> s.CsiDriver:
 
 def _capacity(obj: Json) -> s.StorageCapacity:
     """The size of the largest volume, where the driver says it, is more exact than the room that there is."""
-    limit = next((obj[name] for name in ("maximumVolumeSize", "capacity") if obj.get(name) is not None), None)
+    sizes = ("maximumVolumeSize", "capacity")
+    field = next((name for name in sizes if obj.get(name) is not None), None)
     return s.StorageCapacity(
         namespace=text(obj["metadata"].get("namespace") or "default"),
         name=text(obj["metadata"]["name"]),
         class_name=text(obj["storageClassName"]),
-        limit_bytes=None if limit is None else size_bytes(limit, "maximumVolumeSize or capacity"),
+        limit_bytes=None if field is None else size_bytes(obj[field], field),
         topology=label_selector(obj.get("nodeTopology")),
     )
 

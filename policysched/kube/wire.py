@@ -53,9 +53,14 @@ def required_name(obj: Json) -> str:
 
 
 def json_text(obj: Json) -> str:
-    """The object as JSON, without what the API server writes there for itself."""
-    meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
-    return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
+    """The object as JSON, without what the API server writes there for itself. Raises Malformed: YAML has values that
+    JSON has not."""
+
+    def written(obj: Json) -> str:
+        meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
+        return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
+
+    return reading(str(obj.get("kind")), obj, written)
 
 
 def _pod(obj: Json) -> o.ObservedPod:

@@ -117,11 +117,11 @@ def test_a_node_without_allocatable_has_its_capacity() -> None:
     [
         ({"spec": {"containers": [container("a", cpu="lots")]}}, "spec.containers[0].resources.requests.cpu"),
         ({"spec": {"containers": [container("a", cpu="-1")]}}, "spec.containers[0].resources.requests.cpu"),
-        ({"metadata": {"namespace": "ns"}}, "name"),
-        ({"metadata": {"name": "p", "labels": {"a": 1}}}, "metadata.labels"),
-        ({"spec": {"containers": 7}}, "(object)"),
-        ({"status": {"phase": "Dancing"}}, "(object)"),
-        ({"metadata": []}, "(object)"),
+        ({"metadata": {"namespace": "ns"}}, "metadata.name"),
+        ({"metadata": {"name": "p", "labels": {"a": 1}}}, "metadata.labels.a"),
+        ({"spec": {"containers": 7}}, "spec.containers"),
+        ({"status": {"phase": "Dancing"}}, "status.phase"),
+        ({"metadata": []}, "metadata"),
     ],
 )
 def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) -> None:

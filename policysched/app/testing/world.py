@@ -143,7 +143,10 @@ class _Reading:
                 span = self._document.span(*place, "cluster")
                 try:
                     for obj in objects_in(str(folder / path)):
-                        yield obj, span
+                        if isinstance(obj, Malformed):
+                            self._complain(str(obj), span)
+                        else:
+                            yield obj, span
                 except UnusableFile as error:
                     self._complain(str(error), span)
 

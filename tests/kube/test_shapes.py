@@ -1,0 +1,209 @@
+"""Each kind that is read, with each field of something else than it should be: the place and what was expected are said."""
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from policysched.app.cluster_files import ClusterFiles
+from policysched.kube import storage, wire
+from policysched.kube.malformed import Malformed
+from policysched.kube.object_shapes import SHAPES
+from policysched.kube.shapes import (
+    FLAG,
+    QUANTITY,
+    TEXT,
+    TIME,
+    Fields,
+    Leaf,
+    ListOf,
+    MapOf,
+    Shape,
+    misfit,
+)
+
+Path = tuple[str | int, ...]
+
+READERS: Mapping[str, Callable[[Any], object]] = {
+    "Pod": wire.pod,
+    "Node": wire.node,
+    "Namespace": wire.namespace,
+    "PodDisruptionBudget": wire.disruption_budget,
+    "Service": lambda obj: wire.pod_set(obj, "Service"),
+    "ReplicationController": lambda obj: wire.pod_set(obj, "ReplicationController"),
+    "ReplicaSet": lambda obj: wire.pod_set(obj, "ReplicaSet"),
+    "StatefulSet": lambda obj: wire.pod_set(obj, "StatefulSet"),
+    **storage.READERS,
+}
+WRONG: tuple[Any, ...] = ("Wrong", 7, 1.5, True, 2**70, [], {}, [7], ["Wrong"], [None], {"a": 7}, {7: "a"})
+PYTHON = re.compile(
+    r"\b(NoneType|dict|list|str|int|float|bool) object|object is not|has no attribute|unhashable|iterable|"
+    r"subscript|literal|argument|isoformat|unpack|cannot be understood|Error\b|'"
+)
+
+
+def example(shape: Shape) -> Any:
+    """A value that fits, with every field; of lists an element with all fields, and one with each alone."""
+    match shape:
+        case Leaf():
+            return _leaf(shape)
+        case ListOf(Fields(needed, free)):
+            least = {name: example(one) for name, one in needed.items()}
+            alone = [{**least, name: example(one)} for name, one in free.items()]
+            return [*alone, {**least, **{name: example(one) for name, one in free.items()}}]
+        case ListOf(each):
+            return [example(each)]
+        case MapOf(each):
+            return {"a": example(each)}
+        case Fields(needed, free):
+            return {name: example(one) for name, one in {**needed, **free}.items()}
+
+
+def _leaf(leaf: Leaf) -> Any:
+    if leaf is TIME:
+        return "2026-01-31T12:00:00Z"
+    if leaf in (TEXT, QUANTITY):
+        return "1"
+    if leaf is FLAG:
+        return True
+    named = re.match("`([^`]*)`", leaf.words)
+    return 1 if named is None else named[1]
+
+
+def places(value: Any, path: Path = ()) -> Iterator[Path]:
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from places(one, (*path, name))
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from places(one, (*path, index))
+
+
+def changed(value: Any, path: Path, new: Any) -> Any:
+    if not path:
+        return new
+    found = copy.copy(value)
+    found[path[0]] = changed(value[path[0]], path[1:], new)
+    return found
+
+
+def written(path: Path) -> str:
+    return re.sub(r"^\.", "", "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path))
+
+
+class Recording(dict[str, Any]):
+    """Notes the fields that are asked for."""
+
+    def __init__(self, value: Mapping[str, Any], shape: Fields, strange: set[str]) -> None:
+        super().__init__(value)
+        self._known = {**shape.needed, **shape.free}
+        self._strange = strange
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key not in self._known:
+            self._strange.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._known:
+            self._strange.add(key)
+        return super().__getitem__(key)
+
+
+def recording(value: Any, shape: Shape, strange: set[str]) -> Any:
+    match shape:
+        case Fields(needed, free):
+            inside = {**needed, **free}
+            return Recording(
+                {name: recording(one, inside[name], strange) for name, one in value.items()}, shape, strange
+            )
+        case ListOf(each):
+            return [recording(one, each, strange) for one in value]
+        case _:
+            return value
+
+
+def test_every_kind_that_is_read_has_a_shape() -> None:
+    assert set(SHAPES) == set(READERS)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_the_readers_look_at_no_field_that_the_shape_leaves_out(kind: str) -> None:
+    strange: set[str] = set()
+
+    whole = example(SHAPES[kind])
+    READERS[kind](recording(whole, SHAPES[kind], strange))
+    if kind == "PersistentVolume":
+        del whole["spec"]["csi"]
+        READERS[kind](recording(whole, SHAPES[kind], strange))
+
+    assert strange == set()
+
+
+def test_a_field_that_a_shape_leaves_out_would_be_seen() -> None:
+    strange: set[str] = set()
+    whole = example(SHAPES["Namespace"])
+    smaller = Fields({"metadata": Fields({"name": TEXT}, {})}, {})
+    whole["metadata"] = {"name": "a"}
+
+    wire.namespace(recording(whole, smaller, strange))
+
+    assert strange == {"labels", "annotations"}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_be(kind: str) -> None:
+    whole = example(SHAPES[kind])
+    assert misfit(SHAPES[kind], whole) is None
+
+    for path in places(whole):
+        for wrong in WRONG:
+            obj, place = changed(whole, path, wrong), written(path)
+            by_reader, of_file = _said_by_the_reader(kind, obj), _said_of_a_file(kind, obj)
+            for said in filter(None, (by_reader, of_file)):
+                assert said.field.startswith(place), f"{kind} {place}={wrong!r}: {said}"
+                assert not PYTHON.search(said.why), f"{kind} {place}={wrong!r}: {said}"
+            fits = misfit(SHAPES[kind], obj) is None
+            assert fits or of_file is not None, f"{kind} {place}={wrong!r} was read from a file"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "wrong", "words"),
+    [
+        ("PersistentVolume", "spec.accessModes", "ReadWriteOnce", "is `ReadWriteOnce`, and should be a list"),
+        ("Pod", "spec.priority", 2**40, "is 1099511627776, and should be a whole number of at most 32 bits"),
+        ("Pod", "metadata.name", None, "is missing"),
+        ("Node", "status.capacity", [], "is a list, and should be a map"),
+        (
+            "StorageClass",
+            "volumeBindingMode",
+            "Later",
+            "is `Later`, and should be `Immediate` or `WaitForFirstConsumer`",
+        ),
+    ],
+)
+def test_the_words_for_what_is_wrong(kind: str, path: str, wrong: Any, words: str) -> None:
+    obj = changed(example(SHAPES[kind]), tuple(path.split(".")), wrong)
+
+    said = _said_of_a_file(kind, obj)
+
+    assert said is not None
+    assert (said.field, said.why) == (path, words)
+
+
+def _said_by_the_reader(kind: str, obj: Any) -> Malformed | None:
+    try:
+        READERS[kind](obj)
+    except Malformed as error:
+        return error
+    return None
+
+
+def _said_of_a_file(kind: str, obj: Any) -> Malformed | None:
+    files = ClusterFiles()
+    files.take({**obj, "kind": kind})
+    return files.malformed[0] if files.malformed else None
