@@ -1,16 +1,18 @@
 """What the offline commands ask with: one checked policy, a cluster and samples, all from files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from policysched.app.checking import check_set, refuse_unused
 from policysched.app.policy_files import UnusableFile, load_policy_sources
-from policysched.cluster.objects import MetricSamples
+from policysched.cluster.objects import MetricSamples, NodeName
 from policysched.lang.bundle import Bundle
 from policysched.lang.program import Program
 from policysched.samples.file import BadSamples, read_samples
-from policysched.samples.source import RawSamples, samples_of
+from policysched.samples.source import RawSamples, samples_of, without_value
 from policysched.text import Diagnostic, Severity
+
+_NAMED_MAX = 3
 
 
 class PolicyHasErrors(Exception):
@@ -54,22 +56,32 @@ def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Pro
 
 
 def load_samples(
-    path: Path | None, program: Program, *, now_ns: int
+    path: Path | None, program: Program, nodes: Collection[NodeName], *, now_ns: int
 ) -> tuple[Mapping[str, MetricSamples], list[str]]:
     """The samples that the policy's metrics have in the file, counted as measured now, and notes for the user about
-    metrics without samples and samples without a metric. Raises UnusableFile."""
+    metrics without samples, samples without a metric or a node, and what is no value. Raises UnusableFile."""
     try:
         table = read_samples(path) if path is not None else {}
     except BadSamples as error:
         raise UnusableFile(str(error)) from error
-    samples = {
-        name: samples_of(metric, RawSamples(table[name], now_ns))
-        for name, metric in program.metrics.items()
-        if name in table
-    }
     source = path if path is not None else "no --metrics file was given"
-    notes = [f"metric {name} has no samples ({source})" for name in program.metrics if name not in table]
+    samples, notes = dict[str, MetricSamples](), list[str]()
+    for name, metric in program.metrics.items():
+        if name not in table:
+            notes.append(f"metric {name} has no samples ({source})")
+            continue
+        raw = RawSamples(table[name], now_ns)
+        samples[name] = samples_of(metric, raw)
+        if (lost := without_value(metric, raw, samples[name])) is not None:
+            notes.append(f"{path}: {lost}")
+        if strange := [node for node in table[name] if node not in nodes]:
+            notes.append(f"{path}: metric {name} has samples of nodes that are not there: {_some(strange)}")
     notes += [
         f"{path}: the policy declares no metric {name}" for name in table if name not in program.metrics
     ]
     return samples, notes
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"{', '.join(names[:_NAMED_MAX])}{more}"

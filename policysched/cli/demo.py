@@ -167,7 +167,7 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
         files.take(obj)
     program = choose_policy(str(resource("policies", "network-aware.policy")), None)
     at_ns = time.time_ns()
-    samples, _ = load_samples(world.samples_path, program, now_ns=at_ns)
+    samples, _ = load_samples(world.samples_path, program, files.node_names(), now_ns=at_ns)
     name = f"{newest['metadata']['namespace']}/{newest['metadata']['name']}"
     print_explained(console, explain(program, files, name, samples=samples, now_ns=at_ns))
 

@@ -54,7 +54,7 @@ def explain(
     with one_line_problems():
         program, files = load(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
-        samples, notes = load_samples(metrics_path, program, now_ns=at_ns)
+        samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
         answer = explain_pod(program, files, pod, samples=samples, now_ns=at_ns)
     notes = [*answer.notes, *notes]
     if output_format == "json":

@@ -55,7 +55,7 @@ def simulate(
     with one_line_problems():
         program, files = load(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
-        samples, notes = load_samples(metrics_path, program, now_ns=at_ns)
+        samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
     scope = (
         scope_of(files, program.name) if pods_scope == "auto" else "named" if pods_scope == "named" else "all"
     )

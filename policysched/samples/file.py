@@ -15,7 +15,7 @@ import yaml
 
 from policysched.lang.program import Metric
 from policysched.samples.book import Book, Poll
-from policysched.samples.source import Customer, RawSamples, samples_of
+from policysched.samples.source import Customer, RawSamples, samples_of, without_value
 from policysched.schedule.events import SamplesArrived
 from policysched.schemas import findings
 
@@ -94,8 +94,17 @@ class FileSamples:
                         delivered[policy, name] = metric, now_ns
                         raw = RawSamples(self._last.table[name], now_ns)
                         samples = samples_of(metric, raw)
-                        nodes = len(samples.values)
-                        poll = Poll(now_ns, nodes, invalid=len(raw.values) - nodes)
+                        if (changed or before != metric) and (lost := without_value(metric, raw, samples)):
+                            log.warning(
+                                "the samples file has what is no value",
+                                extra={"path": str(self._path), "why": lost},
+                            )
+                        usable = len(samples.values)
+                        known = customer.nodes()
+                        strange = sum(node not in known for node in samples.values)
+                        poll = Poll(
+                            now_ns, usable - strange, unmatched=strange, invalid=len(raw.values) - usable
+                        )
                         self._book.delivered((policy, name), poll)
                         customer.deliver(SamplesArrived(policy, name, samples))
             await asyncio.sleep(LOOK_EVERY_S)

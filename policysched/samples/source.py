@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from policysched.cluster.objects import MetricSamples, Node, NodeName, Sample
+from policysched.lang.check.dimensions import describe
 from policysched.lang.program import Metric
 from policysched.lang.types import INT64_MAX, INT64_MIN, Kind
 from policysched.lang.units import parse_value, unit_factor
 from policysched.schedule.events import SamplesArrived
+from policysched.text.shown import shown
 
 Wanted = Mapping[str, Mapping[str, Metric]]
 """The metrics that running policies declare: policy name, metric name."""
 
 Nodes = Mapping[NodeName, Node]
+
+_NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,19 @@ def samples_of(metric: Metric, raw: RawSamples) -> MetricSamples:
     found: dict[NodeName, Sample] = {}
     convert(metric, raw, raw.values.items(), found)
     return MetricSamples(found, polled_ns=raw.at_ns)
+
+
+def without_value(metric: Metric, raw: RawSamples, found: MetricSamples) -> str | None:
+    """One line about what `samples_of` left out: a misspelt unit, a text that is no number."""
+    lost = [
+        f"{shown(raw.values[node])} ({node})" for node in raw.values if NodeName(node) not in found.values
+    ]
+    if not lost:
+        return None
+    more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
+    return (
+        f"metric {metric.name}: not {describe(metric.type)}, so missing: {', '.join(lost[:_NAMED_MAX])}{more}"
+    )
 
 
 def convert(

@@ -4,6 +4,7 @@ A finding says the place as a path (`lease.duration_s`) and, for YAML, the line,
 """
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import jsonschema
 import orjson
 import yaml
+
+from policysched.text.shown import shown
 
 
 @cache
@@ -22,7 +25,7 @@ def schema(name: str) -> dict[str, Any]:
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
     """What does not fit the schema, one line each, in the order of the document. `text` is the YAML it came from."""
-    return [_line(path, words, text) for path, words in misfits(name, value)]
+    return [_line(path, why, text) for path, why in misfits(name, value)]
 
 
 def misfits(name: str, value: Any) -> list[tuple[list[Any], str]]:
@@ -31,24 +34,58 @@ def misfits(name: str, value: Any) -> list[tuple[list[Any], str]]:
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
     )
-    return [(list(error.absolute_path), _words(error)) for error in errors]
+    return [one for error in errors for one in _misfits(error)]
 
 
-def _words(error: jsonschema.ValidationError) -> str:
+_TYPES = {
+    "object": "a map",
+    "array": "a list",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
+def _misfits(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str]]:
+    rule, path = error.schema, list(error.absolute_path)
+    if error.validator != "additionalProperties" or not isinstance(rule, dict):
+        yield path, words(error)
+        return
+    known, given = rule.get("properties", {}), error.instance
+    assert isinstance(given, dict), given
+    for name in given:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            yield [*path, name], f"is unknown here{f'; did you mean `{near[0]}`?' if near else ''}"
+
+
+def words(error: jsonschema.ValidationError) -> str:
+    """What does not fit. The library's own words show values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
-    form = rule.get("description")
-    if error.validator != "pattern" or not form:
-        return error.message
     # `writeOnly`: what may hold a credential is not said again.
-    shown = "what is given" if rule.get("writeOnly") else f"`{error.instance}`"
-    return f"{shown} is not: {form}"
+    given = "what is given" if rule.get("writeOnly") else shown(error.instance)
+    form, wanted = rule.get("description"), error.validator_value
+    match error.validator, wanted:
+        case "pattern" | "anyOf", _ if form:
+            return f"{given} is not: {form}"
+        case "type", str() | list():
+            names = [wanted] if isinstance(wanted, str) else wanted
+            return f"is {given}, and should be {' or '.join(_TYPES[one] for one in names)}"
+        case "enum", list():
+            return f"is {given}, and should be {' or '.join(shown(one) for one in wanted)}"
+        case "minLength" | "minItems", _ if not error.instance:
+            return "is empty"
+        case _:
+            return error.message
 
 
-def _line(path: list[Any], words: str, text: str) -> str:
+def _line(path: list[Any], why: str, text: str) -> str:
     line = _line_of(text, path) if text else None
     where = ".".join(str(part) for part in path) or "(top level)"
     place = f"line {line}: " if line else ""
-    return f"{place}{where}: {words}"
+    return f"{place}{where}: {why}"
 
 
 def _line_of(text: str, path: list[Any]) -> int | None:

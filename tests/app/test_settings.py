@@ -63,11 +63,11 @@ def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
             "policies: a/b\nbinding:\n  binders: 0\n",
             "line 3: binding.binders: 0 is less than the minimum of 1",
         ),
-        ("policies: a/b\nbindings: {}\n", "'bindings' was unexpected"),
+        ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
         ("policies: here\n", "line 1: policies: `here` is not: NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
         ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
-        ("- a\n", "(top level): ['a'] is not of type 'object'"),
+        ("- a\n", "(top level): is a list, and should be a map"),
         ("http: :80\n", "nothing says where the policies are"),
         ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),
         ("policies: a/b\nhttp: ':99999'\n", "`:99999` is no address"),
@@ -163,9 +163,9 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
     ("source", "words"),
     [
         ("{kind: prometheus}", "line 2: sources.p: 'url' is a required property"),
-        ("{kind: promethoos}", "line 2: sources.p.kind: 'promethoos' is not one of"),
+        ("{kind: promethoos}", "line 2: sources.p.kind: is `promethoos`, and should be `prometheus` or "),
         ("{url: 'http://p'}", "line 2: sources.p: 'kind' is a required property"),
-        ("{kind: annotations, url: 'http://p'}", "('url' was unexpected)"),
+        ("{kind: annotations, url: 'http://p'}", "sources.p.url: is unknown here"),
         ("{kind: file}", "'path' is a required property"),
         (
             "{kind: prometheus, url: 'http://me:hunter2@p'}",
@@ -174,7 +174,7 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
         ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: what is given is not: http:// or https://"),
         (
             "{kind: prometheus, url: 'http://p', basic_auth: {username: me, password: hunter2}}",
-            "'password' was unexpected",
+            "basic_auth.password: is unknown here; did you mean `password_file`?",
         ),
         (
             "{kind: prometheus, url: 'http://p', headers: {authorization: hunter2}}",

@@ -230,6 +230,34 @@ def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
     assert [one["node"] for one in record["placements"]] == ["a"]
 
 
+def test_what_is_no_object_among_the_items_of_a_list_is_said_and_the_others_count(files: Path) -> None:
+    objects = list(yaml.safe_load_all((files / "cluster.yaml").read_text()))
+    listed = {"kind": "List", "items": [None, *objects[0]["items"], 5]}
+    (files / "cluster.yaml").write_text(yaml.safe_dump_all([listed, *objects[1:]]))
+
+    result = run(files, "explain", "web")
+
+    assert result.exit_code == 0
+    assert "items[0]: is null, and should be a map\n" in result.stderr
+    assert "items[4]: is 5, and should be a map\n" in result.stderr
+    assert "Successfully assigned" in result.stdout
+
+
+def test_values_that_are_none_and_nodes_that_are_not_there_are_said_of_a_samples_file(files: Path) -> None:
+    (files / "samples.yaml").write_text(
+        "net_rx: {quiet: 80Mpbs, busy: NaN, full: 10Mbps, quite: 1, ful: 2}\n"
+    )
+
+    result = run(files, "explain", "web")
+
+    assert result.exit_code == 0
+    assert (
+        "samples.yaml: metric net_rx: not a bandwidth, so missing: `80Mpbs` (quiet), `NaN` (busy)\n"
+        in result.stderr
+    )
+    assert "metric net_rx has samples of nodes that are not there: quite, ful\n" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -239,7 +267,6 @@ def test_json_lines_and_typed_lists_are_clusters_too(files: Path) -> None:
         ("kind: [unclosed", "cluster.yaml:2:1: is no YAML"),
         ("kind: 2026-99-99", "cluster.yaml: is no YAML: month must be in 1..12"),
         ('{"kind": "Pod"', "is no JSON"),
-        ("kind: List\nitems: [7]\n", "no object"),
         ("a: " + "[" * 200_000, "nests more than 1000 levels deep"),
     ],
 )

@@ -327,10 +327,14 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
 @pytest.mark.parametrize(
     ("tests", "said", "line"),
     [
-        ("- {name: a, pods: [{name: p, cpus: 3}], expect: {order: [p, p]}}\n", "'cpus' was unexpected", 8),
+        (
+            "- {name: a, pods: [{name: p, cpus: 3}], expect: {order: [p, p]}}\n",
+            "pods.0.cpus: is unknown here; did you mean `cpu`?",
+            8,
+        ),
         ("- {name: a}\n", "'expect' is a required property", 8),
         ("- {name: a, expect: {}}\n", "expect: ", 8),
-        ("- {name: a, expect: {nodes: {p: a}}}\n", "'nodes' was unexpected", 8),
+        ("- {name: a, expect: {nodes: {p: a}}}\n", "expect.nodes: is unknown here; did you mean `node`?", 8),
         ("- name: a\n  at: soon\n  expect: {order: [p, q]}\n", "a duration such as 90s or 5m", 9),
         ("- name: a\n  name: b\n", "`name` stands here twice", 9),
         ("- name: a\n  pods: [\n", "the text is no YAML", 10),

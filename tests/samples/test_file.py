@@ -12,7 +12,7 @@ from policysched.lang.check import check_text
 from policysched.lang.program import Metric
 from policysched.samples.book import Book
 from policysched.samples.file import BadSamples, FileSamples, read_samples
-from policysched.samples.source import Customer, RawSamples, samples_of
+from policysched.samples.source import Customer, RawSamples, samples_of, without_value
 from policysched.schedule.events import SamplesArrived
 from tests.kube.world import on_virtual_time, running
 
@@ -63,6 +63,19 @@ def test_what_is_no_value_of_the_type_is_missing() -> None:
     assert held("cpu_util", a=float("nan"), b=float("inf"), c=-1, d="5m", e="much", f=0.5, g=10**400) == {
         "f": 0.5
     }
+
+
+def test_what_is_left_out_is_said_in_one_line_however_much_it_is() -> None:
+    metric = metrics()["cpu_util"]
+    raw = RawSamples({"a": 0.5, "b": "80&", "c": -1, "d": float("nan"), "e": "much", "f": "5m"}, at_ns=7)
+
+    said = without_value(metric, raw, samples_of(metric, raw))
+
+    assert said == "metric cpu_util: not a ratio, so missing: `80&` (b), -1 (c), nan (d) and 2 more"
+    assert (
+        without_value(metric, RawSamples({"a": 0.5}, 7), samples_of(metric, RawSamples({"a": 0.5}, 7)))
+        is None
+    )
 
 
 def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_path: Path) -> None:
@@ -119,8 +132,9 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
     ("text", "words"),
     [
         ("a: [", "not YAML"),
-        ("[]", "(top level): [] is not of type 'object'"),
-        ("ok: {}\nload:\n  node-1: much\n", "line 3: load.node-1: "),
+        ("[]", "(top level): is a list, and should be a map"),
+        ("ok: {}\nload:\n  node-1: null\n", "line 3: load.node-1: is null, and should be a number or a text"),
+        ("load: {node-1: [5]}", "line 1: load.node-1: is a list, and should be a number or a text"),
         ("'two words': {}", "two words"),
         ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
         (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),

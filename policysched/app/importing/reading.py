@@ -13,7 +13,7 @@ import jsonschema
 import yaml
 
 from policysched.app.policy_files import UnusableFile
-from policysched.schemas import schema
+from policysched.schemas import schema, words
 
 Path = tuple[str | int, ...]
 
@@ -92,10 +92,10 @@ def _findings(error: jsonschema.ValidationError) -> Iterator[Finding]:
             if key not in known:
                 yield Finding((*path, key), True, "kube-scheduler knows no such field")
         return
-    words = error.schema.get("description") if isinstance(error.schema, dict) else None
+    form = error.schema.get("description") if isinstance(error.schema, dict) else None
     shown = json.dumps(error.instance, default=str)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    yield Finding(path, False, f"{shown} is not {words}" if words else " ".join(error.message.split())[:200])
+    yield Finding(path, False, f"{shown} is not {form}" if form else " ".join(words(error).split())[:200])
 
 
 # ── YAML with places ───────────────────────────────────────────────────────────────────────────────────────────────
