@@ -115,9 +115,10 @@ def unit_factor(type_: Type, unit: str) -> Fraction | None:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why a literal is not of the type: it has none of its suffixes, is finer than it holds, or too large."""
+    """Why a literal is not of the type: it has none of its suffixes, is finer than it holds, or too large; or a text
+    is none of its kind at all."""
 
-    why: str  # "suffix", "fine", "large", "digits"
+    why: str  # "suffix", "fine", "large", "digits", "form"
 
 
 def literal_value(digits: str, suffix: str, kind: Kind) -> int | float | Unreadable:
@@ -155,7 +156,7 @@ def _held(value: Fraction, type_: Type, *, round_up: bool) -> int | float | Unre
 # ── texts of labels and annotations ────────────────────────────────────────────────────────────────────────────────
 
 _TEXT = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(%|[A-Za-z]*)\Z")
-_LARGEST_EXPONENT = 400
+_IS_LONG = re.compile(r"[+-]?[0-9]{65,}(\.[0-9]*)?[A-Za-z%]*\Z")
 
 
 @lru_cache(maxsize=16384)
@@ -167,26 +168,32 @@ def parse_value(text: str, type_: Type, unit: str | None) -> Held | None:
     must be whole as written. What does not fit into the held form is invalid. Blanks are not trimmed. A timestamp is
     RFC 3339 with a zone; a bool is `true` or `false`; a qos is a class's name.
     """
+    value = read_value(text, type_, unit)
+    return None if isinstance(value, Unreadable) else value
+
+
+def read_value(text: str, type_: Type, unit: str | None) -> Held | Unreadable:
+    """The same, and why not."""
     match type_.kind:
         case Kind.STRING:
             return text
         case Kind.BOOL:
-            return {"true": True, "false": False}.get(text)
+            return {"true": True, "false": False}.get(text, Unreadable("form"))
         case Kind.QOS:
-            return QOS_CLASSES.index(text) if text in QOS_CLASSES else None
+            return QOS_CLASSES.index(text) if text in QOS_CLASSES else Unreadable("form")
         case Kind.TIMESTAMP if unit is None:
-            return _parse_time(text)
+            moment_ns = _parse_time(text)
+            return Unreadable("form") if moment_ns is None else moment_ns
         case Kind.INT if re.fullmatch(r"[+-]?[0-9]{1,64}", text) is None:
-            return None
+            return Unreadable("large" if _IS_LONG.match(text) else "form")
     match = _TEXT.match(text) if len(text) <= _LONGEST_NUMBER else None
     if match is None:
-        return None
+        return Unreadable("large" if _IS_LONG.match(text) else "form")
     digits, suffix = match.groups()
     factor = _factor(type_.kind, suffix, unit)
     if factor is None:
-        return None
-    value = _held(Fraction(digits) * factor, type_, round_up=type_.kind in (Kind.CPU, Kind.BYTES))
-    return None if isinstance(value, Unreadable) else value
+        return Unreadable("suffix")
+    return _held(Fraction(digits) * factor, type_, round_up=type_.kind in (Kind.CPU, Kind.BYTES))
 
 
 def _factor(kind: Kind, suffix: str, unit: str | None) -> Fraction | None:

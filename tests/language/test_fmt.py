@@ -94,7 +94,13 @@ def test_an_empty_text_stays_empty() -> None:
     assert format_source(Source("test.policy", "")).text == ""
 
 
-@pytest.mark.parametrize("path", sorted(resource("policies").rglob("*.policy")), ids=lambda path: path.name)
+SHIPPED = [
+    *resource("policies").rglob("*.policy"),
+    *(Path(__file__).parents[2] / "docs" / "examples").rglob("*.policy"),
+]
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED), ids=lambda path: path.name)
 def test_the_shipped_policies_are_formatted(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 

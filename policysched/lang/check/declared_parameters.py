@@ -16,7 +16,7 @@ from policysched.lang.check.scope import Scope, declared_at, did_you_mean
 from policysched.lang.expr import Const
 from policysched.lang.given import GivenValue
 from policysched.lang.types import QOS_CLASSES, Kind, Type
-from policysched.lang.units import format_value, parse_value
+from policysched.lang.units import Unreadable, format_value, parse_value, read_value
 from policysched.text import Label, Span
 
 PARAMETER_TYPES = (
@@ -25,6 +25,7 @@ PARAMETER_TYPES = (
 _DIGITS_MAX = 60
 _TEMPLATES = re.compile(r"\{\{|\$\{|\$\(|\t")
 _LIST_MAX = 1000
+_SHOWN_MAX = 80
 
 
 def declare_parameter(scope: Scope, node: s.Parameter) -> None:
@@ -134,17 +135,29 @@ def _given(scope: Scope, given: GivenValue, one: p.Parameter) -> Const | None:
     value = _read(given.text, one.type)
     if value is None or not _can_be_written(value, one.type):
         shown = given.text if isinstance(given.text, str) else f"[{', '.join(given.text)}]"
+        wanted, large = describe(one.type), _is_too_large(given.text, one.type)
         scope.report(
             "PS260",
-            f"`{one.name}` is {describe(one.type)}, and this is `{shown[:80]}`",
+            f"`{one.name}` is {wanted}, and this is {_cut(shown)}{', too large for one' if large else ''}",
             given.span,
-            label=f"not {describe(one.type)}",
+            label="too large" if large else f"not {wanted}",
             help=f"its default is {format_value(one.default.value, one.type)}",
             related=related,
         )
         return None
     const = Const(value, one.type, one.span)
     return const if _within(scope, one, const, given.span, related) else None
+
+
+def _cut(shown: str) -> str:
+    if not shown:
+        return "empty"
+    return f"`{shown}`" if len(shown) <= _SHOWN_MAX else f"`{shown[:_SHOWN_MAX]}…`"
+
+
+def _is_too_large(text: str | tuple[str, ...], type_: Type) -> bool:
+    """A number of the type's kind, but more than it holds."""
+    return isinstance(text, str) and type_.numeric and read_value(text, type_, None) == Unreadable("large")
 
 
 _Value = bool | int | float | str | tuple[int | float | str, ...]
