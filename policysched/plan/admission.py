@@ -1,7 +1,7 @@
 """What refuses a pod before any node is looked at, and what is said of it once."""
 
 from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, uncovered_message
-from policysched.lang.program import Input, Program, sees_to_claims
+from policysched.lang.program import Input, Program
 from policysched.lang.records import NoValue, held_value
 from policysched.plan.scalars import Seen, input_text
 
@@ -9,8 +9,8 @@ from policysched.plan.scalars import Seen, input_text
 class Admission:
     """The inputs of pod and namespace, in the order in which they are declared."""
 
-    def __init__(self, program: Program) -> None:
-        self._sees_to_claims = sees_to_claims(program)
+    def __init__(self, program: Program, *, sees_to_claims: bool) -> None:
+        self._sees_to_claims = sees_to_claims
         self._inputs = [
             (declared, input_text(declared))
             for declared in program.inputs.values()

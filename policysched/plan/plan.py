@@ -8,7 +8,7 @@ from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.expr import MOVING, Stage, stage_of
-from policysched.lang.program import Program, rules_for
+from policysched.lang.program import Program, rules_for, sees_to_claims
 from policysched.lang.reads import program_reads, reads_of
 from policysched.plan.admission import Admission
 from policysched.plan.assume import Assume
@@ -29,7 +29,8 @@ class Plan:
         self._lowering = lowering
         self._order = Order(program)
         self._gangs = Gangs(program)
-        self._admission = Admission(program)
+        self.sees_to_claims = sees_to_claims(program)
+        self._admission = Admission(program, sees_to_claims=self.sees_to_claims)
         self._victims = Victims(program)
         self.assume = Assume(program)
         self._layers = tuple(compiled(layer.condition, program) for layer in program.layers)

@@ -18,7 +18,7 @@ from typing import Literal
 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
-from policysched.lang.program import Program, sees_to_claims
+from policysched.lang.program import Program
 from policysched.lang.verdict import Judgement
 from policysched.plan import Overlay, Plan
 from policysched.schedule import events as e
@@ -371,7 +371,7 @@ class Answering:
 def _less_what_others_see_to(pod: Pod, plan: Plan) -> Pod:
     """What no built-in of ours covers is kube-scheduler's here, which has its own plugins for it; so are claims, where the
     policy has no rule that sees to them."""
-    return replace(pod, uncovered=(), claims=pod.claims if sees_to_claims(plan.program) else ())
+    return replace(pod, uncovered=(), claims=pod.claims if plan.sees_to_claims else ())
 
 
 def _facts(pod: Pod, now_ns: int) -> PodFacts:
