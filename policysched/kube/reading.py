@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from policysched.kube.malformed import Malformed
@@ -70,6 +71,9 @@ def version(meta: Json) -> int:
 
 def time_ns(value: Any) -> int:
     """RFC 3339 to ns since 1970; 0 where there is none (a manifest from a file)."""
-    if value is None:
-        return 0
-    return round(datetime.fromisoformat(str(value)).timestamp()) * 10**9
+    return 0 if value is None else _ns(str(value))
+
+
+@lru_cache(maxsize=4096)
+def _ns(written: str) -> int:
+    return round(datetime.fromisoformat(written).timestamp()) * 10**9

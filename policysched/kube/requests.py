@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from policysched.text.quantity import milli_units, whole_units
 
 Json = Mapping[str, Any]
@@ -62,8 +64,42 @@ def amounts(listed: Json | None, field: str) -> Amounts:
 
 
 def demand(spec: Json, status: Json) -> Demand:
-    """Everything a pod asks for. Raises BadQuantity."""
+    """Everything a pod asks for. Raises BadQuantity.
+
+    Replicas ask for the same: what has been added up is remembered by what was looked at, and held once for all of them.
+    """
     running = _allocated(status)
+    try:
+        asked = orjson.dumps(
+            (
+                [_looked_at(one, running) for one in spec.get("containers") or ()],
+                [_looked_at(one, running) for one in spec.get("initContainers") or ()],
+                spec.get("overhead"),
+                spec.get("resources"),
+                status.get("qosClass"),
+            )
+        )
+    except orjson.JSONEncodeError:  # of a file, where a number may be larger than JSON has them here
+        return _added_up(spec, status, running)
+    found = _known.get(asked)
+    if found is None:
+        found = _added_up(spec, status, running)
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[asked] = found
+    return found
+
+
+_KNOWN_MAX = 4096
+_known: dict[bytes, Demand] = {}
+
+
+def _looked_at(container: Json, running: Mapping[str, Amounts]) -> tuple[Any, ...]:
+    held = running.get(str(container.get("name"))) if running else None
+    return container.get("resources"), container.get("restartPolicy"), held
+
+
+def _added_up(spec: Json, status: Json, running: Mapping[str, Amounts]) -> Demand:
     containers = list(_containers(spec, "containers", running))
     inits = list(_containers(spec, "initContainers", running))
     overhead = amounts(spec.get("overhead"), "spec.overhead")

@@ -236,3 +236,41 @@ def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_it
     assert at_once == backing_off, "what containers do makes no other pod of it"
     assert [(one.id, one.terminated) for one in at_once.containers] == [("containerd://1", True)]
     assert [(one.id, one.terminated) for one in backing_off.containers] == [("containerd://1", True)]
+
+
+def _asking(resources: object, **more: object) -> dict[str, object]:
+    container = {"name": "main", "resources": resources, **more}
+    return {"metadata": {"name": "one"}, "spec": {"containers": [container]}}
+
+
+def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
+    asked = {"requests": {"cpu": "250m"}}
+
+    one, twin = wire.pod(_asking(asked)).pod, wire.pod(_asking(dict(asked))).pod
+    others = [
+        wire.pod(_asking({"requests": {"cpu": "251m"}})).pod,
+        wire.pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
+        wire.pod({"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}).pod,
+    ]
+
+    assert one.requests is twin.requests
+    assert [(pod.requests, pod.qos, pod.scoring_requests) for pod in others] == [
+        ({"cpu": 251}, 1, (251, 200 * 2**20)),
+        ({"cpu": 250}, 0, (250, 200 * 2**20)),
+        ({"cpu": 250}, 1, (250, 200 * 2**20)),
+    ]
+
+
+def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> None:
+    asked = _asking({"requests": {"cpu": "250m"}})
+    held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
+
+    before, after = wire.pod(asked).pod, wire.pod({**asked, "status": held}).pod
+
+    assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
+
+
+def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
+    found = wire.pod(_asking({"requests": {"memory": 10**30}})).pod
+
+    assert found.requests == {"memory": 2**63 - 1}
