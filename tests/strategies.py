@@ -422,12 +422,19 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
 
 def a_state(draw: Draw, name: str, kind: str, names: Names) -> str:
     """Kept by some string of the pod. What feeds it nobody asks here: the values are those of the samples."""
-    on = draw(st.sampled_from(("", "on = started ", "on = terminated ", "on = either ")))
+    on = draw(
+        st.sampled_from(
+            ("", "on = started ", "on = terminated ", "on = either ", "on = failed ", "on = any ")
+        )
+    )
+    key = draw(st.sampled_from((f"key = {string(draw, At(names))} ", "")))
+    per = draw(st.sampled_from(("", "per = node ", "per = cluster ")))
+    when = draw(st.sampled_from(("", "when = not has container.down or container.down > 10m ")))
     value = "if container.exit_code == 0 then 1 - container.ran / 1h else container.restarts / 10"
     if kind == "float":
         value = "if container.terminated then 0.5 * container.exit_code else 1.0"
     settings = f"value = {value} keep = {draw(st.sampled_from(('0%', '90%')))} start = {literal(draw, kind)}"
-    return f"state {name}: {kind} {{ key = {string(draw, At(names))} {on}{settings} }}"
+    return f"state {name}: {kind} {{ {key}{per}{on}{when}{settings} }}"
 
 
 def a_resource(draw: Draw, names: Names) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from policysched.app.cluster_files import ClusterFiles
 from policysched.app.explanations import decision_message
+from policysched.app.given_states import tables_of
 from policysched.app.policy_files import UnusableFile
 from policysched.app.simulate import simulate
 from policysched.cluster.objects import MetricSamples, ObservedPod, Pod, PodFacts
@@ -36,9 +37,11 @@ def explain(
     pod_name: str,
     *,
     samples: Mapping[str, MetricSamples],
+    kept: str | None = None,
     now_ns: int,
 ) -> Explained:
-    """Evaluate one pod (`NAMESPACE/NAME`) as if it were pending. Raises UnusableFile where it is not in the files."""
+    """Evaluate one pod (`NAMESPACE/NAME`) as if it were pending. `kept` are the values of the policy's states as a scheduler keeps
+    them. Raises UnusableFile where the pod is not in the files."""
     seen = _find(files, pod_name)
     cache = files.cache()
     cache.drop_pod(seen.pod.uid)  # its own room is free for it, wherever it is
@@ -50,7 +53,8 @@ def explain(
     plan = compile_plan(program)
     evaluator = Evaluator(cache)
     facts = PodFacts(seen.pod.created_ns or now_ns, 0)
-    found = evaluator.explain(plan, seen.pod, now_ns=now_ns, facts=facts, samples=samples)
+    known = {**samples, **tables_of(program, kept, now_ns=now_ns)}
+    found = evaluator.explain(plan, seen.pod, now_ns=now_ns, facts=facts, samples=known)
     space = cache.namespaces.get(seen.pod.namespace)
     active = evaluator.active_layers(plan, seen.pod, now_ns=now_ns, facts=facts)
     filters = tuple(rule.name for rule in rules_for(program, active).filters)
@@ -67,7 +71,9 @@ def explain(
         and plan.preempts
         and not program.extenders
     ):
-        message, evicted = _with_preemption(program, files, seen, samples=samples, now_ns=now_ns) or (
+        message, evicted = _with_preemption(
+            program, files, seen, samples=samples, kept=kept, now_ns=now_ns
+        ) or (
             message,
             "",
         )
@@ -83,6 +89,7 @@ def _with_preemption(
     seen: ObservedPod,
     *,
     samples: Mapping[str, MetricSamples],
+    kept: str | None,
     now_ns: int,
 ) -> tuple[str, str] | None:
     """What the scheduler itself says of the pod when it alone is pending, and who would be evicted for it, if anybody.
@@ -92,7 +99,7 @@ def _with_preemption(
     )
     others = [one for one in files.pods if one.node is not None and one.pod.uid != seen.pod.uid]
     alone = replace(files, pods=[*others, waiting])
-    answer = simulate(program, alone, samples=samples, scope="named", now_ns=now_ns)
+    answer = simulate(program, alone, samples=samples, kept=kept, scope="named", now_ns=now_ns)
     said = dict(answer.first_words).get(seen.pod.full_name)
     if said is None:
         return None

@@ -75,13 +75,14 @@ def load_samples(
         if (lost := without_value(metric, raw, samples[name])) is not None:
             notes.append(f"{path}: {lost}")
         if strange := [node for node in table[name] if node not in nodes]:
-            notes.append(f"{path}: metric {name} has samples of nodes that are not there: {_some(strange)}")
+            notes.append(f"{path}: metric {name} has samples of nodes that are not there: {some_of(strange)}")
     notes += [
         f"{path}: the policy declares no metric {name}" for name in table if name not in program.metrics
     ]
     return samples, notes
 
 
-def _some(names: list[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return f"{', '.join(names[:_NAMED_MAX])}{more}"

@@ -71,15 +71,19 @@ def simulate(
     files: ClusterFiles,
     *,
     samples: Mapping[str, MetricSamples],
+    kept: str | None = None,
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Simulated:
-    """Decide for every pending pod in the scope. `progress` is told how many of how many are decided."""
+    """Decide for every pending pod in the scope. `kept` are the values of the policy's states as a scheduler keeps them (None: all are
+    as they start); what the files say of containers moves none. `progress` is told how many of how many are decided."""
     scheduler = Scheduler(Limits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT))
     pods = [_considered(seen, program.name, scope) for seen in files.pods]
     waiting = {seen.pod.uid: seen for seen in pods if _waits(seen) and seen.pod.scheduler == program.name}
     alone = replace(program, extenders=())  # there is nobody to ask; who shows the answer says so
+    if kept is not None:
+        scheduler.handle(e.StatesKept({program.name: kept}), now_ns)
     for event in _events(files, pods, alone, samples):
         scheduler.handle(event, now_ns)
 
@@ -148,6 +152,7 @@ def _waits(seen: ObservedPod) -> bool:
 
 
 def _considered(seen: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
+    seen = replace(seen, containers=())
     if scope == "all" and _waits(seen):
         return replace(seen, pod=replace(seen.pod, scheduler=policy))
     return seen

@@ -8,6 +8,7 @@ import click
 from policysched.app.explain import Explained
 from policysched.app.explain import explain as explain_pod
 from policysched.app.explanations import AgedSample, explain_record, filter_steps, sample_ages
+from policysched.app.given_states import load_states
 from policysched.app.offline import load_samples
 from policysched.cli.offline_options import (
     answer_console,
@@ -39,6 +40,7 @@ def explain(
     params: tuple[str, ...],
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
+    state_path: Path | None,
     output_format: str,
     all_nodes: bool,
 ) -> None:
@@ -55,7 +57,9 @@ def explain(
         program, files = load(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
-        answer = explain_pod(program, files, pod, samples=samples, now_ns=at_ns)
+        kept, further = load_states(state_path, program, files.node_names(), now_ns=at_ns)
+        notes += further
+        answer = explain_pod(program, files, pod, samples=samples, kept=kept, now_ns=at_ns)
     notes = [*answer.notes, *notes]
     if output_format == "json":
         record = explain_record(

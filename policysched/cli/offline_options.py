@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def offline_options(command: Command) -> Command:
-    """`--policy --name --param --cluster --metrics --output-format`."""
+    """`--policy --name --param --cluster --metrics --state --output-format`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -56,6 +56,14 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Samples, {metric: {node: value}} in YAML or JSON.",
+    ),
+    click.option(
+        "--state",
+        "state_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Values of the policy's states, {state: {key: {node: value}}} in YAML or JSON, or a POLICY.state.json that a "
+        "scheduler has kept.",
     ),
     click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from policysched.app.explain import not_asked
+from policysched.app.given_states import load_states
 from policysched.app.offline import load_samples
 from policysched.app.simulate import Simulated, scope_of
 from policysched.app.simulate import simulate as simulate_cluster
@@ -39,6 +40,7 @@ def simulate(
     params: tuple[str, ...],
     cluster_paths: tuple[str, ...],
     metrics_path: Path | None,
+    state_path: Path | None,
     output_format: str,
     pods_scope: str,
     fail_on_pending: bool,
@@ -56,6 +58,8 @@ def simulate(
         program, files = load(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
+        kept, further = load_states(state_path, program, files.node_names(), now_ns=at_ns)
+        notes += further
     scope = (
         scope_of(files, program.name) if pods_scope == "auto" else "named" if pods_scope == "named" else "all"
     )
@@ -65,7 +69,7 @@ def simulate(
         notes.append(not_asked(program))
     with _progress() as progress:
         answer = simulate_cluster(
-            program, files, samples=samples, scope=scope, now_ns=at_ns, progress=progress
+            program, files, samples=samples, kept=kept, scope=scope, now_ns=at_ns, progress=progress
         )
     if output_format == "json":
         print_json({**answer.record(), "notes": notes})

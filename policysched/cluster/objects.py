@@ -271,7 +271,10 @@ class Rejection:
 @dataclass(frozen=True, slots=True)
 class ContainerMoment:
     """A container was started, or terminated, at `at_ns`. `id` names the run: every restart is another. `ran_ns`: how long it
-    ran, 0 where it has only started; `exit_code` and `reason` are those of the end."""
+    ran, 0 where it has only started; `exit_code` and `reason` are those of the end. `down_ns`: from the end of the run before
+    to the start of this one, None where none is known. `pod_failed`: the pod as a whole has failed by then.
+
+    `of_pod`: no container did anything, it is the pod that failed (evicted, lost with its node, or with its last container)."""
 
     name: str
     id: str
@@ -281,6 +284,9 @@ class ContainerMoment:
     reason: str = ""
     ran_ns: int = 0
     restarts: int = 0
+    down_ns: int | None = None
+    pod_failed: bool = False
+    of_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,10 +417,14 @@ class Sample:
     at_ns: int
 
 
+EVERYWHERE = NodeName("")
+"""Under which a state keeps what is the same on all nodes. No node is called so."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StateRow:
-    """A state's values for one key, by node. Never changed: what feeds a value makes another row, and two are the same row
-    only where they are the same object."""
+    """A state's values for one key, by node; of a state that is the same on all nodes the one under `EVERYWHERE`. Never changed:
+    what feeds a value makes another row, and two are the same row only where they are the same object."""
 
     values: Mapping[NodeName, float]
 

@@ -4,7 +4,7 @@ Only what scheduling reads is read. What a built-in does not cover yet is noted 
 such a pod stays pending with words instead of being bound wrongly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -122,15 +122,18 @@ def _pod(obj: Json) -> o.ObservedPod:
         # Nothing is written on a bound pod that would have to go by these, and there are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
-        containers=_containers(status) if spec.get("nodeName") else (),
+        containers=_containers(meta, status) if spec.get("nodeName") else (),
     )
 
 
-def _containers(status: Json) -> tuple[o.ContainerMoment, ...]:
-    """What the containers did lately: each one's present run, and the end of the one before it."""
+def _containers(meta: Json, status: Json) -> tuple[o.ContainerMoment, ...]:
+    """What the containers did lately: each one's present run, and the end of the one before it. Last the pod's own failure."""
     found = []
+    failed = status.get("phase") in _FAILED_PHASES
     for one in status.get("containerStatuses") or ():
         name, restarts = text(one["name"]), int(one.get("restartCount") or 0)
+        before = (one.get("lastState") or {}).get("terminated")
+        before_ns = 0 if before is None else time_ns(before.get("finishedAt"))
         for word in ("lastState", "state"):
             state = one.get(word) or {}
             for kind in ("running", "terminated"):
@@ -141,6 +144,7 @@ def _containers(status: Json) -> tuple[o.ContainerMoment, ...]:
                 began_ns = time_ns(told.get("startedAt"))
                 at_ns = time_ns(told.get("finishedAt")) if ended else began_ns
                 run = (told.get("containerID") if ended else one.get("containerID")) or str(at_ns)
+                follows = word == "state" and before_ns > 0 and began_ns > 0
                 found.append(
                     o.ContainerMoment(
                         name=name,
@@ -151,9 +155,33 @@ def _containers(status: Json) -> tuple[o.ContainerMoment, ...]:
                         reason=text(told.get("reason") or ""),
                         ran_ns=max(0, at_ns - began_ns) if began_ns else 0,
                         restarts=restarts,
+                        down_ns=max(0, began_ns - before_ns) if follows else None,
+                        pod_failed=failed,
                     )
                 )
+    if failed:
+        found.append(_failure(meta, status, [one.at_ns for one in found]))
     return tuple(found)
+
+
+_FAILED_PHASES = ("Failed", "Unknown")
+
+
+def _failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> o.ContainerMoment:
+    """No field says when a pod failed; it is no earlier than what its conditions and containers did last."""
+    changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
+    known_ns = [
+        time_ns(told) for told in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if told
+    ]
+    return o.ContainerMoment(
+        name="",
+        id="",
+        terminated=True,
+        at_ns=max((*known_ns, *ends_ns), default=0),
+        reason=str(status.get("reason") or ""),
+        pod_failed=True,
+        of_pod=True,
+    )
 
 
 def _ends_by_preemption(condition: Json) -> bool:

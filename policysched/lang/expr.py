@@ -81,11 +81,13 @@ class MetricRef:
 
 @dataclass(frozen=True, slots=True)
 class StateRef:
-    """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is."""
+    """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is.
+    `everywhere`: it is the same on all nodes."""
 
     name: str
     key: "Expr"
     start: float
+    everywhere: bool
     type: Type
     span: Span = field(compare=False)
 

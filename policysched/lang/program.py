@@ -5,7 +5,7 @@ says what it means, `plan` makes it fast, `schedule` asks it for order, gangs an
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
@@ -95,21 +95,24 @@ class Metric:
     span: Span = field(compare=False)
 
 
-Feeding = Literal["started", "terminated", "either"]
+Feeding = Literal["started", "terminated", "either", "failed", "any"]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """A value for each key and node, fed by what the containers of this policy's pods do: `v <- keep * v + (1 - keep) * value`.
 
-    `key` is a string of the pod, `value` a number of the pod and of the container (`CONTAINER`). `most` is how many values are
+    `key` is a string of the pod, `value` a number of the pod and of the container (`CONTAINER`), and nothing is fed where `when`
+    does not hold. With `per` cluster there is one value for each key, the same on all nodes. `most` is how many values are
     held at once (a key on a node is one); beyond that the one that was fed the longest ago goes, and is `start` again.
     """
 
     name: str
     type: Type
+    per: Literal["node", "cluster"]
     key: Expr
     on: Feeding
+    when: Expr | None
     value: Expr
     keep: float
     start: float
@@ -126,6 +129,8 @@ CONTAINER = Record(
         RecordField("reason", STRING, "reason", None, None),
         RecordField("ran", DURATION, "ran", None, None),
         RecordField("restarts", INT, "restarts", None, None),
+        RecordField("down", replace(DURATION, optional=True), "down", None, None),
+        RecordField("pod_failed", BOOL, "pod_failed", None, None),
     ),
 )
 """What the value of a state may read of the container that started or terminated, in the order in which it is fed."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
+from policysched.cluster.objects import EVERYWHERE
 from policysched.lang import expr as e
 from policysched.lang.distributions import beta_cdf, normal_cdf
 from policysched.oracle.aggregates import aggregate
@@ -205,9 +206,10 @@ def _state(expr: e.StateRef, context: Context) -> Value:
     if key is MISSING:
         return MISSING
     assert context.node is not None and isinstance(key, str), f"{expr.name} is read of a node, under {key!r}"
+    node = EVERYWHERE if expr.everywhere else context.node.name
     table = context.samples.get(expr.name)
     row = None if table is None else table.rows.get(key)
-    return expr.start if row is None else row.values.get(context.node.name, expr.start)
+    return expr.start if row is None else row.values.get(node, expr.start)
 
 
 def _count_anywhere(expr: e.CountAnywhere, context: Context) -> Value:

@@ -4,7 +4,7 @@ from typing import cast
 
 import numpy as np
 
-from policysched.cluster.objects import StateRow
+from policysched.cluster.objects import EVERYWHERE, StateRow
 from policysched.lang import expr as e
 from policysched.lang.program import Program
 from policysched.lang.reads import reads_of
@@ -121,6 +121,8 @@ def state(machine: Machine, expr: e.StateRef) -> Step:
         row = cast(StateRow | None, frame.leaves[number])
         if row is None:
             return Vector(np.zeros((), np.float64), False)
+        if expr.everywhere:
+            return Vector(np.asarray(row.values.get(EVERYWHERE, expr.start)), True)
         return Vector(frame.view.by_name(row.values, expr.start), True)
 
     return run

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Protocol, assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.objects import Namespace, Node, Pod, PodFacts, Samples, StateRow
+from policysched.cluster.objects import EVERYWHERE, Namespace, Node, Pod, PodFacts, Samples, StateRow
 from policysched.cluster.shares import ShareOf, Shares
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
@@ -171,7 +171,8 @@ def _state(expr: e.StateRef, row_of: Callable[[Seen], StateRow | None]) -> Funct
     def value(seen: Seen) -> Value:
         row = row_of(seen)
         assert seen.node is not None, f"{expr.name} is read of a node"
-        return row.values.get(seen.node.name, expr.start) if row is not None else None
+        node = EVERYWHERE if expr.everywhere else seen.node.name
+        return row.values.get(node, expr.start) if row is not None else None
 
     return value
 

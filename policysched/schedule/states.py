@@ -10,12 +10,13 @@ follows from the events alone, so a replay ends with the same values.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from policysched.cluster.objects import (
+    EVERYWHERE,
     ContainerMoment,
     MetricSamples,
     Namespace,
@@ -35,8 +36,11 @@ TEXTS_BYTES_MAX = 512 * 1024
 EARLY_MAX = 10_000
 """Pods that are remembered until the first policy runs."""
 
+Entry = tuple[str, NodeName, float]
+"""A key, a node and the value there."""
+
 _Moment = tuple[str, str, bool]
-"""Container, its run, whether it ended."""
+"""Container, its run, whether it ended. The pod's own failure is that of a container without a name."""
 
 
 @dataclass(slots=True)
@@ -46,12 +50,21 @@ class _Table:
     state: State
     key: Function
     value: Function
+    when: Function | None
     held: dict[tuple[str, NodeName], float] = field(default_factory=dict)
     rows: dict[str, StateRow] = field(default_factory=dict)
     dropped: int = 0
 
     def wants(self, moment: ContainerMoment) -> bool:
-        return self.state.on == "either" or (self.state.on == "terminated") is moment.terminated
+        match self.state.on:
+            case "any":
+                return True
+            case "failed":
+                return moment.of_pod
+            case "either":
+                return not moment.of_pod
+            case "started" | "terminated" as word:
+                return not moment.of_pod and (word == "terminated") is moment.terminated
 
     def feed(self, key: str, node: NodeName, value: float) -> None:
         before = self.held.pop((key, node), self.state.start)
@@ -77,11 +90,11 @@ class _Table:
 
 @dataclass(slots=True)
 class _Kept:
-    """One policy's states. `seen`: what the last picture of each pod showed. `fed_ns`: the youngest moment that was fed;
+    """One policy's states. `seen`: what the last picture of each pod showed, and how long each run's container was down before. `fed_ns`: the youngest moment that was fed;
     `since_ns`: what is not younger was fed before this process."""
 
     tables: dict[str, _Table]
-    seen: dict[PodUid, frozenset[_Moment]] = field(default_factory=dict)
+    seen: dict[PodUid, Mapping[_Moment, int | None]] = field(default_factory=dict)
     fed_ns: int = 0
     since_ns: int = 0
 
@@ -105,7 +118,7 @@ class States:
         problems = []
         for policy, text in texts.items():
             try:
-                self._restored[policy] = _read(text)
+                self._restored[policy] = readable(json.loads(text))
                 self._unread[policy] = text
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 problems.append(f"the kept values of policy {policy} cannot be read and start anew: {error}")
@@ -131,7 +144,8 @@ class States:
     def _table(
         self, state: State, program: Program, before: _Kept | None, restored: Mapping[str, Any]
     ) -> _Table:
-        table = _Table(state, compiled(state.key, program), compiled(state.value, program))
+        when = None if state.when is None else compiled(state.when, program)
+        table = _Table(state, compiled(state.key, program), compiled(state.value, program), when)
         old = None if before is None else before.tables.get(state.name)
         values = restored.get("values", {}).get(state.name, []) if before is None else []
         if old is not None and old.state == state:
@@ -153,15 +167,21 @@ class States:
             if self._early is not None and len(self._early) < EARLY_MAX:
                 self._early[uid] = seen
             return None
-        shown = frozenset((one.name, one.id, one.terminated) for one in seen.containers)
-        before = kept.seen.get(uid, frozenset())
-        if shown == before:
+        before = kept.seen.get(uid, {})
+        shown = {
+            (one.name, one.id, one.terminated): before.get((one.name, one.id, False))
+            if one.down_ns is None
+            else one.down_ns
+            for one in seen.containers
+        }
+        if shown.keys() == before.keys():
             return None
         kept.seen[uid] = shown
         moved = False
         for moment in sorted(seen.containers, key=lambda one: (one.at_ns, one.name, one.terminated)):
-            if (moment.name, moment.id, moment.terminated) not in before and moment.at_ns > kept.since_ns:
-                moved |= self._feed(kept, seen, node, moment)
+            named = (moment.name, moment.id, moment.terminated)
+            if named not in before and moment.at_ns > kept.since_ns:
+                moved |= self._feed(kept, seen, node, replace(moment, down_ns=shown[named]))
         if moved and self._write_at_ns is None:
             since_ns = now_ns if self._written_ns is None else self._written_ns
             self._write_at_ns = max(now_ns, since_ns + WRITE_EVERY_NS)
@@ -182,11 +202,11 @@ class States:
         at = Seen(seen.pod, self._namespace_of(seen), element=_fields(moment))
         moved = False
         for table in kept.tables.values():
-            if not table.wants(moment):
+            if not table.wants(moment) or (table.when is not None and table.when(at) is not True):
                 continue
             key, value = table.key(at), table.value(at)
             if isinstance(key, str) and isinstance(value, int | float):
-                table.feed(key, node, float(value))
+                table.feed(key, EVERYWHERE if table.state.per == "cluster" else node, float(value))
                 moved = True
         return moved
 
@@ -221,7 +241,7 @@ class States:
         }
 
 
-def _fields(moment: ContainerMoment) -> tuple[bool | int | str, ...]:
+def _fields(moment: ContainerMoment) -> tuple[bool | int | str | None, ...]:
     """As `lang.program.CONTAINER` has them."""
     return (
         moment.name,
@@ -230,25 +250,31 @@ def _fields(moment: ContainerMoment) -> tuple[bool | int | str, ...]:
         moment.reason,
         moment.ran_ns,
         moment.restarts,
+        moment.down_ns,
+        moment.pod_failed,
     )
 
 
 def _written(kept: _Kept, room: int) -> str:
-    values: dict[str, list[list[str | float]]] = {}
+    values: dict[str, list[Entry]] = {}
     for name, table in kept.tables.items():
-        left, latest = room, list[list[str | float]]()
+        left, latest = room, list[Entry]()
         for (key, node), value in islice(reversed(table.held.items()), table.state.most):
             left -= len(key.encode()) + len(node) + 40
             if left < 0:
                 break
-            latest.append([key, node, value])
+            latest.append((key, node, value))
         values[name] = latest[::-1]
-    return json.dumps({"fed_ns": kept.fed_ns, "values": values}, separators=(",", ":"), ensure_ascii=False)
+    return kept_text(kept.fed_ns, values)
 
 
-def _read(text: str) -> Mapping[str, Any]:
-    """Raises ValueError, TypeError, KeyError where it is not what `_written` makes."""
-    found = json.loads(text)
+def kept_text(fed_ns: int, values: Mapping[str, Sequence[Entry]]) -> str:
+    """Of one policy's states, as it is kept: each state's values, the one fed the longest ago first."""
+    return json.dumps({"fed_ns": fed_ns, "values": values}, separators=(",", ":"), ensure_ascii=False)
+
+
+def readable(found: Any) -> Mapping[str, Any]:
+    """What was read of `kept_text`. Raises ValueError, TypeError, KeyError where it is not of that shape."""
     fed_ns, values = found["fed_ns"], found["values"]
     if not isinstance(fed_ns, int) or not isinstance(values, dict):
         raise TypeError("it is not shaped as it was written")

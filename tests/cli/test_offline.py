@@ -360,6 +360,93 @@ def test_extenders_are_not_asked_and_that_is_said(files: Path) -> None:
     assert placed["placements"] == without["placements"] != []
 
 
+STATED = """\
+policy test version 1
+include kube_default
+state reward: float {
+  key = pod.labels["app"] else pod.name
+  value = if container.exit_code == 0 then 1.0 else 0.0
+  keep = 50%
+  start = 1.0
+}
+state broken: ratio { per = cluster  on = failed  value = 100%  keep = 0%  start = 0% }
+filter trusted require reward > 0.3 and broken < 50%
+score learnt weight 100 higher reward normalize range(0, 1)
+preemption never
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "reward: {web: {busy: 0.4, full: 0.2}, huge: {gone: 0.1}}\nbroken: 30%\n",
+        '{"fed_ns": 5, "values": {"reward": [["web", "busy", 0.4], ["web", "full", 0.2]], "broken": [["", "", 0.3]]}}',
+    ],
+)
+def test_values_of_states_come_from_a_file_as_one_writes_them_or_as_they_are_kept(
+    files: Path, given: str
+) -> None:
+    (files / "test.policy").write_text(STATED)
+    (files / "state.yaml").write_text(given)
+    option = ("--state", str(files / "state.yaml"), "--output-format", "json")
+
+    explained = answer(run(files, "explain", "web", *option), "explain")
+    without = answer(run(files, "explain", "web", "--output-format", "json"), "explain")
+    simulated = answer(run(files, "simulate", *option), "simulate")
+
+    assert {node: one["raw"] for node, one in explained["scores"]["learnt"].items()} == {
+        "busy": 0.4,
+        "quiet": 1,
+    }
+    assert [one["rule"] for one in explained["rejected"]["full"]] == ["node_resources_fit", "trusted"]
+    assert {one["raw"] for one in without["scores"]["learnt"].values()} == {1.0}
+    assert "state reward is 1 everywhere (no --state file was given)" in without["notes"]
+    strange = f"{files / 'state.yaml'}: state reward has values of nodes that are not there: gone"
+    assert (strange in explained["notes"]) is ("gone" in given)
+    assert [(one["pod"], one["node"]) for one in simulated["placements"]] == [("default/web", "quiet")]
+
+
+def test_what_containers_in_a_cluster_file_did_moves_no_value_of_a_question(files: Path) -> None:
+    (files / "test.policy").write_text(STATED)
+    ended = {"exitCode": 1, "containerID": "one", "finishedAt": "2026-01-01T00:01:30Z"}
+    crashed = pod_manifest("crashed", node="quiet", phase="Running", labels={"app": "web"}, scheduler="test")
+    crashed["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
+    (files / "more.yaml").write_text(yaml.safe_dump(crashed))
+    (files / "state.yaml").write_text("reward: {web: {quiet: 0.9, busy: 0.6}}")
+
+    found = run(
+        files, "simulate", "--cluster", str(files / "more.yaml"), "--state", str(files / "state.yaml")
+    )
+
+    assert "default/web  quiet" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "it is no map of states"),
+        ("{", "expected the node content"),
+        ("reward: 3", "reward: here stands a map of keys"),
+        ("reward: {web: 3}", "reward.web: here stands a map of nodes"),
+        ("reward: {web: {busy: much}}", "reward.web.busy: `much` is no float"),
+        ("reward: {web: {busy: .inf}}", "reward.web.busy: `inf` is no float"),
+        ("broken: {busy: 1}", "broken: `{'busy': 1}` is no ratio"),
+        ("reward: {1: {busy: 1}}", "reward: `1` is no text; put it in quotes"),
+        ('{"fed_ns": 1, "values": {"reward": [["web", "busy", true]]}}', "True is no value"),
+    ],
+)
+def test_a_file_of_states_that_cannot_be_used_is_one_line_and_exit_2(
+    files: Path, text: str, words: str
+) -> None:
+    (files / "test.policy").write_text(STATED)
+    (files / "state.yaml").write_text(text)
+
+    found = run(files, "explain", "web", "--state", str(files / "state.yaml"))
+
+    assert found.exit_code == 2
+    assert words in found.stderr.splitlines()[-1]
+
+
 def test_custom_resources_in_the_cluster_files_are_read_by_their_kind(files: Path) -> None:
     policy = files / "cards.policy"
     policy.write_text(

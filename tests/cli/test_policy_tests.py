@@ -214,6 +214,62 @@ def test_whatever_else_a_cluster_has_may_stand_in_a_test(folder: Path) -> None:
     assert found.code == 0, found.out
 
 
+LEARNT = """\
+policy test version 1
+state reward: float {
+  key = pod.labels["app"] else pod.name
+  value = if container.exit_code == 0 then 1.0 else 0.0
+  keep = 50%
+  start = 1.0
+}
+state steady: ratio { on = failed  value = 0%  keep = 50%  start = 100% }
+state calm: float { per = cluster  on = failed  value = 0.0  keep = 50%  start = 1.0 }
+filter trusted require reward > 0.3 else "{reward} there"
+score learnt weight 1 higher reward * steady * calm normalize range(0, 1)
+preemption never
+"""
+
+
+def test_values_of_states_are_given_for_all_tests_and_for_one(folder: Path) -> None:
+    (folder / "test.policy").write_text(LEARNT)
+    world = """\
+policy: test.policy
+nodes: [{name: a}, {name: b}]
+state: {reward: {web: {a: 0.5, b: 0.2}}, steady: {a: 50%}}
+tests:
+"""
+    web = "{name: p, labels: {app: web}}"
+    tests = one_test(web, "rejected: {p: {b: {trusted: 0.2 there}}}, score: {p: {a: {learnt: {raw: 0.25}}}}")
+    tests += one_test(web, "node: {p: b}, feasible: {p: [b]}", ", state: {reward: {web: {a: 0.1}}}")
+    tests += one_test("{name: q}", "score: {q: {a: {learnt: 20}, b: {learnt: 40}}}", ", state: {calm: 0.4}")
+
+    found = play_tests(folder, tests, world=world)
+
+    assert found.code == 0, found.out + found.err
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("rewards: {web: {a: 1}}", "PS702"),
+        ("reward: {web: {nowhere: 1}}", "PS702"),
+        ("steady: {nowhere: 1}", "PS702"),
+        ("reward: {web: {a: high}}", "`high` is no float"),
+        ("reward: 0.5", "here stands a map of keys"),
+    ],
+)
+def test_a_value_of_a_state_that_cannot_be_is_an_error_at_its_place(
+    folder: Path, state: str, words: str
+) -> None:
+    (folder / "test.policy").write_text(LEARNT)
+    world = "policy: test.policy\nnodes: [{name: a}]\ntests:\n"
+
+    found = play_tests(folder, one_test(WEB, "node: {p: a}", f", state: {{{state}}}"), world=world)
+
+    assert found.code == 2
+    assert words in found.err + found.out
+
+
 def test_extenders_are_not_asked(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\nextender beside weight 5 missing neutral\n"

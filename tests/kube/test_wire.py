@@ -221,6 +221,24 @@ def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_
     assert (one.ran_ns, one.restarts) == (90 * 10**9, 1)
     assert (two.id, two.terminated, two.ran_ns, two.exit_code) == ("containerd://2", False, 0, 0)
     assert two.at_ns - one.at_ns == 30 * 10**9
+    assert (one.down_ns, two.down_ns) == (None, 30 * 10**9)
+    assert not one.pod_failed and not two.pod_failed
+
+
+def test_a_pod_that_failed_says_so_once_more_than_its_containers() -> None:
+    manifest = pod_manifest("p", node="a", phase="Failed")
+    ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
+    changed = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:02:00Z"}
+    manifest["status"] |= {"conditions": [changed], "reason": "Evicted"}
+    evicted = wire.pod(manifest).containers
+    manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
+
+    container, failure = wire.pod(manifest).containers
+
+    assert evicted == (failure,)
+    assert (failure.name, failure.of_pod, failure.terminated, failure.reason) == ("", True, True, "Evicted")
+    assert failure.at_ns - container.at_ns == 30 * 10**9, "as of its latest condition"
+    assert container.pod_failed and failure.pod_failed and not container.of_pod
 
 
 def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_its_end_once() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import (
+    EVERYWHERE,
     MetricSamples,
     Namespace,
     Node,
@@ -454,11 +455,13 @@ def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[Watch, dict[NodeNam
 
 
 def _rows(dice: Dice) -> dict[str, StateRow]:
-    """What a state has: for some keys, on some nodes."""
+    """What a state has: for some keys, on some nodes, and everywhere."""
     keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
     values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
     return {
-        key: StateRow({NodeName(name): dice.choice(values) for name in NODE_NAMES if not dice.one_in(3)})
+        key: StateRow(
+            {NodeName(name): dice.choice(values) for name in (*NODE_NAMES, EVERYWHERE) if not dice.one_in(3)}
+        )
         for key in keys
     }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.objects import ContainerMoment, ObservedPod
+from policysched.cluster.objects import EVERYWHERE, ContainerMoment, ObservedPod
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule import states
@@ -43,8 +43,8 @@ def shown(name: str, on: str, *moments: ContainerMoment, app: str = "web") -> Ob
     return replace(placed(pod(name, labels={"app": app}), on), containers=moments)
 
 
-def values(rig: Rig) -> dict[tuple[str, str], float]:
-    table = rig.scheduler.samples("test")["reward"].rows
+def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
+    table = rig.scheduler.samples("test")[state].rows
     return {(key, name): value for key, row in table.items() for name, value in row.values.items()}
 
 
@@ -102,6 +102,76 @@ def test_the_pod_goes_where_its_kind_did_well_and_waits_where_it_did_badly_every
     assert "stranger" in rig.where()
     assert refused == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
     assert rig.where()["refused"] == "a", "what was fed has woken it"
+
+
+FAILING = """\
+policy test version 1
+filter node_resources_fit
+let fared: float =
+  if container.pod_failed then 0.0 else if not has container.down or container.down > 10m then 1.0 else 0.5
+state reward: float {
+  key = pod.labels["app"] else pod.name
+  on = any
+  when = container.terminated and (container.name == "" or not container.pod_failed)
+  value = fared
+  keep = 50%
+  start = 0.0
+}
+state anywhere: float {
+  key = pod.labels["app"] else pod.name
+  per = cluster
+  on = failed
+  value = fared
+  keep = 50%
+  start = 1.0
+}
+state all_here: ratio { on = either  value = 50%  keep = 0%  start = 0% }
+score learnt weight 1 higher reward + anywhere + all_here normalize range(0, 1)
+preemption never
+"""
+
+
+def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
+    rig = Rig(FAILING, node("a"))
+    failure = ContainerMoment("", "", True, START_NS, pod_failed=True, of_pod=True)
+    evicted = shown("evicted", "a", failure)
+    crashed = shown(
+        "crashed", "a", *(ended(f"run-{one}", pod_failed=True, name=f"c{one}") for one in range(3)), failure
+    )
+
+    rig.see(evicted, evicted)
+    after_one = values(rig, "anywhere")
+    rig.see(crashed)
+
+    assert values(rig, "reward") == {("web", "a"): 0.0}
+    assert after_one == {("web", EVERYWHERE): 0.5}
+    assert values(rig, "anywhere") == {("web", EVERYWHERE): 0.25}
+    assert values(rig, "all_here") == {("", "a"): 0.5}
+
+
+def test_how_long_a_container_was_down_is_known_at_the_end_though_only_its_start_said_so() -> None:
+    rig = Rig(FAILING, node("a"))
+    second = ContainerMoment("c", "run-2", False, START_NS + SECOND_NS, down_ns=30 * SECOND_NS)
+
+    rig.see(shown("p", "a", ended("run-1")))
+    rig.see(shown("p", "a", ended("run-1"), second))
+    before = values(rig)
+    rig.see(shown("p", "a", ended("run-2", at_s=9)))
+
+    assert before == {("web", "a"): 0.5}, "nothing was down before the first run, and a start tells nothing"
+    assert values(rig) == {("web", "a"): 0.5}, "half of it stays, and half of the half that is fed is added"
+
+
+def test_what_is_known_everywhere_decides_on_nodes_where_nothing_was_seen() -> None:
+    text = FAILING.replace("score learnt", "filter trusted require anywhere > 0.7\nscore learnt")
+    rig = Rig(text, node("a"), node("b"))
+
+    rig.see(shown("p", "a", ContainerMoment("", "", True, START_NS, pod_failed=True, of_pod=True)))
+    rig.see(pod("next", labels={"app": "web"}), pod("other", labels={"app": "db"}))
+    rig.settle()
+
+    assert rig.words("next") == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
+    assert "other" in rig.where()
 
 
 def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:

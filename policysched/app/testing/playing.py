@@ -101,6 +101,8 @@ class Play:
         yield from (e.NodeSeen(node) for node in world.nodes)
         yield from world.around
         yield from (e.PodSeen(one.pod) for one in world.pods if one.at_ns < world.start_ns)
+        if world.kept is not None:
+            yield e.StatesKept({self._program.name: world.kept})
         yield e.PoliciesOffered(bundle, resource_version="")
         yield from (
             e.PodSeen(one.pod)

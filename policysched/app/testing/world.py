@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from policysched.app.cluster_files import ClusterFiles, objects_in
+from policysched.app.given_states import BadValues, entries_of
 from policysched.app.policy_files import UnusableFile
 from policysched.app.testing import short_forms
 from policysched.app.testing.documents import BadDocument, Document, unusable
 from policysched.app.testing.series import BadSeries, Gap, Step, series_of
 from policysched.cluster.objects import (
+    EVERYWHERE,
     MetricSamples,
     Namespace,
     Node,
@@ -29,6 +31,7 @@ from policysched.lang.types import Kind, Type
 from policysched.lang.units import parse_value
 from policysched.schedule import events as e
 from policysched.schedule.events import Event
+from policysched.schedule.states import Entry, kept_text
 from policysched.text import Diagnostic, Span
 
 Json = dict[str, Any]
@@ -60,13 +63,14 @@ class Poll:
 class World:
     """Times in ns since 1970. Pending pods of the policy come at `at_ns` where they do not say otherwise; what is seen
     until `until_ns` counts. `around` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
-    are in the order of their times."""
+    are in the order of their times. `kept` are the values of the policy's states at the start, as a scheduler keeps them."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
     around: tuple[Event, ...]
     pods: tuple[Arrival, ...]
     polls: tuple[Poll, ...]
+    kept: str | None
     start_ns: int
     at_ns: int
     until_ns: int
@@ -114,6 +118,7 @@ class _Reading:
                     pods.pop(one.pod.full_name, None)
                     pods[one.pod.full_name] = self._arrival(one, obj, at_ns, len(pods), span)
         self._check_nodes(nodes)
+        kept = self._states(nodes)
         until_ns = at_ns + self._duration_ns("for", 0)
         last_arrival_ns = max((one.at_ns for one in pods.values()), default=at_ns)
         if self._found:
@@ -124,6 +129,7 @@ class _Reading:
             _around(files),
             tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
+            kept,
             self._start_ns,
             at_ns,
             max(until_ns, last_arrival_ns),
@@ -199,6 +205,29 @@ class _Reading:
                         self._unknown(
                             "node", node, nodes, self._document.span(*place, "metrics", metric, node)
                         )
+
+    # ── values of states ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _states(self, nodes: Mapping[str, Node]) -> str | None:
+        """A test's own values of a state take the place of the file's."""
+        tables: dict[str, list[Entry]] = {}
+        for place, states in self._sections("state"):
+            for name, values in states.items():
+                span = self._document.span(*place, "state", name)
+                state = self._program.states.get(name)
+                if state is None:
+                    self._unknown("state", name, self._program.states, span)
+                    continue
+                try:
+                    tables[name] = entries_of(state, values)
+                except BadValues as error:
+                    self._complain(str(error), self._document.span(*place, "state", name, *error.path))
+                    continue
+                for key, node, _ in tables[name]:
+                    if node != EVERYWHERE and node not in nodes:
+                        path = (key, node) if key else (node,)
+                        self._unknown("node", node, nodes, self._document.span(*place, "state", name, *path))
+        return kept_text(0, tables) if tables else None
 
     # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,13 +10,14 @@ from policysched.lang.check.attributes import attribute
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as
 from policysched.lang.check.flow import no_holes
-from policysched.lang.check.limits import depends, measure_expanded
+from policysched.lang.check.limits import depends, measure_expanded, reads_container
 from policysched.lang.check.metrics import metric
 from policysched.lang.check.reading import conform
 from policysched.lang.check.scope import (
     CONDITION,
     CONSTANT,
     NAMED,
+    NAMED_FED,
     Declared,
     Named,
     Scope,
@@ -77,8 +78,9 @@ def declare_let(scope: Scope, node: s.Let) -> None:
     type_ = type_named(scope, node.type)
     value: Const | Named | None = None
     if type_ is not None and depends(scope, node.value):
-        if read_as(scope, node.value, NAMED, type_) is not None:
-            value = Named(node.value, type_, *measure_expanded(scope, node.value))
+        fed = reads_container(scope, node.value)
+        if read_as(scope, node.value, NAMED_FED if fed else NAMED, type_) is not None:
+            value = Named(node.value, type_, *measure_expanded(scope, node.value), of_container=fed)
     elif type_ is not None:
         value = constant(scope, node.value, type_)
     declared = declare(scope, "let", node.name)

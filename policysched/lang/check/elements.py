@@ -13,6 +13,7 @@ from policysched.lang.check.dimensions import describe
 from policysched.lang.check.names import bare_name
 from policysched.lang.check.reading import Reader
 from policysched.lang.check.scope import did_you_mean
+from policysched.lang.program import CONTAINER
 from policysched.lang.types import Kind, Record
 
 OF_ELEMENTS = ("count", "any")
@@ -71,11 +72,20 @@ def is_element(reader: Reader, node: s.Attribute) -> bool:
     if reader.place.element is not None and reader.place.element.name == node.owner:
         return True
     declared = reader.scope.declared.get(node.owner)
-    return declared is not None and declared.kind == "record"
+    return node.owner == CONTAINER.name if declared is None else declared.kind == "record"
 
 
 def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
     record = reader.place.element
+    if node.owner == CONTAINER.name and (record is None or record.name != node.owner):
+        reader.scope.report(
+            "PS220",
+            f"`{node.span.text}` is of what feeds a state, and nothing is fed here",
+            node.span,
+            label="not known here",
+            help="it can stand in the `value` and `when` of a `state`, and in a `let` that these use",
+        )
+        return None
     if record is None or record.name != node.owner:
         if reader.scope.declared[node.owner].value is None:
             return None  # the record itself has a mistake that was reported

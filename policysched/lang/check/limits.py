@@ -2,6 +2,7 @@
 
 from policysched.lang import syntax as s
 from policysched.lang.check.scope import Named, Scope
+from policysched.lang.program import CONTAINER
 
 NODES_MAX = 500
 EXPANDED_MAX = 8000
@@ -80,7 +81,7 @@ def depends(scope: Scope, node: s.Expression) -> bool:
                 pass
             case s.Bare(name=name):
                 declared = scope.declared.get(name)
-                if name == "now" or (declared is not None and declared.kind in ("input", "metric")):
+                if name == "now" or (declared is not None and declared.kind in ("input", "metric", "state")):
                     return True
                 if declared is not None and isinstance(declared.value, Named):
                     return True
@@ -92,6 +93,24 @@ def depends(scope: Scope, node: s.Expression) -> bool:
                 pending.extend(_children(one))
             case _:
                 return True
+    return False
+
+
+def reads_container(scope: Scope, node: s.Expression) -> bool:
+    """Whether it reads what feeds a state, itself or by names that it has."""
+    if CONTAINER.name in scope.declared:
+        return False
+    pending = [node]
+    while pending:
+        match pending.pop():
+            case s.Attribute(owner=owner) if owner == CONTAINER.name:
+                return True
+            case s.Bare(name=name):
+                declared = scope.declared.get(name)
+                if declared is not None and isinstance(declared.value, Named) and declared.value.of_container:
+                    return True
+            case one:
+                pending.extend(_children(one))
     return False
 
 

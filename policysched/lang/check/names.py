@@ -7,7 +7,7 @@ from policysched.lang import types as t
 from policysched.lang.check.attributes import like_attribute
 from policysched.lang.check.reading import Reader, conform
 from policysched.lang.check.scope import Declared, Named, declared_at, did_you_mean
-from policysched.lang.program import Input, Metric, Parameter, State
+from policysched.lang.program import CONTAINER, Input, Metric, Parameter, State
 from policysched.lang.rebuilt import placed_at
 from policysched.lang.types import Record, Type
 from policysched.text import Label
@@ -48,6 +48,8 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
             return None
         case e.Const(value=value, type=type_) | Parameter(value=e.Const(value=value, type=type_)):
             return e.Const(value, type_, node.span)
+        case Named(of_container=True) if reader.place.element is not CONTAINER:
+            return reader.misplaced(node.span, f"`{node.name}`, which is of what feeds a state,", declared)
         case Named(node=meant, type=type_):
             found = reader.read(meant, type_)
             return None if found is None else conform(reader.scope, found, type_)
@@ -73,7 +75,9 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
         case State() as one:
             if not (reader.place.metrics and reader.place.pod):
                 return reader.misplaced(node.span, f"the state `{node.name}`", declared)
-            return e.StateRef(one.name, placed_at(one.key, node.span), one.start, one.type, node.span)
+            return e.StateRef(
+                one.name, placed_at(one.key, node.span), one.start, one.per == "cluster", one.type, node.span
+            )
 
 
 def _now(reader: Reader, node: s.Bare) -> e.Expr | None:

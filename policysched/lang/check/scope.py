@@ -60,6 +60,7 @@ COUNTED_ANYWHERE = Place(
     "what is said of counted pods", other=True, queue=False, shares=False, anywhere=False
 )
 NAMED = replace(VALUE, word="a `let`")
+NAMED_FED = replace(FED, word="a `let` of what feeds a state")
 TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
 
 
@@ -72,6 +73,7 @@ class Named:
     type: Type
     parts: int
     depth: int
+    of_container: bool  # of what feeds a state: known in the midst of one only
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
+"""`state NAME: TYPE { key = E  per = node  on = terminated  when = E  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
 
-from typing import cast
+from typing import Literal, cast
 
 from policysched.lang import expr as e
 from policysched.lang import program as p
@@ -11,9 +11,9 @@ from policysched.lang.check.flow import no_holes
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import FED, KEY, Place, Scope
 from policysched.lang.fold import fold
-from policysched.lang.types import INT, RATIO, STRING, Type
+from policysched.lang.types import BOOL, INT, RATIO, STRING, Type
 
-_PARAMS = ("key", "on", "value", "keep", "start", "most")
+_PARAMS = ("key", "per", "on", "when", "value", "keep", "start", "most")
 _MOST = 10_000
 _MOST_MAX = 100_000
 
@@ -29,8 +29,14 @@ def declare_state(scope: Scope, node: s.State) -> None:
 def _state(scope: Scope, node: s.State, type_: Type | None) -> p.State | None:
     errors = scope.error_count()
     params = params_of(scope, f"the state `{node.name.text}`", node.name.span, node.params, _PARAMS)
-    key = _expression(scope, params, "key", 'pod.labels["app"] else pod.name', KEY, STRING)
-    on = params.word("on", ("started", "terminated", "either"), "terminated")
+    key: e.Expr | None = e.Const("", STRING, node.name.span)  # one for all pods
+    if params.get("key") is not None:
+        key = _expression(scope, params, "key", "", KEY, STRING)
+    per = params.word("per", ("node", "cluster"), "node")
+    on = params.word("on", ("started", "terminated", "either", "failed", "any"), "terminated")
+    when = None
+    if params.get("when") is not None:
+        when = _expression(scope, params, "when", "", FED, BOOL)
     value = None
     if type_ is not None:
         value = _expression(
@@ -55,8 +61,10 @@ def _state(scope: Scope, node: s.State, type_: Type | None) -> p.State | None:
     return p.State(
         name=node.name.text,
         type=type_,
+        per=cast(Literal["node", "cluster"], per),
         key=fold(key),
         on=cast(p.Feeding, on),
+        when=None if when is None else fold(when),
         value=fold(value),
         keep=float(keep),
         start=float(start),

@@ -1,37 +1,59 @@
-"""kubeRL, by `policies/kube-rl.policy`: what was learned stands in annotations. Nothing here learns."""
+"""kubeRL, by `policies/kube-rl.policy`: what containers do is shown to the scheduler as a kubelet would write it, and the
+policy's own states learn from it."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.conformance.seed_systems.lives import Life
 from tests.conformance.seed_systems.worlds import Policy, node_with, play, raw, value_of, world
 
 Json = dict[str, Any]
 
 _SCHEDULER = "rl-scheduler"
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_PROBE = """
+state seconds_down: float {
+  key = pod_type
+  on = terminated
+  value = (container.down else 0s) / 1s else 0
+  keep = 0%
+  start = 0.0
+}
+"""
 
 
 def answer(case: Json) -> Json:
     given = case["input"]
     if isinstance(given.get("rewards"), dict):
         return {"scores": _scores(given)}
+    if "rewards" in given:
+        return _averaged(given)
+    if "containerStatus" in given:
+        return {"recommended": _of_one_end(given)}
+    if "event" in given:
+        return _after_an_event(given, case["expected"])
+    if "failure_period_s" in given:
+        return _demo(given)
     if "pods" in given:
         return {"podtype": _types(given["pods"])}
     return {}
 
 
+# ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def _scores(given: Json) -> Json:
     program = Policy("kube-rl").program()
-    nodes = [_with_rewards(node, given["rewards"]) for node in given["nodes"]]
-    found = play(program, world(program, nodes=nodes, pods=[given["pod"]], scheduler=_SCHEDULER))
-    return raw(found.explained[given["pod"]["metadata"]["name"]], "rl_priority")
-
-
-def _with_rewards(node: Json, rewards: Json) -> Json:
-    name = node["metadata"]["name"]
-    known = [{"type": type_, "reward": of[name]} for type_, of in rewards.items() if name in of]
-    meta = {**node["metadata"], "annotations": {"rewards": json.dumps(known)}}
-    return {**node, "metadata": meta}
+    rewards: Mapping[str, Mapping[str, float]] = given["rewards"]
+    one = world(
+        program,
+        nodes=given["nodes"],
+        pods=[given["pod"]],
+        state={"reward": rewards, "known": {type_: dict.fromkeys(of, 1) for type_, of in rewards.items()}},
+        scheduler=_SCHEDULER,
+    )
+    return raw(play(program, one).explained[given["pod"]["metadata"]["name"]], "rl_priority")
 
 
 def _types(pods: Sequence[Json]) -> dict[str, str]:
@@ -52,3 +74,157 @@ def _types(pods: Sequence[Json]) -> dict[str, str]:
         pod: words[[bool(values[f"n{index}"]) for index in range(len(words))].index(True)]
         for pod, values in found.items()
     }
+
+
+# ── what is learned ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _averaged(given: Json) -> Json:
+    """A pod for each reward, to which just that happens which the reward is for; then what a pod would score there."""
+    life = Life(Policy("kube-rl").program(), {"reward": {"D": {"n1": given["start"]}}})
+    life.add_node("n1")
+    values, scores = [], []
+    for index, reward in enumerate(given["rewards"]):
+        life.show(_pod(f"p{index}", "D", "n1", _STATUS_FOR[reward]))
+        values.append(life.value("reward", "D", "n1"))
+        asked = _pod(f"asked-{index}", "D", None, {"phase": "Pending"})
+        life.show(asked)
+        scores.append(life.explain(asked["metadata"]["uid"]).scores["rl_priority"]["n1"].raw)
+        life.tell_gone(asked["metadata"]["uid"])
+    return {"values": values, "score": scores}
+
+
+def _after_an_event(given: Json, expected: Json) -> Json:
+    """`before` are the values by the seed's keys, or `pod_vals` those by type; the answer has those keys that the case asks about."""
+    event = given["event"]
+    before = {
+        f"/pods/{type_}/{node}": value
+        for type_, of in given.get("pod_vals", {}).items()
+        for node, value in of.items()
+    } | given.get("before", {})
+    state: dict[str, Any] = {"reward": {}, "node_reward": {}, "type_reward": {}}
+    for key, value in before.items():
+        match key.strip("/").split("/"):
+            case ["nodes", node]:
+                state["node_reward"][node] = value
+            case ["pods", type_, "all"]:
+                state["type_reward"][type_] = value
+            case ["pods", type_, node]:
+                state["reward"].setdefault(type_, {})[node] = value
+    life = Life(Policy("kube-rl").program(), state)
+    life.add_node(event["node"])
+    status = _STATUS_OF_PHASE[event["phase"]]
+    life.show(_pod("p", event["podtype"], event["node"], status))
+
+    def value(key: str) -> str:
+        match key.strip("/").split("/"):
+            case ["nodes", node]:
+                found = life.value("node_reward", "", node)
+            case ["pods", type_, "all"]:
+                found = life.value("type_reward", type_, None)
+            case ["pods", type_, node]:
+                found = life.value("reward", type_, node)
+            case _:
+                raise LookupError(f"no state keeps {key}")
+        return f"{found:f}"
+
+    return {
+        name: {key: value(key) for key in expected[name]}
+        for name in ("after", "recommended")
+        if isinstance(expected.get(name), dict)
+    }
+
+
+def _of_one_end(given: Json) -> Json:
+    """A container that stood still for so long, and what it fed when it ended."""
+    policy = Policy("kube-rl", {"mean_time_to_failure": f"{given.get('MTTF', 600)}s"}).with_more(_PROBE)
+    life = Life(policy.program())
+    life.add_node("n")
+    ends = {"name": "c", "restartCount": 1, **given["containerStatus"]}
+    # What a watch would have shown before: the end that is now the last one.
+    first = {"name": "c", "restartCount": 0, "state": ends.get("lastState", {})}
+    start = life.value("reward", "D", "n")
+    if first["state"]:
+        life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [first]}))
+        start = life.value("reward", "D", "n")
+    life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [ends]}))
+    fed = (life.value("reward", "D", "n") - 0.9 * start) / 0.1
+    return {"difference": round(life.value("seconds_down", "D", "n")), "reward": round(fed, 6)}
+
+
+def _demo(given: Json) -> Json:
+    """Ten minutes in which the container on each node ends once every so often and begins anew at once; then the next pod of the
+    type, on nodes that are alike but for what was learned."""
+    type_ = given["deployment"]["labels"]["podtype"]
+    periods: Mapping[str, float | None] = given["failure_period_s"]
+    life = Life(Policy("kube-rl").program())
+    for node in periods:
+        life.add_node(node)
+    shown = sorted(
+        (at_s, node, status) for node, period in periods.items() for at_s, status in _restarts(period)
+    )
+    for _, node, status in shown:
+        life.show(_pod(f"demo-{node}", type_, node, status))
+    life.show(_pod("test-pod", type_, None, {"phase": "Pending"}))
+    life.decide()
+    return {
+        "reward_order": sorted(periods, key=lambda node: (-life.value("reward", type_, node), node)),
+        "binding_node": life.bound.get("test-pod"),
+    }
+
+
+def _restarts(period_s: float | None) -> Iterator[tuple[float, Json]]:
+    """Each status that a kubelet would write, and when (s)."""
+    last: Json = {}
+    runs = 1 if period_s is None else max(1, int(600 / period_s))
+    for run in range(runs):
+        began_s = run * (period_s or 0)
+        one = {"name": "c", "restartCount": run, "lastState": last}
+        running = {"state": {"running": {"startedAt": _time(began_s)}}, "containerID": f"run-{run}"}
+        yield began_s, {"phase": "Running", "containerStatuses": [one | running]}
+        if period_s is not None:
+            ended_s = began_s + period_s
+            ended = {
+                "startedAt": _time(began_s),
+                "finishedAt": _time(ended_s),
+                "exitCode": 1,
+                "containerID": f"run-{run}",
+            }
+            yield (
+                ended_s - 0.5,
+                {"phase": "Running", "containerStatuses": [one | {"state": {"terminated": ended}}]},
+            )
+            last = {"terminated": ended}
+
+
+# ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pod(name: str, type_: str, node: str | None, status: Json) -> Json:
+    spec: Json = {"containers": [{"name": "c"}]} | ({"nodeName": node} if node else {})
+    meta = {"name": name, "uid": f"uid-{name}", "namespace": "default", "labels": {"podtype": type_}}
+    return {"metadata": {**meta, "creationTimestamp": _time(0)}, "spec": spec, "status": status}
+
+
+def _time(after_s: float) -> str:
+    return (_START + timedelta(seconds=int(after_s))).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_RUNS: Json = {"state": {"running": {"startedAt": _time(0)}}, "containerID": "run-0"}
+_ENDED: Json = {
+    "state": {
+        "terminated": {"startedAt": _time(0), "finishedAt": _time(1), "exitCode": 1, "containerID": "run-0"}
+    }
+}
+_STATUS_OF_PHASE: Mapping[str, Json] = {
+    "Running": {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 0, **_RUNS}]},
+    "Failed": {"phase": "Failed", "containerStatuses": [{"name": "c", "restartCount": 0, **_ENDED}]},
+    "Unknown": {"phase": "Unknown"},
+    "Succeeded": {"phase": "Succeeded"},
+    "Pending": {"phase": "Pending"},
+}
+_STATUS_FOR: Mapping[float, Json] = {
+    1: _STATUS_OF_PHASE["Running"],
+    0.5: {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 0, **_ENDED}]},
+    0: _STATUS_OF_PHASE["Failed"],
+}

@@ -4,26 +4,14 @@ import re
 from typing import Any
 
 from policysched.cluster.objects import NodeName, PodUid
-from policysched.kube import wire
-from policysched.lang.bundle import Bundle, Checked
 from policysched.lang.program import Program
-from policysched.schedule import commands as c
 from policysched.schedule import events as e
-from policysched.schedule.scheduler import Scheduler
-from tests.conformance.seed_systems.worlds import (
-    START_NS,
-    Policy,
-    node_with,
-    play,
-    pod_with,
-    roomy_node,
-    world,
-)
+from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, world
 
 Json = dict[str, Any]
 
 _SCHEDULER = "StupidScheduler"
-_HOUR_NS = 3600 * 10**9
 
 
 def answer(case: Json) -> Json:
@@ -45,50 +33,13 @@ def answer(case: Json) -> Json:
     }
 
 
-class _Life:
-    """The scheduler while pods and nodes come and go."""
-
-    def __init__(self, program: Program) -> None:
-        self._policy, self._now_ns = program.name, START_NS
-        self._scheduler = Scheduler()
-        self.bound: dict[str, str] = {}
-        self.refused: list[str] = []
-        bundle = Bundle({"p": Checked("p", library=False, program=program, diagnostics=())})
-        self.tell(e.PoliciesOffered(bundle, resource_version=""))
-        self.tell(e.Synced())
-
-    def tell(self, event: e.Event) -> None:
-        self._carry_out(self._scheduler.handle(event, self._now_ns))
-
-    def add_pod(self, name: str) -> None:
-        self.tell(e.PodSeen(wire.pod(pod_with(name, scheduler=self._policy))))
-
-    def add_node(self, name: str) -> None:
-        self.tell(e.NodeSeen(wire.node(node_with(name))))
-
-    def decide(self) -> None:
-        """All that is to be decided, backoff and all."""
-        self._now_ns += _HOUR_NS
-        while self._scheduler.ready(self._now_ns):
-            self._carry_out(self._scheduler.decide(self._now_ns))
-
-    def _carry_out(self, commands: list[c.Command]) -> None:
-        for command in commands:
-            match command:
-                case c.Bind(uid=uid, name=name, node=node):
-                    self.bound[name] = node
-                    self._carry_out(self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns))
-                case c.ReportPending(name=name):
-                    self.refused.append(name)
-
-
 _EVENT = re.compile(r"(?P<verb>add|delete) (?P<kind>pod|node) (?P<name>\S+)(?P<earlier>.*known earlier.*)?")
 
 
 def _after(program: Program, events: list[str]) -> str:
     """The events as they are told, in words; then another pod, to see which nodes are still chosen."""
     told = [found for event in events if (found := _EVENT.match(event)) is not None]
-    life = _Life(program)
+    life = Life(program)
     for one in told:
         if one["earlier"]:
             life.add_node(one["name"])
@@ -116,7 +67,7 @@ def _after(program: Program, events: list[str]) -> str:
 
 def _before_a_node_comes(program: Program, pods: list[Json], wanted: str | None) -> str:
     """The case's own words where every pod waits while there is no node, and is bound when one comes."""
-    life = _Life(program)
+    life = Life(program)
     names = [pod["metadata"]["name"] for pod in pods]
     for name in names:
         life.add_pod(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from policysched.app.checking import check_set
+from policysched.app.given_states import entries_of
 from policysched.app.policy_files import SourceSet, sources_of_text
 from policysched.app.testing import short_forms
 from policysched.app.testing.playing import Play, Played
@@ -20,6 +21,7 @@ from policysched.kube import wire
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
 from policysched.samples.source import RawSamples, samples_of
+from policysched.schedule.states import kept_text
 from policysched.text import Severity, Source, Span
 
 Json = dict[str, Any]
@@ -122,10 +124,11 @@ def world(
     nodes: Iterable[Json],
     pods: Iterable[Json],
     metrics: Mapping[str, Mapping[str, float | str | None]] | None = None,
+    state: Mapping[str, Any] | None = None,
     scheduler: str | None = None,
 ) -> World:
     """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
-    own name), are the policy's. A metric's None is no sample."""
+    own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
     seen = [wire.pod(short_forms.pod(one, scheduler=program.name)) for one in pods]
     ours = [_ours(one, program.name, scheduler) for one in seen]
     placed = [Arrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
@@ -143,6 +146,9 @@ def world(
         around=(),
         pods=(*placed, *pending),
         polls=tuple(polls),
+        kept=None
+        if state is None
+        else kept_text(0, {name: entries_of(program.states[name], values) for name, values in state.items()}),
         start_ns=START_NS,
         at_ns=START_NS,
         until_ns=START_NS,

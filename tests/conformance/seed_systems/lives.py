@@ -1,0 +1,80 @@
+"""A scheduler while pods, nodes and containers come, do something, and go: for cases that are stories."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.app.given_states import entries_of
+from policysched.cluster.objects import EVERYWHERE, NodeName, PodUid
+from policysched.kube import wire
+from policysched.lang.bundle import Bundle, Checked
+from policysched.lang.program import Program
+from policysched.lang.verdict import Explanation
+from policysched.schedule import commands as c
+from policysched.schedule import events as e
+from policysched.schedule.scheduler import Scheduler
+from policysched.schedule.states import kept_text
+from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with
+
+Json = dict[str, Any]
+
+_HOUR_NS = 3600 * 10**9
+
+
+class Life:
+    """`bound` and `refused` are what became of pods."""
+
+    def __init__(self, program: Program, state: Mapping[str, Any] | None = None) -> None:
+        self._program, self._now_ns = program, START_NS
+        self._scheduler = Scheduler()
+        self.bound: dict[str, str] = {}
+        self.refused: list[str] = []
+        if state is not None:
+            tables = {name: entries_of(program.states[name], values) for name, values in state.items()}
+            self.tell(e.StatesKept({program.name: kept_text(0, tables)}))
+        bundle = Bundle({"p": Checked("p", library=False, program=program, diagnostics=())})
+        self.tell(e.PoliciesOffered(bundle, resource_version=""))
+        self.tell(e.Synced())
+
+    def tell(self, event: e.Event) -> None:
+        self._carry_out(self._scheduler.handle(event, self._now_ns))
+
+    def show(self, pod: Json) -> None:
+        """A pod of the policy's, as Kubernetes shows it."""
+        spec = {**pod["spec"], "schedulerName": self._program.name}
+        self.tell(e.PodSeen(wire.pod({"kind": "Pod", **pod, "spec": spec})))
+
+    def add_pod(self, name: str) -> None:
+        self.tell(e.PodSeen(wire.pod(pod_with(name, scheduler=self._program.name))))
+
+    def add_node(self, name: str, **more: Any) -> None:
+        self.tell(e.NodeSeen(wire.node(node_with(name, **more))))
+
+    def tell_gone(self, uid: str) -> None:
+        self.tell(e.PodGone(PodUid(uid)))
+
+    def decide(self) -> None:
+        """All that is to be decided, backoff and all."""
+        self._now_ns += _HOUR_NS
+        while self._scheduler.ready(self._now_ns):
+            self._carry_out(self._scheduler.decide(self._now_ns))
+
+    def explain(self, uid: str) -> Explanation:
+        found = self._scheduler.explain(PodUid(uid), self._now_ns)
+        assert found is not None, f"{uid} is nobody's to explain"
+        return found
+
+    def value(self, state: str, key: str, node: str | None) -> float:
+        """What a state of the policy has there; without a node, everywhere."""
+        row = self._scheduler.samples(self._program.name)[state].rows.get(key)
+        at = EVERYWHERE if node is None else NodeName(node)
+        start = self._program.states[state].start
+        return start if row is None else row.values.get(at, start)
+
+    def _carry_out(self, commands: list[c.Command]) -> None:
+        for command in commands:
+            match command:
+                case c.Bind(uid=uid, name=name, node=node):
+                    self.bound[name] = node
+                    self._carry_out(self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns))
+                case c.ReportPending(name=name):
+                    self.refused.append(name)
