@@ -5,8 +5,9 @@ of a scheduler's business. Source: `pkg/scheduler/framework/plugins/volumebindin
 `FindMatchingVolume` in k8s.io/component-helpers/storage/volume.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from policysched.cluster.objects import Node, Pod
 from policysched.cluster.selectors import requirement_holds, volume_fits_labels
@@ -18,6 +19,10 @@ NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
 NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+
+
+FreeFor = Callable[[PersistentVolumeClaim, Node, Sequence[str]], PersistentVolume | None]
+"""The smallest volume that nobody has and that would do for a claim on a node, without those of some names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,14 @@ def _waits(claim: PersistentVolumeClaim, stock: Stock) -> bool:
     return found is not None and found.waits
 
 
-def choose(claims: PodClaims, node: Node, stock: Stock) -> VolumeChoice | tuple[str, ...]:
-    """What has to happen to the claims if the pod goes to the node, or the reasons why it cannot."""
+def choose(
+    claims: PodClaims, node: Node, stock: Stock, free: FreeFor | None = None
+) -> VolumeChoice | tuple[str, ...]:
+    """What has to happen to the claims if the pod goes to the node, or the reasons why it cannot. `free` answers what
+    `free_volume` does, where somebody knows it quicker."""
     reasons = _Reasons()
     _check_bound(claims.bound, node, stock, reasons)
-    choice = _choose_delayed(claims.delayed, node, stock, reasons)
+    choice = _choose_delayed(claims.delayed, node, stock, free or partial(free_volume, stock=stock), reasons)
     return reasons.in_order() or choice
 
 
@@ -111,7 +119,7 @@ def required_on(volume: PersistentVolume, node: Node) -> Terms | None:
 
 
 def _choose_delayed(
-    delayed: Sequence[PersistentVolumeClaim], node: Node, stock: Stock, reasons: _Reasons
+    delayed: Sequence[PersistentVolumeClaim], node: Node, stock: Stock, free: FreeFor, reasons: _Reasons
 ) -> VolumeChoice:
     to_match, to_make = [], []
     for claim in delayed:
@@ -127,7 +135,7 @@ def _choose_delayed(
     for claim in sorted(
         to_match, key=lambda one: one.request_bytes or 0
     ):  # the smallest first, for the closest fit
-        volume = matching_volume(claim, node, stock, [chosen.name for _, chosen in static])
+        volume = _matching_volume(claim, node, stock, free, [chosen.name for _, chosen in static])
         if volume is None:
             to_make.append(claim)
         else:
@@ -140,13 +148,19 @@ def _choose_delayed(
     return VolumeChoice(tuple(static), tuple(to_make))
 
 
-def matching_volume(
-    claim: PersistentVolumeClaim, node: Node, stock: Stock, excluded: Sequence[str] = ()
+def _matching_volume(
+    claim: PersistentVolumeClaim, node: Node, stock: Stock, free: FreeFor, excluded: Sequence[str]
 ) -> PersistentVolume | None:
     """One that is meant for the claim, or else the smallest that would do; None where there is none."""
     for volume in stock.held_for(claim):
         if volume.name not in excluded and suits_in_kind(volume, claim):
             return volume if volume_fits_labels(volume.required, node.labels) else None
+    return free(claim, node, excluded)
+
+
+def free_volume(
+    claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str], stock: Stock
+) -> PersistentVolume | None:
     for volume in stock.free(claim.class_name):
         if (
             volume.name not in excluded

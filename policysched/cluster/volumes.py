@@ -10,9 +10,10 @@ the API server says is so. Source: the assume caches of kube-scheduler's VolumeB
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from policysched.cluster.change_log import ChangeLog
 from policysched.cluster.objects import ClaimKey, Mount, NodeName, Pod, PodUid
 from policysched.cluster.storage import (
     ClaimRef,
@@ -25,6 +26,7 @@ from policysched.cluster.storage import (
 from policysched.lang.events import ClusterEvent
 
 _NOTHING: frozenset[ClusterEvent] = frozenset()
+_NO_NAMES: frozenset[str] = frozenset()
 
 CSI_DRIVER_OF: Mapping[str, str] = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
@@ -68,16 +70,20 @@ class _Promise:
         return version != self.base if self.written is None else version >= self.written
 
 
+MountChange = ClaimKey | str | None
+"""What may have other volumes attached for it now: a claim, what refers to a volume by its name, or (None) everything."""
+
 Promised = str | ClaimKey
 """What can be promised: a volume, by its name, or where a claim's volume is to be made."""
 
 
 @dataclass(slots=True)
 class Promises:
-    """`additions` counts calls of `add`."""
+    """`given` is to be read only. `additions` counts calls of `add`."""
 
     given: dict[Promised, _Promise] = field(default_factory=dict)
     additions: int = 0
+    _volumes_of: dict[ClaimKey, set[str]] = field(default_factory=dict)
 
     def add(self, pod: PodUid, choice: VolumeChoice, node: NodeName) -> None:
         self.additions += 1
@@ -90,8 +96,25 @@ class Promises:
         known = self.given.get(key)
         if known is not None and known.value == value:
             self.given[key] = replace(known, pods=known.pods | {pod})
-        else:
-            self.given[key] = _Promise(frozenset({pod}), value, base)
+            return
+        if known is not None:
+            self.drop(key)
+        self.given[key] = _Promise(frozenset({pod}), value, base)
+        if isinstance(key, str) and isinstance(value, ClaimRef):
+            self._volumes_of.setdefault(value.claim, set()).add(key)
+
+    def drop(self, key: Promised) -> None:
+        """Nothing happens where nothing is promised."""
+        promise = self.given.pop(key, None)
+        if promise is not None and isinstance(key, str) and isinstance(promise.value, ClaimRef):
+            volumes = self._volumes_of[promise.value.claim]
+            volumes.remove(key)
+            if not volumes:
+                del self._volumes_of[promise.value.claim]
+
+    def volumes_of(self, claim: ClaimKey) -> Set[str]:
+        """The names of the volumes that are promised to the claim."""
+        return self._volumes_of.get(claim, _NO_NAMES)
 
 
 class Volumes:
@@ -107,6 +130,8 @@ class Volumes:
         self.classes: dict[str, StorageClass] = {}
         self.drivers: dict[str, CsiDriver] = {}
         self.capacities: dict[tuple[str, str], StorageCapacity] = {}
+        self._capacities_of: dict[str, dict[tuple[str, str], StorageCapacity]] = {}
+        self._capacity_stamps: dict[str, int] = {}
         self.promises = Promises()
         self._free: dict[str, list[PersistentVolume]] = {}  # by class, without a claimRef, by size and name
         self._held_for: dict[ClaimKey, set[str]] = {}  # volumes whose claimRef names the claim
@@ -116,8 +141,9 @@ class Volumes:
         self._class_stamps: dict[str, int] = {}
         self.catalogue_stamp = 0
         """Moves when a class, a driver or a capacity changes."""
-        self.mounts_stamp = 0
-        """Moves when it may be another volume that stands behind some claim."""
+        self.volume_changes: ChangeLog[str] = ChangeLog()
+        """Names of volumes that changed, or were promised or given back."""
+        self.mount_changes: ChangeLog[MountChange] = ChangeLog()
 
     @property
     def stock(self) -> "Stock":
@@ -132,16 +158,16 @@ class Volumes:
         self.claims[claim.key] = claim
         self._end_if_over(claim.key, claim.version)
         self._claim_stamps[claim.key] = self._tick()
-        if known is None or (known.volume, known.class_name) != (claim.volume, claim.class_name):
-            self.mounts_stamp = self._now
+        if known is None or _behind(known) != _behind(claim):
+            self.mount_changes.append(claim.key)
         return frozenset({ClusterEvent.CLAIM_UPDATE if known else ClusterEvent.CLAIM_ADD})
 
     def drop_claim(self, key: ClaimKey) -> frozenset[ClusterEvent]:
         """Wakes nobody: without its claim a pod cannot go anywhere."""
         if self.claims.pop(key, None) is not None:
-            self.promises.given.pop(key, None)
+            self.promises.drop(key)
             self._claim_stamps.pop(key, None)
-            self.mounts_stamp = self._tick()
+            self.mount_changes.append(key)
         return _NOTHING
 
     # ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,6 +178,7 @@ class Volumes:
             return _NOTHING
         if known is not None:
             self._unlist(known)
+            self._touch_volume(known)
         self.volumes[volume.name] = volume
         if volume.claim is None:
             insort(self._free.setdefault(volume.class_name, []), volume, key=_by_size)
@@ -159,18 +186,18 @@ class Volumes:
             self._held_for.setdefault(volume.claim.claim, set()).add(volume.name)
         self._end_if_over(volume.name, volume.version)
         self._touch_volume(volume)
-        if known is None or known.mount != volume.mount:
-            self.mounts_stamp = self._now
+        if known is None or (known.mount, known.is_csi) != (volume.mount, volume.is_csi):
+            self.mount_changes.append(volume.name)
         return frozenset({ClusterEvent.VOLUME_UPDATE if known else ClusterEvent.VOLUME_ADD})
 
     def drop_volume(self, name: str) -> frozenset[ClusterEvent]:
         known = self.volumes.pop(name, None)
         if known is not None:
             self._unlist(known)
-            self.promises.given.pop(name, None)
+            self.promises.drop(name)
             self._touch_volume(known)
             del self._volume_stamps[name]
-            self.mounts_stamp = self._now
+            self.mount_changes.append(name)
         return _NOTHING
 
     def _unlist(self, volume: PersistentVolume) -> None:
@@ -188,6 +215,7 @@ class Volumes:
                 del self._held_for[volume.claim.claim]
 
     def _touch_volume(self, volume: PersistentVolume) -> None:
+        self.volume_changes.append(volume.name)
         self._volume_stamps[volume.name] = self._class_stamps[volume.class_name] = self._tick()
 
     # ── classes, drivers, capacities ───────────────────────────────────────────────────────────────────────────────
@@ -198,14 +226,16 @@ class Volumes:
         if known == one:
             return _NOTHING
         self.classes[one.name] = one
-        self.catalogue_stamp = self.mounts_stamp = self._tick()
+        self.catalogue_stamp = self._tick()
+        self.mount_changes.append(None)
         if known is None:
             return frozenset({ClusterEvent.STORAGE_CLASS_ADD})
         return frozenset({ClusterEvent.STORAGE_CLASS_UPDATE}) if known.allowed != one.allowed else _NOTHING
 
     def drop_class(self, name: str) -> frozenset[ClusterEvent]:
         if self.classes.pop(name, None) is not None:
-            self.catalogue_stamp = self.mounts_stamp = self._tick()
+            self.catalogue_stamp = self._tick()
+            self.mount_changes.append(None)
         return _NOTHING
 
     def put_driver(self, one: CsiDriver) -> frozenset[ClusterEvent]:
@@ -232,8 +262,11 @@ class Volumes:
         known = self.capacities.get(key)
         if known == one:
             return _NOTHING
+        if known is not None:
+            self._unlist_capacity(known)
         self.capacities[key] = one
-        self.catalogue_stamp = self._tick()
+        self._capacities_of.setdefault(one.class_name, {})[key] = one
+        self._touch_capacity(one)
         if known is None:
             return frozenset({ClusterEvent.STORAGE_CAPACITY_ADD})
         before, after = known.limit_bytes, one.limit_bytes
@@ -241,9 +274,23 @@ class Volumes:
         return frozenset({ClusterEvent.STORAGE_CAPACITY_UPDATE}) if more else _NOTHING
 
     def drop_capacity(self, namespace: str, name: str) -> frozenset[ClusterEvent]:
-        if self.capacities.pop((namespace, name), None) is not None:
-            self.catalogue_stamp = self._tick()
+        known = self.capacities.pop((namespace, name), None)
+        if known is not None:
+            self._unlist_capacity(known)
+            self._touch_capacity(known)
         return _NOTHING
+
+    def capacities_of(self, class_name: str) -> Collection[StorageCapacity]:
+        return self._capacities_of.get(class_name, {}).values()
+
+    def _unlist_capacity(self, one: StorageCapacity) -> None:
+        there = self._capacities_of[one.class_name]
+        del there[one.namespace, one.name]
+        if not there:
+            del self._capacities_of[one.class_name]
+
+    def _touch_capacity(self, one: StorageCapacity) -> None:
+        self.catalogue_stamp = self._capacity_stamps[one.class_name] = self._tick()
 
     # ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -269,7 +316,7 @@ class Volumes:
             if promise is None or pod not in promise.pods or promise.written is not None:
                 continue
             if promise.pods == {pod}:
-                del self.promises.given[key]
+                self.promises.drop(key)
                 freed = True
             else:
                 self.promises.given[key] = replace(promise, pods=promise.pods - {pod})
@@ -288,7 +335,7 @@ class Volumes:
     def _end_if_over(self, key: Promised, version: int) -> None:
         promise = self.promises.given.get(key)
         if promise is not None and promise.is_over(version):
-            del self.promises.given[key]
+            self.promises.drop(key)
 
     def _version_seen(self, key: Promised) -> int:
         found = self.volumes.get(key) if isinstance(key, str) else self.claims.get(key)
@@ -309,6 +356,10 @@ class Volumes:
 
     def volume_stamp(self, name: str) -> int:
         return self._volume_stamps.get(name, 0)
+
+    def capacity_stamp(self, class_name: str) -> int:
+        """Moves when a capacity of the class does."""
+        return self._capacity_stamps.get(class_name, 0)
 
     def class_stamp(self, name: str) -> int:
         """Moves when any volume of the class does."""
@@ -345,8 +396,15 @@ class Stock:
         driver = self._volumes.drivers.get(provisioner)
         return driver is not None and driver.tracks_capacity
 
-    def capacities(self, class_name: str) -> list[StorageCapacity]:
-        return [one for one in self._volumes.capacities.values() if one.class_name == class_name]
+    def capacities(self, class_name: str) -> Collection[StorageCapacity]:
+        """Those of the class. As long as `capacity_stamp` says the same they are the same."""
+        return self._volumes.capacities_of(class_name)
+
+    def capacity_stamp(self, class_name: str) -> int:
+        return self._volumes.capacity_stamp(class_name)
+
+    def is_promised(self, volume: str) -> bool:
+        return any(volume in promises.given for promises in self._promises())
 
     def selected_node(self, claim: PersistentVolumeClaim) -> NodeName | None:
         """Where the claim's volume is to be made."""
@@ -369,13 +427,7 @@ class Stock:
         """Volumes of the claim's class that are bound or promised to it, by their names."""
         names = set(self._volumes._held_for.get(claim.key, ()))
         for promises in self._promises():
-            names |= {
-                key
-                for key, promise in promises.given.items()
-                if isinstance(key, str)
-                and isinstance(promise.value, ClaimRef)
-                and promise.value.claim == claim.key
-            }
+            names |= promises.volumes_of(claim.key)
         found = [volume for name in sorted(names) if (volume := self._volumes.volumes.get(name)) is not None]
         return [
             volume
@@ -434,11 +486,17 @@ class Stock:
 
     @property
     def mounts_stamp(self) -> int:
-        return self._volumes.mounts_stamp
+        """Moves when it may be another volume that stands behind some claim."""
+        return self._volumes.mount_changes.end
 
     def _promises(self) -> tuple[Promises, ...]:
         real = self._volumes.promises
         return (real,) if self._laid is None else (self._laid, real)
+
+
+def _behind(claim: PersistentVolumeClaim) -> tuple[object, ...]:
+    """What decides which volume is attached for the claim, and for whom."""
+    return claim.volume, claim.class_name, claim.controller_uid
 
 
 def _by_size(volume: PersistentVolume) -> tuple[int, str]:

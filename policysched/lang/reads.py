@@ -94,6 +94,8 @@ class Reads:
 
 
 NOTHING = Reads()
+CLAIMS = "claims"
+"""The field of a pod that only rules about volumes read."""
 _PLACED = frozenset(
     {
         ClusterEvent.NODE_ADD,

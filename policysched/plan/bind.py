@@ -3,7 +3,7 @@
 A `when` that depends on the pod alone is settled here, and so is whether a built-in skips the pod.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from policysched.lang import expr as e
@@ -33,13 +33,14 @@ from policysched.plan.words import shown
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Filters in the order in which they refuse (inputs of the node first), and scores. `refusing_beforehand`: those of the
-    filters that may refuse the pod whatever the node."""
+    """Filters in the order in which they refuse (inputs of the node first), and scores. `steps` says which of the variant's
+    filters those are that are no inputs. `refusing_beforehand`: those of the filters that may refuse the pod whatever the node."""
 
     variant: Variant
     moment: Moment
     filters: tuple[BoundFilter, ...]
     scores: tuple[BoundScore, ...]
+    steps: tuple[int, ...]
     refusing_beforehand: tuple[BoundFilter, ...]
 
     def rule_metrics(self) -> list[tuple[str, ...]]:
@@ -53,18 +54,50 @@ def bind(variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> B
         BoundFilter(declared.name, NodeInputs(declared), True, _input_wakes(declared))
         for declared in variant.node_inputs
     ]
-    for step in variant.filters:
+    steps = []
+    for place, step in enumerate(variant.filters):
         bound = _bound_filter(step, moment, around)
         if bound is not None:
             filters.append(bound)
+            steps.append(place)
     scores = [found for one in variant.scores if (found := _bound_score(one, moment, around)) is not None]
+    return _bound(variant, moment, filters, scores, steps)
+
+
+def _bound(
+    variant: Variant,
+    moment: Moment,
+    filters: Sequence[BoundFilter],
+    scores: Sequence[BoundScore],
+    steps: Sequence[int],
+) -> Bound:
     return Bound(
         variant,
         moment,
         tuple(filters),
         tuple(scores),
+        tuple(steps),
         refusing_beforehand=tuple(rule for rule in filters if rule.kernel.touch & Touch.VOLUMES),
     )
+
+
+def bind_claims(bound: Bound, around: Around) -> tuple[Bound, list[int | None]]:
+    """What was bound to a pod without claims, bound to one that has some and agrees with it otherwise: the `moment` is of that
+    one. For each filter its place in `bound`; None where it reads claims, and is another one."""
+    inputs = len(bound.filters) - len(bound.steps)
+    filters, places = list(bound.filters[:inputs]), list[int | None](range(inputs))
+    there = {step: inputs + place for place, step in enumerate(bound.steps)}
+    steps = []
+    for step, one in enumerate(bound.variant.filters):
+        place = None if one.reads_claims else there.get(step)
+        found = _bound_filter(one, bound.moment, around) if one.reads_claims else None
+        if place is not None:
+            found = bound.filters[place]
+        if found is not None:
+            filters.append(found)
+            places.append(place)
+            steps.append(step)
+    return _bound(bound.variant, bound.moment, filters, bound.scores, steps), places
 
 
 def _input_wakes(declared: Input) -> frozenset[ClusterEvent]:

@@ -14,11 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from policysched.cluster.objects import (
-    Attachment,
-    ClaimUse,
     Disk,
     HostPort,
-    Mount,
     Namespace,
     Node,
     Pod,
@@ -37,8 +34,6 @@ Array = NDArray[Any]
 Scalar = bool | int | float
 Mixture = tuple[tuple[int, int], ...]
 """How many pods of which group are on a node: codes of groups and counts, sorted."""
-InUse = frozenset[ClaimUse | Mount]
-"""What the pods of a node have attached: by their claims, and by themselves."""
 
 _MOST = 2**62 - 1
 """Totals are counted up to here and not beyond, so that one more request can be added without leaving int64."""
@@ -46,18 +41,9 @@ _MOST = 2**62 - 1
 _COMPILED_MAX = 1024  # functions of texts: those of the past go
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """What is attached to a node: by the volumes of its pods, and how many of each driver in all."""
-
-    of_pods: frozenset[Mount]
-    counts: Mapping[str, int]
-
-
 @dataclass(slots=True)
 class Interners:
-    """One of each for all columns, so that codes of different columns compare. `attached` is what codes of `in_use` and
-    `attachments` amount to, as of a stamp of the volumes."""
+    """One of each for all columns, so that codes of different columns compare."""
 
     strings: Interner[str] = field(default_factory=Interner)
     taints: Interner[tuple[Taint, ...]] = field(default_factory=Interner)
@@ -66,10 +52,6 @@ class Interners:
     records: Interner[tuple[Type, HeldOrRecords]] = field(default_factory=Interner)  # lists of them
     flat: dict[int, tuple[tuple[Array, Array], ...]] = field(default_factory=dict)  # see `elements`
     disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
-    in_use: Interner[InUse] = field(default_factory=Interner)
-    attachments: Interner[frozenset[Attachment]] = field(default_factory=Interner)
-    attached: dict[tuple[int, int], Attached] = field(default_factory=dict)
-    attached_as_of: int = -1
     groups: Interner[Hashable] = field(default_factory=Interner)
     examples: list[Pod] = field(default_factory=list)  # one pod of each group
     mixtures: Interner[Mixture] = field(default_factory=Interner)
@@ -79,7 +61,7 @@ class Interners:
         texts = len(self.strings) + len(self.taints) + len(self.ports) + len(self.lists)
         texts += len(self.records)
         texts += sum(len(one) for one in self.domains.values())
-        texts += len(self.disks) + len(self.in_use) + len(self.attachments)
+        texts += len(self.disks)
         return texts + len(self.groups) + len(self.mixtures)
 
     def group(self, key: Hashable, pod: Pod) -> int:
@@ -227,27 +209,6 @@ class DiskSet(_Codes):
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
         return codes.disks.code(frozenset(disk for pod in usage.pods.values() for disk in pod.disks))
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class VolumesInUse(_Codes):
-    """What the node's pods have attached, as one value."""
-
-    of_usage: ClassVar[bool] = True
-
-    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
-        return codes.in_use.code(
-            frozenset(use for pod in usage.pods.values() for use in pod.claims)
-            | frozenset(mount for pod in usage.pods.values() for mount in pod.mounts)
-        )
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class AttachmentSet(_Codes):
-    """What VolumeAttachments say of the node, as one value."""
-
-    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
-        return codes.attachments.code(node.attachments)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

@@ -17,8 +17,11 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.objects import ClaimKey, Node, NodeName, Pod, PodUid
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Stock
+from policysched.plan.attached import AttachedVolumes
 from policysched.plan.column_kinds import ColumnKind, Interners
+from policysched.plan.free_volumes import KeptFreeVolumes
 from policysched.plan.placed import PlacedPods
+from policysched.plan.storage_room import KeptStorageRoom
 
 Array = NDArray[Any]
 
@@ -55,6 +58,9 @@ class Columns:
         self.topology_version = 0
         """Moves when a node comes, goes, or changes its labels or taints."""
         self._placed: PlacedPods | None = None
+        self._attached: AttachedVolumes | None = None
+        self.free_volumes = KeptFreeVolumes(cache.volumes)
+        self.storage_room = KeptStorageRoom()
         self._pods_of: dict[int, Mapping[PodUid, Pod]] = {}  # as `_placed` has counted them
         self._namespaces_version = cache.namespaces_version
         self._row_of: dict[NodeName, int] = {}
@@ -105,6 +111,19 @@ class Columns:
     def claim_uses(self, claim: ClaimKey) -> int:
         """How many volumes of placed pods are this claim, on whatever node."""
         return self._cache.ledger.claim_uses(claim)
+
+    @property
+    def attached(self) -> AttachedVolumes:
+        """What is attached to the rows, counted from the first time that somebody asks."""
+        if self._attached is None:
+            self._attached = AttachedVolumes(self._cache.volumes, self.capacity, self._node_and_usage)
+            for row in range(self.size):
+                self._attached.put(row)
+        self._attached.catch_up()
+        return self._attached
+
+    def _node_and_usage(self, row: int) -> tuple[Node | None, Usage]:
+        return self.nodes[row], self.usage(row)
 
     @property
     def placed(self) -> PlacedPods:
@@ -215,7 +234,9 @@ class Columns:
         self._recount(row, usage.pods)
 
     def _recount(self, row: int, pods: Mapping[PodUid, Pod]) -> None:
-        """Tell `placed` how the row's pods differ from those that it has counted."""
+        """Tell `placed` how the row's pods differ from those that it has counted, and `attached` that they may."""
+        if self._attached is not None:
+            self._attached.put(row)
         if self._placed is None:
             return
         before = self._pods_of.get(row, _NO_PODS)
@@ -267,6 +288,8 @@ class Columns:
         self.capacity += more
         if self._placed is not None:
             self._placed.capacity = self.capacity
+        if self._attached is not None:
+            self._attached.grow(self.capacity)
         self._of_usage = None
         self.valid, self.name_hash = longer(self.valid), longer(self.name_hash)
         for columns in (self._kept, self._asked):

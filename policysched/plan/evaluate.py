@@ -6,6 +6,7 @@ in common, so that a thousand replicas cost one evaluation and a thousand refres
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
 from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation, Judgement
 from policysched.plan.assume import Laid
-from policysched.plan.bind import bind
+from policysched.plan.bind import bind, bind_claims
 from policysched.plan.census import Counts, Without
 from policysched.plan.column_kinds import ColumnKind
 from policysched.plan.columns import Array, Columns, text_hash
@@ -203,17 +204,19 @@ class Evaluator:
         if not pod.claims:
             return None
         self._columns.refresh()
-        seen = Seen(pod, self._namespace(pod), facts, now_ns, samples)
-        state, world = self._state(plan, plan.variant(plan.active_layers(seen)), seen, overlay)
+        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        variant = plan.variant(plan.active_layers(seen))
+        state, world = self._shared_state(plan, variant, seen, overlay)
+        bound, _ = bind_claims(state.bound, self._around(plan, variant, pod))
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         view = world.view([row])
-        for rule in state.bound.filters:
+        for rule in bound.filters:
             kernel = rule.kernel
             if isinstance(kernel, ConditionalFilter):
                 kernel = kernel.kernel if kernel.applies(view)[0] else rule.kernel
             if isinstance(kernel, VolumeBinding):
-                choice = kernel.choice(self._cache.nodes[node], view.stock)
+                choice = kernel.choice(self._cache.nodes[node], view)
                 return VolumesToBind(choice, kernel.timeout_s) if choice else None
         return None
 
@@ -307,7 +310,18 @@ class Evaluator:
     def _state(
         self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None
     ) -> tuple[State, World]:
-        """The state of all that ask the same, brought up to date."""
+        """The state of all that ask the same, brought up to date. Of their claims pods have each their own: rules about these
+        are asked on top of what all others say, for this one answer."""
+        shared, world = self._shared_state(plan, variant, seen, overlay)
+        if not seen.pod.claims or not plan.read_set(variant.active).claims:
+            return shared, world
+        bound, places = bind_claims(shared.bound, self._around(plan, variant, seen.pod))
+        return shared.with_claims(bound, places, world), world
+
+    def _shared_state(
+        self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None
+    ) -> tuple[State, World]:
+        """What pods say that agree on everything but their claims, as if they had none."""
         leaves = variant.machine.leaf_values(seen)
         if overlay is not None and plan.read_set(variant.active).selected_labels:
             overlay.pods.take_moves()  # their terms may ask about yet other labels
@@ -316,7 +330,9 @@ class Evaluator:
         base_world = self._world(plan, variant, seen, None)
         state = self._states.get(key)
         if state is None:
-            bound = bind(variant, seen, leaves, around)
+            bare = replace(seen, pod=replace(seen.pod, claims=())) if seen.pod.claims else seen
+            bound = bind(variant, bare, leaves, around)
+            bound.moment.seen = seen
             state = self._states[key] = State(bound, _outage_above(plan), base_world)
             self._forget_old_states()
         else:
@@ -362,7 +378,17 @@ class Evaluator:
         labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
         share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
         counts = tuple([count(seen) for count in variant.clock.counts_in_words])
-        return plan, (variant.active, reads.key(seen), labels, around, clock, facts, now_ns, share, counts)
+        return plan, (
+            variant.active,
+            reads.key_but_claims(seen),
+            labels,
+            around,
+            clock,
+            facts,
+            now_ns,
+            share,
+            counts,
+        )
 
     def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
         columns: dict[str, MetricColumn] = {}

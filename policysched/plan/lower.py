@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from policysched.lang import expr as e
+from policysched.lang.builtins import BUILTINS
 from policysched.lang.events import ClusterEvent
 from policysched.lang.fold import fold
 from policysched.lang.program import (
@@ -20,7 +21,7 @@ from policysched.lang.program import (
     ScoreRule,
     rules_for,
 )
-from policysched.lang.reads import rule_reads
+from policysched.lang.reads import CLAIMS, rule_reads
 from policysched.lang.watches import recovery
 from policysched.plan.expressions import machine as machine_of
 from policysched.plan.machine import Machine, is_leaf
@@ -55,6 +56,7 @@ class FilterStep:
     template: tuple[Function, ...]
     varies: bool
     wakes: frozenset[ClusterEvent]
+    reads_claims: bool  # of the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
             template=(),
             varies=False,
             wakes=wakes,
+            reads_claims=CLAIMS in BUILTINS[rule.builtin].pod_reads,
         )
     assert isinstance(written, FilterRule)
     recovers = recovery(written.condition)
@@ -182,6 +185,7 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
         template=tuple(_part(part, machine.program) for part in parts),
         varies=any(not isinstance(part, str) and not is_leaf(part) for part in parts),
         wakes=wakes,
+        reads_claims=False,
     )
 
 

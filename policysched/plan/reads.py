@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from policysched.cluster.objects import Namespace, Pod
 from policysched.lang.program import FilterRule, Program
-from policysched.lang.reads import NOTHING, reads_of, rule_reads, text_reads
+from policysched.lang.reads import CLAIMS, NOTHING, reads_of, rule_reads, text_reads
 from policysched.plan.lower import AnyRule
 from policysched.plan.scalars import Seen, attribute
 
@@ -20,7 +20,8 @@ Read = Callable[[Seen], Hashable]
 @dataclass(frozen=True, slots=True)
 class ReadSet:
     """`names` say in a policy's words (and built-ins' fields) what is read. `facts`: when the pod was queued or how
-    often it was tried is read too, which is no part of the pod. `selected_labels`: so are those of its labels that
+    often it was tried is read too, which is no part of the pod. `claims`: the pod's claims are read, which stand apart from
+    `reads` because rules about them are asked on top of what pods without claims share. `selected_labels`: so are those of its labels that
     placed pods' terms ask about, `siblings`: so is which pods belong together with it. Both depend on the cluster, and
     are no part of `key`."""
 
@@ -28,10 +29,15 @@ class ReadSet:
     fields: Callable[[Pod], tuple[object, ...]]
     reads: tuple[Read, ...]
     facts: bool
+    claims: bool
     selected_labels: bool
     siblings: bool
 
     def key(self, seen: Seen) -> Hashable:
+        """Pods that agree on it are told the same."""
+        return self.key_but_claims(seen), seen.pod.claims if self.claims else ()
+
+    def key_but_claims(self, seen: Seen) -> Hashable:
         fields = tuple([one if type(one) in _AS_IT_IS else _hashable(one) for one in self.fields(seen.pod)])
         return fields, tuple([read(seen) for read in self.reads])
 
@@ -45,7 +51,7 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         found |= rule_reads(rule, program.inputs)
         if isinstance(rule, FilterRule):
             found |= text_reads(rule, program.inputs)
-    fields = sorted(found.pod_fields - _OF_THE_CLUSTER)
+    fields = sorted(found.pod_fields - _APART)
     reads: dict[str, Read] = {}
     for path in found.pod - _OF_THE_QUEUE:
         if path[0] not in found.pod_fields:
@@ -58,19 +64,20 @@ def read_set(program: Program, rules: Iterable[AnyRule]) -> ReadSet:
         reads[f"namespace.{'.'.join(path)}"] = attribute("namespace", path)
     # The time waited is no part of it: what the clock amounts to has a place of its own in the key.
     facts = not found.pod.isdisjoint(_OF_THE_QUEUE - {("waited",)})
-    of_cluster = found.pod_fields & _OF_THE_CLUSTER
+    apart = found.pod_fields & _APART
     shares = [f"namespace.{'.'.join(path)}" for path in found.namespace & _SHARES]
     return ReadSet(
-        names=tuple(sorted([*reads, *shares, *(f"pod.{name}" for name in (*fields, *of_cluster))])),
+        names=tuple(sorted([*reads, *shares, *(f"pod.{name}" for name in (*fields, *apart))])),
         fields=_getter(fields),
         reads=tuple(reads[name] for name in sorted(reads)),
         facts=facts,
-        selected_labels="selected_labels" in of_cluster,
-        siblings="siblings" in of_cluster,
+        claims=CLAIMS in apart,
+        selected_labels="selected_labels" in apart,
+        siblings="siblings" in apart,
     )
 
 
-_OF_THE_CLUSTER = frozenset({"selected_labels", "siblings"})
+_APART = frozenset({CLAIMS, "selected_labels", "siblings"})
 _SHARES = frozenset({("share", "cpu"), ("share", "memory")})
 _OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
 

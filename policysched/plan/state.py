@@ -5,7 +5,7 @@ refuses, for each score what it adds, the sum over the scores, and where in the 
 up evaluates the touched rows alone; what normalises over the candidates is done again only if the extremes moved.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +111,27 @@ class State:
         other.feasible_count = int(np.count_nonzero(other.feasible))
         other._facts.clear()
         other._sum_up(slice(0, len(other.feasible)))
+        return other
+
+    def with_claims(self, bound: Bound, places: Sequence[int | None], world: World) -> "State":
+        """For one answer: the same for a pod that has claims as well. `bound` are the rules for it, `places` where this state has
+        them, None where it has not (see `bind_claims`). Everything but those is shared."""
+        other = object.__new__(State)
+        other.__dict__.update(self.__dict__)
+        view = world.view()
+        other.bound = bound
+        other._refused = np.empty((len(places), len(self.feasible)), np.bool_)
+        for place, known in enumerate(places):
+            if known is not None:
+                other._refused[place] = self._refused[known]
+            else:
+                other._refused[place, : view.count] = bound.filters[place].kernel.refused(view)
+                other._refused[place, view.count :] = False
+        other._measures = dict(self._measures)
+        other._facts, other._facts_before = {}, {}
+        other.feasible, other.total = np.zeros_like(self.feasible), np.zeros_like(self.total)
+        other._stale = True
+        other._conclude(world, set())
         return other
 
     def copied(self) -> "State":

@@ -4,21 +4,25 @@ Three views of one shape: every row (the columns themselves, nothing copied), th
 which an overlay has laid or lifted pods.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.objects import ClaimKey, Node, NodeName
+from policysched.cluster.objects import ClaimKey, Mount, Node, NodeName
+from policysched.cluster.storage import PersistentVolumeClaim
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Promises, Stock
 from policysched.lang.arithmetic import Number
 from policysched.lang.expr import Watch
+from policysched.plan.attached import attached_to
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
+from policysched.plan.free_volumes import FreeVolumes
 from policysched.plan.metrics import MetricColumn
 from policysched.plan.placed import Cells, HeldTerm, HypotheticalPods, PlacedPods, Tally
+from policysched.plan.storage_room import StorageRoom
 
 Value = TypeVar("Value")
 
@@ -117,6 +121,39 @@ class View:
         self.whole_answer = False
         stock = self._columns.stock
         return stock if self._promises is None else stock.laid(self._promises)
+
+    def free_volumes(self, claim: PersistentVolumeClaim) -> tuple[FreeVolumes, list[int]]:
+        """Those that would do for the claim, and the places of those that the overlay has promised."""
+        self.whole_answer = False
+        found = self._columns.free_volumes.of(claim, self.coding)
+        promised = () if self._promises is None else self._promises.given
+        return found, [
+            found.place_of[one] for one in promised if isinstance(one, str) and one in found.place_of
+        ]
+
+    def storage_room(self, class_name: str) -> StorageRoom:
+        self.whole_answer = False
+        return self._columns.storage_room.of(class_name, self.stock, self.codes.strings, self.coding)
+
+    def attached(self, driver: str, own: Collection[Mount]) -> tuple[Array, Array]:
+        """int64[count]: how many volumes of a CSI driver are attached, the overlay's included, and how many of a pod's `own` (of
+        this driver) no pod of the row has attached."""
+        self.whole_answer = False
+        known = self._columns.attached
+        counts = known.counts(driver)[self.rows]
+        new = np.full(self._columns.size, len(own), np.int64)
+        for mount in own:
+            new[list(known.rows_with(mount))] -= 1
+        new = new[self.rows]
+        if self._hypothetical:
+            counts = counts.copy()
+            for place, usage in self._hypothetical.items():
+                node = self._columns.nodes[self.row(place)]
+                assert node is not None, f"row {self.row(place)} has an overlay and no node"
+                there = attached_to(node, usage.pods.values(), self._columns.stock)
+                counts[place] = there.counts.get(driver, 0)
+                new[place] = sum(mount not in there.of_pods for mount in own)
+        return counts, new
 
     def claim_uses(self, claim: ClaimKey) -> int:
         """How many volumes of placed pods are this claim, the overlay's included."""

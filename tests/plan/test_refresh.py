@@ -150,7 +150,7 @@ def test_a_filling_that_is_taken_for_another_is_noticed(monkeypatch: pytest.Monk
 
 
 def test_a_read_set_that_leaves_something_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadSet, "key", _nothing)
+    monkeypatch.setattr(ReadSet, "key_but_claims", _nothing)
 
     assert _caught(sharing_equals_asking_alone)
 

@@ -1,13 +1,13 @@
 """Claims and volumes over label codes: whom bound volumes can follow, and where unbound claims find one or get one made.
 
-The volumes to choose from are arranged once for a state of the stock and remembered; each node's choice for each claim
-is then the smallest place in that arrangement, so that a pod costs vectors over nodes and one pass over free volumes.
+The volumes to choose from stand arranged for each kind of claim; each node's choice for each claim is then the smallest
+place in that arrangement, so that a pod costs vectors over nodes.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policysched.cluster.claims import (
     NO_SPACE,
@@ -17,16 +17,17 @@ from policysched.cluster.claims import (
     PodClaims,
     choose,
     claims_of,
-    is_available,
     suits_in_kind,
 )
 from policysched.cluster.objects import Node, Pod
-from policysched.cluster.storage import NO_PROVISIONER, PersistentVolumeClaim
+from policysched.cluster.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Terms
 from policysched.cluster.volumes import Stock, VolumeChoice
-from policysched.plan.column_kinds import Name
+from policysched.plan.column_kinds import Name, Text
 from policysched.plan.columns import Array
 from policysched.plan.free_volumes import NONE, FreeVolumes
+from policysched.plan.interner import Interner
 from policysched.plan.kernel import Around, FilterKernel, Params, PlainFilter, Touch
+from policysched.plan.storage_room import NO_ROOM
 from policysched.plan.view import View
 from policysched.plan.volume_terms import all_hold, selects, terms_fit, volume_fits
 
@@ -39,34 +40,23 @@ def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None
     return VolumeBinding(pod, timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What the pod's claims ask for, as of some stamps. `to_match` are those that look for a volume, smallest first, each with
-    the free volumes that would do; `places` numbers volumes across claims."""
-
-    claims: PodClaims | str
-    to_match: tuple[tuple[PersistentVolumeClaim, FreeVolumes], ...] = ()
-
-
 class VolumeBinding(PlainFilter):
     touch = Touch.NODE | Touch.VOLUMES
 
     def __init__(self, pod: Pod, timeout_s: int) -> None:
         self._pod = pod
         self.timeout_s = timeout_s
-        self._stamps: Hashable = None
-        self._prepared = _Prepared("")
 
     def refused(self, view: View) -> Array:
         masks = [mask for _, mask in self.reasons(view)]
         return np.asarray(np.logical_or.reduce(masks))
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        prepared = self._as_of(view)
-        if isinstance(prepared.claims, str):
-            return ((prepared.claims, np.ones(view.count, np.bool_)),)
-        conflict, missing = _bound(prepared.claims, view)
-        no_volume, no_space = self._delayed(prepared, prepared.claims, view)
+        claims = claims_of(self._pod, view.stock)
+        if isinstance(claims, str):
+            return ((claims, np.ones(view.count, np.bool_)),)
+        conflict, missing = _bound(claims, view)
+        no_volume, no_space = _delayed(claims, view)
         return (
             (NODE_CONFLICT, conflict),
             (NO_VOLUME, no_volume),
@@ -75,68 +65,29 @@ class VolumeBinding(PlainFilter):
         )
 
     def beforehand(self, view: View) -> str | None:
-        claims = self._as_of(view).claims
+        claims = claims_of(self._pod, view.stock)
         return claims if isinstance(claims, str) else None
 
     def fingerprint(self, view: View) -> Hashable:
         return view.stock.stamps_of(self._pod)
 
-    def choice(self, node: Node, stock: Stock) -> VolumeChoice:
+    def choice(self, node: Node, view: View) -> VolumeChoice:
         """What has to happen to the pod's claims on a node that this filter lets pass."""
-        claims = claims_of(self._pod, stock)
+
+        def free(
+            claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str]
+        ) -> PersistentVolume | None:
+            volumes, absent = view.free_volumes(claim)
+            promised = [volumes.volumes[place].name for place in absent]
+            return volumes.first_for(node.labels, {*excluded, *promised})
+
+        claims = claims_of(self._pod, view.stock)
         assert not isinstance(claims, str), f"{self._pod.full_name} was let pass, and now: {claims}"
-        found = choose(claims, node, stock)
+        found = choose(claims, node, view.stock, free)
         assert isinstance(found, VolumeChoice), (
             f"{self._pod.full_name} on {node.name}, that it may have: {found}"
         )
         return found
-
-    def _as_of(self, view: View) -> _Prepared:
-        stock = view.stock
-        stamps = stock.stamps_of(self._pod)
-        if stamps != self._stamps:
-            self._stamps, self._prepared = stamps, _prepare(self._pod, stock)
-        return self._prepared
-
-    def _delayed(self, prepared: _Prepared, claims: PodClaims, view: View) -> tuple[Array, Array]:
-        """Where no volume is found or can be made, and where there is no room for it."""
-        stock = view.stock
-        no_volume, no_space = np.zeros(view.count, np.bool_), np.zeros(view.count, np.bool_)
-        everywhere = np.ones(view.count, np.bool_)
-        to_make: list[tuple[PersistentVolumeClaim, Array]] = []
-        for claim in claims.delayed:
-            selected = stock.selected_node(claim)
-            if selected is not None:
-                names = view.column(Name())
-                no_volume |= names != view.codes.strings.find(selected)
-                to_make.append((claim, everywhere))
-        settled = no_volume.copy()
-        to_make += _unmatched(prepared, stock, view)
-        for claim, where in to_make:
-            left = where & ~settled
-            if left.any():
-                unfit, full = _cannot_make(claim, stock, view)
-                no_volume |= left & unfit
-                no_space |= left & full
-                settled |= left & (unfit | full)
-        return no_volume, no_space
-
-
-def _prepare(pod: Pod, stock: Stock) -> _Prepared:
-    claims = claims_of(pod, stock)
-    if isinstance(claims, str):
-        return _Prepared(claims)
-    waiting = [claim for claim in claims.delayed if stock.selected_node(claim) is None]
-    waiting.sort(key=lambda claim: claim.request_bytes or 0)
-    arranged = []
-    for claim in waiting:
-        suiting = [
-            volume
-            for volume in stock.free(claim.class_name)
-            if suits_in_kind(volume, claim) and is_available(volume, claim)
-        ]
-        arranged.append((claim, FreeVolumes(suiting, len(waiting))))
-    return _Prepared(claims, tuple(arranged))
 
 
 def _bound(claims: PodClaims, view: View) -> tuple[Array, Array]:
@@ -151,45 +102,88 @@ def _bound(claims: PodClaims, view: View) -> tuple[Array, Array]:
     return conflict, missing
 
 
-def _unmatched(prepared: _Prepared, stock: Stock, view: View) -> list[tuple[PersistentVolumeClaim, Array]]:
-    """The claims that find no volume, and where."""
-    numbers: dict[str, int] = {}
-    taken: list[Array] = []
+def _delayed(claims: PodClaims, view: View) -> tuple[Array, Array]:
+    """Where no volume is found or can be made, and where there is no room for it."""
+    stock = view.stock
+    no_volume, no_space = np.zeros(view.count, np.bool_), np.zeros(view.count, np.bool_)
+    to_match: list[PersistentVolumeClaim] = []
+    to_make: list[tuple[PersistentVolumeClaim, Array]] = []
+    for claim in claims.delayed:
+        selected = stock.selected_node(claim)
+        if selected is None:
+            to_match.append(claim)
+        else:
+            no_volume |= view.column(Name()) != view.codes.strings.find(selected)
+            to_make.append((claim, np.ones(view.count, np.bool_)))
+    settled = no_volume.copy()
+    to_match.sort(key=lambda claim: claim.request_bytes or 0)
+    to_make += _unmatched(to_match, view)
+    for claim, where in to_make:
+        left = where & ~settled
+        if left.any():
+            unfit, full = _cannot_make(claim, stock, view)
+            no_volume |= left & unfit
+            no_space |= left & full
+            settled |= left & (unfit | full)
+    return no_volume, no_space
+
+
+class _Rows:
+    """A view as `FreeVolumes` asks it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    @property
+    def count(self) -> int:
+        return self._view.count
+
+    @property
+    def strings(self) -> Interner[str]:
+        return self._view.codes.strings
+
+    def codes_of(self, label: str) -> NDArray[np.int32]:
+        return self._view.column(Text("labels", label))
+
+    def fits(self, terms: Terms | None) -> NDArray[np.bool_]:
+        return terms_fit(terms, self._view)
+
+
+def _unmatched(
+    claims: Sequence[PersistentVolumeClaim], view: View
+) -> list[tuple[PersistentVolumeClaim, Array]]:
+    """The claims, smallest first, that find no volume, and where."""
+    meant: list[tuple[str, Array]] = []  # volumes that are meant for a claim, and where one has it
+    taken: list[tuple[FreeVolumes, Array]] = []
     found = []
-    for claim, free in prepared.to_match:
-        chosen = np.full(view.count, NONE)
-        looking = np.ones(view.count, np.bool_)
-        for volume in stock.held_for(claim):
+    for claim in claims:
+        matched, looking = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
+        for volume in view.stock.held_for(claim):
             if suits_in_kind(volume, claim):
-                number = numbers.setdefault(volume.name, len(numbers))
-                here = looking & ~_is_taken(taken, number, view)
-                chosen[here & terms_fit(volume.required, view)] = number
+                here = looking.copy()
+                for name, where in meant:
+                    if name == volume.name:
+                        here &= ~where
+                fits = here & terms_fit(volume.required, view)
+                meant.append((volume.name, fits))
+                matched |= fits
                 looking &= ~here
-        if looking.any() and free.volumes:
-            known = np.array([numbers.setdefault(one.name, len(numbers)) for one in free.volumes])
-            places = {number: place for place, number in enumerate(known.tolist())}
-            as_places = [_translated(one, places) for one in taken]
-            best = free.best(view, as_places)
-            pick = looking & (best != NONE)
-            chosen[pick] = known[best[pick]]
-        taken.append(chosen)
-        found.append((claim, chosen == NONE))
+        if looking.any():
+            free, absent = view.free_volumes(claim)
+            best = free.best(_Rows(view), [_in_places_of(free, *one) for one in taken], absent)
+            picked = np.where(looking, best, NONE)
+            taken.append((free, picked))
+            matched |= picked != NONE
+        found.append((claim, ~matched))
     return found
 
 
-def _is_taken(taken: Sequence[Array], number: int, view: View) -> Array:
-    found = np.zeros(view.count, np.bool_)
-    for one in taken:
-        found |= one == number
-    return found
-
-
-def _translated(taken: Array, places: dict[int, int]) -> Array:
-    """Numbers as places in another arrangement; one that is not in it is taken from nobody."""
-    return np.array([places.get(number, _NOWHERE) for number in taken.tolist()], np.int64)
-
-
-_NOWHERE = -2
+def _in_places_of(free: FreeVolumes, other: FreeVolumes, taken: Array) -> Array:
+    """What was taken from one arrangement, as places in another; what is not in it is taken from nobody."""
+    if other is free:
+        return taken
+    places = [free.place_of.get(volume.name, NONE) for volume in other.volumes]
+    return np.array([*places, NONE])[taken]
 
 
 def _cannot_make(claim: PersistentVolumeClaim, stock: Stock, view: View) -> tuple[Array, Array]:
@@ -208,12 +202,17 @@ def _cannot_make(claim: PersistentVolumeClaim, stock: Stock, view: View) -> tupl
         unfit = ~allowed
     if claim.request_bytes is None or not stock.tracks_capacity(found.provisioner):
         return unfit, nowhere
-    room = np.zeros(view.count, np.bool_)
-    for one in stock.capacities(found.name):
-        if (
-            one.limit_bytes is not None
-            and one.limit_bytes >= claim.request_bytes
-            and one.topology is not None
-        ):
-            room |= selects(one.topology, view)
-    return unfit, ~unfit & ~room
+    return unfit, ~unfit & (_room(found.name, view) < claim.request_bytes)
+
+
+def _room(class_name: str, view: View) -> Array:
+    """int64[view.count]: the largest volume of the class that can be made for each node, or NO_ROOM."""
+    columns = {label: view.column(Text("labels", label)) for label in view.storage_room(class_name).by_label}
+    found, room = view.storage_room(class_name), np.full(view.count, NO_ROOM)  # every value has its code now
+    for label, table in found.by_label.items():
+        codes = columns[label]
+        last = len(table) - 1
+        np.maximum(room, table[np.where((codes >= 0) & (codes < last), codes, last)], out=room)
+    for selector, limit_bytes in found.others.items():
+        np.maximum(room, limit_bytes, out=room, where=selects(selector, view))
+    return room

@@ -1,0 +1,113 @@
+"""Pods with claims, at 5,000 nodes and 10,000 bound pods of which a third have volumes: each has a claim of its own, and
+each decision is followed by its placement, as in a StatefulSet that grows."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from policysched.cluster.cache import Cache
+from policysched.plan import Evaluator
+from policysched.plan import compile as compile_program
+from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
+from tests.bench.measuring import Row, median_s, shown
+from tests.volumes import capacity, claim, csi_driver, csi_node, storage_class, using, volume
+from tests.words import placed, pod
+
+_BOUND, _ASKED = 10_000, 300
+_DRIVER = "csi.example.com"
+_ZONE = "topology.kubernetes.io/zone"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """`claim_of` makes the objects behind the claim of the n-th pod; `limits`: whether CSINodes say how much they take."""
+
+    claim_of: Callable[[Cache, str], None]
+    limits: bool
+    target: str
+    local_volumes: int = 0
+
+
+def _bound_in_a_zone(cache: Cache, name: str) -> None:
+    cache.put_storage(claim(name, of_class="made", bound_to=f"v-{name}"))
+    term = {"key": _ZONE, "operator": "In", "values": [f"zone-{sum(name.encode()) % 3}"]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+    one = volume(
+        f"v-{name}", of_class="made", claim=name, claim_uid=f"uid-{name}", spec={"nodeAffinity": terms}
+    )
+    cache.put_storage(one)
+
+
+def _bound_anywhere(cache: Cache, name: str) -> None:
+    cache.put_storage(claim(name, of_class="made", bound_to=f"v-{name}"))
+    cache.put_storage(
+        volume(f"v-{name}", of_class="made", claim=name, claim_uid=f"uid-{name}", handle=f"h-{name}")
+    )
+
+
+def _to_be_made(cache: Cache, name: str) -> None:
+    cache.put_storage(claim(name, of_class="made"))
+
+
+def _to_be_found(cache: Cache, name: str) -> None:
+    cache.put_storage(claim(name, of_class="local"))
+
+
+_CASES: Mapping[str, _Case] = {
+    "bound in a zone": _Case(_bound_in_a_zone, limits=True, target="1 ms"),
+    "to be made, with capacity in zones": _Case(_to_be_made, limits=True, target="1 ms"),
+    "to be found among 5,000 local ones": _Case(
+        _to_be_found, limits=True, target="1 ms", local_volumes=NODES
+    ),
+    "bound anywhere, limits alone": _Case(_bound_anywhere, limits=True, target="300 µs"),
+    "bound anywhere, no limits": _Case(_bound_anywhere, limits=False, target="300 µs"),
+}
+
+
+def measure() -> Iterable[Row]:
+    for words, case in _CASES.items():
+        seconds = _decision_s(case)
+        yield Row(
+            f"decision and assume, a claim {words}, 5,000 nodes, 10,000 pods", shown(seconds), case.target
+        )
+
+
+def _decision_s(case: _Case) -> float:
+    cache = world_with_volumes(limits=case.limits, local_volumes=case.local_volumes)
+    plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
+    evaluator.prepare(plan)
+    names = [f"db-{index}" for index in range(_ASKED + 2)]
+    for name in names:
+        case.claim_of(cache, name)
+    waiting = [pod(name, cpu="100m", memory="64Mi", image="app-1:1", spec=using(name)) for name in names]
+
+    def decide() -> None:
+        one = waiting.pop()
+        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.counts()}"
+        volumes = evaluator.volumes(plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={})
+        cache.assume(one, verdict.selected)
+        if volumes is not None:
+            cache.volumes.promise(one.uid, volumes.choice, verdict.selected)
+
+    decide()
+    decide()
+    return median_s(decide, _ASKED)
+
+
+def world_with_volumes(*, limits: bool, local_volumes: int = 0) -> Cache:
+    """A third of the bound pods have a claim that is bound; each zone has room for volumes of the class `made`."""
+    cache = cluster(pods=2 * _BOUND // 3)
+    cache.put_storage(storage_class("made", _DRIVER))
+    cache.put_storage(storage_class("local"))
+    cache.put_storage(csi_driver(_DRIVER))
+    for zone in range(3):
+        cache.put_storage(capacity(f"room-{zone}", of_class="made", size="1Ti", zone=f"zone-{zone}"))
+    for index in range(NODES if limits else 0):
+        cache.put_csi_node(csi_node(f"node-{index}", limits={_DRIVER: 25}))
+    for index in range(local_volumes):
+        cache.put_storage(volume(f"local-{index}", node=f"node-{index}", phase="Available"))
+    for index in range(_BOUND // 3):
+        _bound_anywhere(cache, f"held-{index}")
+        one = pod(f"keeper-{index}", cpu="100m", memory="256Mi", spec=using(f"held-{index}"))
+        cache.put_pod(placed(one, f"node-{index % NODES}"))
+    return cache
