@@ -90,7 +90,7 @@ def test_settings_that_cannot_be_read_are_no_finding_but_a_failure(tmp_path: Pat
     done = run("lint", path, "--config", str(tmp_path / "settings.yaml"))
 
     assert done.code == 2
-    assert "'polices' was unexpected" in done.err
+    assert "polices: is unknown here; did you mean `policies`?" in done.err
 
 
 def test_a_config_map_is_shown_with_the_lines_and_columns_of_its_file(tmp_path: Path) -> None:
