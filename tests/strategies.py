@@ -85,6 +85,7 @@ class Names:
     lists: tuple[str, ...] = ()  # of records: `cards` of the node, `wants` of the pod
     keys: tuple[str, ...] = ()  # parameters that hold the key of a label
     weights: tuple[str, ...] = ()
+    traffic: tuple[str, ...] = ()  # ways to ask what flows between the pod and its gang
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,10 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
     if at.metrics and metric in at.names.metrics:
         bare = at.bare_metrics or metric in at.known
         found += [metric if bare else f"({metric} else {literal(draw, kind)})"] * 3
+    if kind == "bandwidth" and at.metrics and not at.element:
+        found += [
+            one if at.bare_metrics else f"({one} else {literal(draw, kind)})" for one in at.names.traffic
+        ]
     if not found:
         plain = {"float": "(0.5 * pod.priority)", "ratio": "(pod.requests.cpu / pod.limits.cpu else 50%)"}
         return plain.get(kind) or f"(pod.waited / 1s * {literal(draw, kind)})"
@@ -405,6 +410,10 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
         lines.append(
             f"outage {{ above = {draw(st.sampled_from(('0%', '40%', '50%', '90%')))} then = disable }}"
         )
+    if draw(st.integers(0, 3)) == 0:
+        lines.append(a_metric_between_pods(draw, names))
+        ways = ("traffic_to(gang)", "traffic_to(gang, talk)", 'traffic_to(gang, "rack")')
+        names = replace(names, traffic=ways)
     for state, kind in (("learnt", "float"), ("share", "ratio")):
         if draw(st.integers(0, 2)) == 0:
             lines.append(a_state(draw, state, kind, names))
@@ -418,6 +427,14 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
         lines.append(f"let named{index}: {kind} = {number(draw, kind, At(names, node=True), 2)}")
         names = replace(names, node=(*names.node, (f"named{index}", kind)))
     return lines, names
+
+
+def a_metric_between_pods(draw: Draw, names: Names) -> str:
+    """With one label or two for a pod, by the pod's name or another string of it."""
+    joins = draw(st.sampled_from(('from = ["a"] to = ["b"]', 'from = ["n", "p"] to = ["n2", "p2"]')))
+    key = draw(st.sampled_from(("", f"key = {string(draw, At(names, time=False))} ")))
+    assume = draw(st.sampled_from(("", f"assume = {literal(draw, 'bandwidth')} ")))
+    return f'metric talk: bandwidth {{ query = "q" unit = "bit/s" {joins} {key}{assume}every = 15s stale = 90s }}'
 
 
 def a_state(draw: Draw, name: str, kind: str, names: Names) -> str:
@@ -532,7 +549,7 @@ def when(draw: Draw, names: Names) -> str:
 
 def mentions(text: str, names: Names) -> bool:
     words = re.findall(r"[a-z]+", text)
-    return any(name in words for name in names.metrics)
+    return any(name in words for name in names.metrics) or "traffic_to" in text
 
 
 @st.composite
@@ -720,7 +737,7 @@ def policies(draw: Draw, *, layers: bool = True) -> str:
     lines, names = draw(declarations())
     if draw(st.booleans()):
         lines.append(queue(draw, names))
-    if draw(st.integers(0, 3)) == 0:
+    if names.traffic or draw(st.integers(0, 3)) == 0:
         lines.append(gang(draw, names))
     elif draw(st.integers(0, 5)) == 0:
         lines += extenders(draw)

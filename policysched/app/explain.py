@@ -8,7 +8,7 @@ from policysched.app.explanations import decision_message
 from policysched.app.given_states import tables_of
 from policysched.app.policy_files import UnusableFile
 from policysched.app.simulate import simulate
-from policysched.cluster.objects import MetricSamples, ObservedPod, Pod, PodFacts
+from policysched.cluster.objects import MetricSamples, ObservedPod, Peer, Pod, PodFacts
 from policysched.lang.program import Program, rules_for
 from policysched.lang.verdict import Explanation
 from policysched.plan import Evaluator
@@ -18,7 +18,7 @@ from policysched.plan import compile as compile_plan
 @dataclass(frozen=True, slots=True)
 class Explained:
     """`filters` are the rules that apply to the pod, in the order in which they decide; `samples` what the policy's
-    metrics had, as of `now_ns`; `message` is what the event on the pod would say, with what preemption could do."""
+    metrics had, as of `now_ns`, and `called` what those between pods call the pod; `message` is what the event on the pod would say, with what preemption could do."""
 
     program: Program
     pod: Pod
@@ -26,6 +26,7 @@ class Explained:
     node_count: int
     filters: tuple[str, ...]
     samples: Mapping[str, MetricSamples]
+    called: Mapping[str, Peer]
     now_ns: int
     message: str
     notes: tuple[str, ...]
@@ -79,7 +80,16 @@ def explain(
         )
         notes += [evicted] if evicted else []
     return Explained(
-        program, seen.pod, found, len(cache.nodes), filters, samples, now_ns, message, tuple(notes)
+        program,
+        seen.pod,
+        found,
+        len(cache.nodes),
+        filters,
+        samples,
+        plan.called(seen.pod, space),
+        now_ns,
+        message,
+        tuple(notes),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.cluster.objects import Pod, Samples
+from policysched.cluster.objects import Peer, Pod, Samples
 from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Metric, Program
 from policysched.lang.units import format_value
@@ -37,9 +37,10 @@ def explain_record(
     *,
     node_count: int,
     samples: Samples,
+    called: Mapping[str, Peer],
     now_ns: int,
 ) -> dict[str, Any]:
-    """The explanation of one pod, in plain JSON values."""
+    """The explanation of one pod, in plain JSON values. `called`: what metrics between pods call it."""
     return {
         "format_version": 1,
         "policy": {
@@ -62,7 +63,13 @@ def explain_record(
         "samples": {
             name: {
                 node: {"value": one.value, "age_s": one.age_s, "stale": one.stale}
-                for node, one in sorted(sample_ages(metric, samples, now_ns).items())
+                for node, one in sorted(
+                    (
+                        pair_ages(metric, samples, called[name], now_ns)
+                        if name in called
+                        else sample_ages(metric, samples, now_ns)
+                    ).items()
+                )
             }
             for name, metric in program.metrics.items()
         },
@@ -96,6 +103,20 @@ def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, Aged
     return {
         node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_ns)
         for node, one in polled.values.items()
+    }
+
+
+def pair_ages(metric: Metric, samples: Samples, pod: Peer, now_ns: int) -> dict[str, AgedSample]:
+    """Of a metric between pods: what it has between this pod and others, by `namespace/name`, the most first. Pairs whose samples
+    cannot be used are left out."""
+    polled = samples.get(metric.name)
+    if polled is None:
+        return {}
+    age_ns = now_ns - polled.polled_ns
+    found = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
+    return {
+        "/".join(peer): AgedSample(value, round(age_ns / 1e9, 3), age_ns > metric.stale_ns)
+        for peer, value in sorted(found, key=lambda one: (-one[1], one[0]))
     }
 
 

@@ -13,7 +13,7 @@ from policysched import __version__
 from policysched.app.linting import CannotAsk
 from policysched.app.sampling import why_unserved_by
 from policysched.app.settings import Settings
-from policysched.lang.program import Metric
+from policysched.lang.program import Between, Metric, of_nodes
 from policysched.lang.rules import diagnostic
 from policysched.samples.book import Unusable
 from policysched.samples.prometheus_answer import read_answer, reading
@@ -63,11 +63,17 @@ class MetricsAtHand:
                 label=f"asks `{query}`",
             )
             return
-        label = metric.join[0] if isinstance(metric.join, tuple) else metric.join
-        values = Counter(labels[label] for labels in found if label in labels)
+        names = joined_by(metric.join)
+        label = "`, `".join(names)
+        values = Counter(
+            ", ".join(str(labels[name]) for name in names) for labels in found if labels.keys() >= set(names)
+        )
         if not values:
+            of_labels = "the labels" if len(names) > 1 else "the label"
             what = (
-                f"none of its {len(found)} series has the label `{label}`" if found else "there is no series"
+                f"none of its {len(found)} series has {of_labels} `{label}`"
+                if found
+                else "there is no series"
             )
             yield diagnostic(
                 "PS903",
@@ -80,10 +86,10 @@ class MetricsAtHand:
         if count > 1:
             yield diagnostic(
                 "PS905",
-                f"`{metric.name}` has {count} series with `{label}` = `{value}`, so that node has no sample",
+                f"`{metric.name}` has {count} series with `{label}` = `{value}`, so {'that node has' if of_nodes(metric) else 'those two pods have'} no sample",
                 metric.span,
                 label=f"asks `{query}`",
-                help=f"make one of them: `sum by ({label}) (...)`, or `max by`",
+                help=f"make one of them: `sum by ({', '.join(names)}) (...)`, or `max by`",
             )
 
     def _ask(self, query: str, name: str, source: PrometheusSettings) -> list[dict[str, object]] | Unusable:
@@ -91,6 +97,17 @@ class MetricsAtHand:
         if (name, query) not in self._answers:
             self._answers[name, query] = asyncio.run(_labels(query, source))
         return self._answers[name, query]
+
+
+def joined_by(join: str | tuple[str, str] | Between) -> tuple[str, ...]:
+    """The labels of a series that say what it is about."""
+    match join:
+        case Between(sender=sender, receiver=receiver):
+            return (*sender, *receiver)
+        case (label, _):
+            return (label,)
+        case str():
+            return (join,)
 
 
 async def _labels(query: str, source: PrometheusSettings) -> list[dict[str, object]] | Unusable:

@@ -8,8 +8,7 @@ from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cluster.objects import MetricSamples, NodeName
 from policysched.lang.bundle import Bundle
 from policysched.lang.program import Program
-from policysched.samples.file import BadSamples, read_samples
-from policysched.samples.source import RawSamples, samples_of, without_value
+from policysched.samples.file import BadSamples, read_samples, written
 from policysched.text import Diagnostic, Severity
 
 _NAMED_MAX = 3
@@ -70,12 +69,13 @@ def load_samples(
         if name not in table:
             notes.append(f"metric {name} has no samples ({source})")
             continue
-        raw = RawSamples(table[name], now_ns)
-        samples[name] = samples_of(metric, raw)
-        if (lost := without_value(metric, raw, samples[name])) is not None:
-            notes.append(f"{path}: {lost}")
-        if strange := [node for node in table[name] if node not in nodes]:
-            notes.append(f"{path}: metric {name} has samples of nodes that are not there: {some_of(strange)}")
+        found = written(metric, table[name], nodes, now_ns)
+        samples[name] = found.samples
+        if found.lost is not None:
+            notes.append(f"{path}: {found.lost}")
+        if found.strange:
+            names = some_of(found.strange)
+            notes.append(f"{path}: metric {name} has samples of nodes that are not there: {names}")
     notes += [
         f"{path}: the policy declares no metric {name}" for name in table if name not in program.metrics
     ]

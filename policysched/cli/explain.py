@@ -7,7 +7,7 @@ import click
 
 from policysched.app.explain import Explained
 from policysched.app.explain import explain as explain_pod
-from policysched.app.explanations import AgedSample, explain_record, filter_steps, sample_ages
+from policysched.app.explanations import AgedSample, explain_record, filter_steps, pair_ages, sample_ages
 from policysched.app.given_states import load_states
 from policysched.app.offline import load_samples
 from policysched.cli.offline_options import (
@@ -68,6 +68,7 @@ def explain(
             answer.found,
             node_count=answer.node_count,
             samples=answer.samples,
+            called=answer.called,
             now_ns=answer.now_ns,
         )
         print_json({**record, "message": answer.message, "notes": notes})
@@ -150,10 +151,12 @@ def _print_scores(console: "Console", answer: Explained, shown: int) -> None:
 
 
 def _print_samples(console: "Console", answer: Explained, shown: int) -> None:
-    """What the metrics had for each node, and how old it was."""
+    """What the metrics had for each node, and how old it was; those between pods for each other pod."""
+    for name in answer.called:
+        _print_pairs(console, answer, name, shown)
     from rich.table import Table
 
-    metrics = answer.program.metrics
+    metrics = {name: one for name, one in answer.program.metrics.items() if name not in answer.called}
     if not metrics:
         return
     ages = {name: sample_ages(metric, answer.samples, answer.now_ns) for name, metric in metrics.items()}
@@ -164,6 +167,23 @@ def _print_samples(console: "Console", answer: Explained, shown: int) -> None:
         table.add_row(node, *cells)
     console.print(table)
     _print_rest(console, len(nodes) - shown)
+    console.print()
+
+
+def _print_pairs(console: "Console", answer: Explained, name: str, shown: int) -> None:
+    from rich.table import Table
+
+    metric = answer.program.metrics[name]
+    peers = pair_ages(metric, answer.samples, answer.called[name], answer.now_ns)
+    table = Table(
+        f"between {'/'.join(answer.called[name])} and", name, box=None, pad_edge=False, header_style="bold"
+    )
+    for peer, one in list(peers.items())[:shown]:
+        table.add_row(peer, _aged(metric, one))
+    if not peers:
+        table.add_row("any other pod", "missing")
+    console.print(table)
+    _print_rest(console, len(peers) - shown)
     console.print()
 
 

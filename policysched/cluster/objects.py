@@ -429,11 +429,20 @@ class StateRow:
     values: Mapping[NodeName, float]
 
 
+Peer = tuple[str, str]
+"""A pod as the samples of a metric between pods call it: its namespace, and its name or what else the metric's `key` says."""
+
+Pairs = Mapping[Peer, Mapping[Peer, float | None]]
+"""What a metric has between two pods, both directions added up, in the held unit: `pairs[a][b]` equals `pairs[b][a]`. None: there
+are samples of the two, and they cannot be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSamples:
     """All samples of one metric. What is NaN, infinite, doubled or outside its type was left out on arrival.
     `polled_ns`: the last good poll. `assumed`: what is added to a node's sample for the pods that came since, in the held
-    unit. `held`: the nodes that crossed a limit, and until when (ns) they are held for it. `rows` are those of a `state`, by key; it has nothing else.
+    unit. `held`: the nodes that crossed a limit, and until when (ns) they are held for it. `rows` are those of a `state`, by key; it has nothing else,
+    and a metric between pods nothing but `pairs`.
     `assumed` and `rows` alone are alive: an amount changes when pods come to the node or leave it, a row when its key is fed.
     """
 
@@ -442,6 +451,7 @@ class MetricSamples:
     assumed: Mapping[NodeName, int | float] = field(default_factory=dict)
     held: Mapping[Watch, Mapping[NodeName, int]] = field(default_factory=dict)
     rows: Mapping[str, StateRow] = field(default_factory=dict)
+    pairs: Pairs = field(default_factory=dict)
 
 
 Samples = Mapping[str, MetricSamples]

@@ -25,6 +25,16 @@ def finite(value: float) -> float:
     return max(-FLOAT64_MAX, min(FLOAT64_MAX, value))
 
 
+def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
+    """The sum that does not depend on the order: whole numbers exactly and then held to int64, floats rounded once at the end."""
+    if not floating:
+        return saturate(sum(int(number) for number in numbers))
+    try:
+        return finite(math.fsum(numbers))
+    except OverflowError:  # on the way; so large that a rounding more does not matter
+        return finite(sum(sorted(map(float, numbers))))
+
+
 def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Number | None:
     """`left op right`, for `+ - * /`. Whole division rounds toward minus infinity."""
     if floating:

@@ -80,6 +80,29 @@ class MetricRef:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficTo:
+    """What the metric `name` has between the pod and the members of its gang that are on the node; with `topology` on all
+    nodes that have the same value under this label. 0 where the pod is in no gang.
+
+    A member is a pod of the same policy and namespace that is placed and not terminating, and for which `by` (the gang's) gives the same.
+    `key` is what the samples call a pod. Between two pods is what the samples have of them in both directions; where they know
+    both and have no series of the two, 0; where they lack one of them, `assume`, and without it 0 for a member and missing
+    for the pod itself. Missing as well: without a fresh poll, where the samples of one of the pairs cannot be used, and on nodes
+    without the label. Floats are summed as if exactly (`lang.arithmetic.exact_total`), for members have no order.
+
+    `by` is None only in a `let` that is being declared, before it is known what a gang is.
+    """
+
+    name: str
+    key: "Expr"
+    by: "Expr | None"
+    assume: "Expr | None"
+    topology: str | None
+    type: Type
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class StateRef:
     """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is.
     `everywhere`: it is the same on all nodes."""
@@ -332,6 +355,7 @@ Expr = (
     | Attr
     | InputRef
     | MetricRef
+    | TrafficTo
     | StateRef
     | Has
     | Not
@@ -384,6 +408,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (value,)
         case StateRef(key=key):
             return (key,)
+        case TrafficTo(key=key, by=by, assume=assume):
+            return (key, *(part for part in (by, assume) if part is not None))
         case Fold(items=items, value=value, where=where):
             return (items, *(part for part in (value, where) if part is not None))
         case _:
@@ -421,6 +447,7 @@ def type_of(expr: Expr) -> Type:
             | Attr()
             | InputRef()
             | MetricRef()
+            | TrafficTo()
             | StateRef()
             | Arith()
             | Call()
@@ -458,7 +485,14 @@ def looks_at_node(expr: Expr) -> bool:
     for one in walk(expr):
         match one:
             case (
-                Attr(owner="node") | MetricRef() | StateRef() | CountPods() | SumPods() | Held() | Aggregate()
+                Attr(owner="node")
+                | MetricRef()
+                | TrafficTo()
+                | StateRef()
+                | CountPods()
+                | SumPods()
+                | Held()
+                | Aggregate()
             ):
                 return True
             case InputRef(stage=stage) if Stage.NODE in stage:
@@ -479,6 +513,8 @@ def stage_of(expr: Expr) -> Stage:
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
             case Attr(owner="node") | MetricRef() | StateRef() | CountPods() | SumPods() | Held():
                 stage |= Stage.NODE
+            case TrafficTo():
+                stage |= Stage.POD | Stage.NODE
             case CountAnywhere():
                 stage |= Stage.POD | Stage.PODS
             case InputRef():

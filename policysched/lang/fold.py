@@ -34,6 +34,7 @@ from policysched.lang.expr import (
     Rank,
     StateRef,
     SumPods,
+    TrafficTo,
     Window,
     is_floating,
 )
@@ -85,6 +86,9 @@ def fold(expr: Expr) -> Expr:
             return replace(expr, value=fold(expr.value))
         case StateRef():
             return replace(expr, key=fold(expr.key))
+        case TrafficTo(by=by, assume=assume):
+            by, assume = (None if part is None else fold(part) for part in (by, assume))
+            return replace(expr, key=fold(expr.key), by=by, assume=assume)
         case Fold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
             return replace(expr, value=value, where=where)

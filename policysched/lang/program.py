@@ -75,11 +75,23 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """A number a node from outside. `unit` is what the samples come in; they are converted once, on arrival.
+class Between:
+    """How series say which two pods they are of. `sender` and `receiver` are labels of the series: two, of which the first
+    has the namespace and the second the pod; or one that has both, as `namespace/pod`. `key` is what a pod of that namespace
+    is called there, a string of the pod."""
 
-    `join` is `node`, `instance`, or a pair (series label, node label). Durations in ns. `assume` is added to a node
-    for each pod bound since its last sample.
+    sender: tuple[str, ...]
+    receiver: tuple[str, ...]
+    key: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number a node from outside, or with a join `Between` one for two pods. `unit` is what the samples come in; they are
+    converted once, on arrival.
+
+    `join` is `node`, `instance`, a pair (series label, node label), or `Between`. Durations in ns. `assume` is added to a node
+    for each pod bound since its last sample; between two pods it stands where the samples do not know one of them.
     """
 
     name: str
@@ -87,12 +99,17 @@ class Metric:
     source: str | None
     query: str
     unit: str
-    join: str | tuple[str, str]
+    join: str | tuple[str, str] | Between
     every_ns: int
     stale_ns: int
     sampled_at: str | None
     assume: Expr | None
     span: Span = field(compare=False)
+
+
+def of_nodes(metric: Metric) -> bool:
+    """Whether it has a value for each node, and not for two pods."""
+    return not isinstance(metric.join, Between)
 
 
 Feeding = Literal["started", "terminated", "either", "failed", "any"]

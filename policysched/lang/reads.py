@@ -35,6 +35,7 @@ from policysched.lang.expr import (
     Stage,
     StateRef,
     SumPods,
+    TrafficTo,
     Window,
     children,
     stage_of,
@@ -118,6 +119,13 @@ def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
             case MetricRef(name=name):
                 found |= Reads(
                     metrics=frozenset({name}), wakes=frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD})
+                )
+            case TrafficTo(name=name):
+                found |= Reads(
+                    pod=frozenset({("namespace",)}),
+                    metrics=frozenset({name}),
+                    counts_pods=True,
+                    wakes=_PLACED | {ClusterEvent.SAMPLES},
                 )
             case StateRef():
                 found |= Reads(wakes=frozenset({ClusterEvent.STATE, ClusterEvent.NODE_ADD}))
@@ -298,6 +306,8 @@ def _operations(expr: Expr) -> int:
             return 60  # some forty steps of a continued fraction, and logarithms
         case CountPods(where=where):
             return 1 if where is None else 8  # each pod of the node is looked at
+        case TrafficTo():
+            return 8  # each member of the gang is looked at
         case StateRef():
             return 2  # rows are laid out anew when the key's values move
         case CountAnywhere():

@@ -29,6 +29,17 @@ _METRIC = """metric cpu_util: ratio {
   stale = 90s
 }
 """
+_GANG = """gang by pod.labels["job-name"] { min = 1  mode = gate  timeout = 5m }
+"""
+_TALK = f"""metric talk: bandwidth {{
+  query = "sum by (namespace, pod, peer_namespace, peer_pod) (rate(flow_bytes_total[1h]))"
+  unit  = "B/s"
+  from  = ["namespace", "pod"]
+  to    = ["peer_namespace", "peer_pod"]
+  every = 30s
+  stale = 10m
+}}
+{_GANG}"""
 
 NAME_RULES: tuple[RuleDoc, ...] = (
     _rule(
@@ -370,6 +381,33 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         "One such number may move with the pod: the value is worked out once for each of those that the candidates see.",
         bad="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes after placing) over nodes after placing normalize minmax",
         good="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes) over nodes after placing normalize minmax",
+    ),
+    _rule(
+        "PS247",
+        "metric-between-pods",
+        "a metric between two pods is read as if it were of a node, or the reverse",
+        "A metric with `from` and `to` has a number for two pods. `traffic_to(gang)` adds up what it has between the pod and the members of its gang "
+        "on a node, and that is a number of the node.",
+        bad=f"{_TALK}score near weight 1 higher talk normalize range(0bps, 1Gbps) missing neutral",
+        good=f"{_TALK}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+    ),
+    _rule(
+        "PS248",
+        "traffic-of-whom",
+        "`traffic_to(gang)` where it is not said what a gang is, or which metric is meant",
+        "The members are those of the policy's `gang by ...`, which may be a mere gate. The metric is the one that is between pods (`from`, `to`); where "
+        "there are several it is named: `traffic_to(gang, METRIC)`.",
+        bad=f"{_TALK.replace(_GANG, '')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        good=f"{_TALK}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+    ),
+    _rule(
+        "PS249",
+        "no-such-join",
+        "`join` or `sampled_at` in a metric between two pods",
+        "`from` and `to` take the place of `join`: each names the labels of a series that say which pod it is about. Such samples are as old as the poll "
+        "that brought them.",
+        bad=f"{_TALK.replace('every', 'join = node  every')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        good=f"{_TALK}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
     _rule(
         "PS239",

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from policysched.cluster.objects import NodeName, PodUid
+from policysched.cluster.objects import NodeName
 from policysched.cluster.usage import Usage
 from policysched.lang.aggregates import GRID_BITS, SQUARED_BITS, STEP_BITS, seen_by_all, step
 from policysched.lang.expr import Aggregate, Expr
-from policysched.oracle.context import Context
+from policysched.oracle.context import Context, once_more
 from policysched.oracle.values import MISSING, Number, Value, finite, saturated
 
 
@@ -130,5 +130,5 @@ def with_pod_placed(context: Context) -> Context:
         dict(before.ports),
         dict(before.pods),
     )
-    usage.add(replace(context.pod, uid=PodUid(f"{context.pod.uid} once more")))
+    usage.add(replace(context.pod, uid=once_more(context.pod)))
     return replace(context, usage=usage, placing=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, Samples
-from policysched.lang.program import Metric, Program
+from policysched.lang.program import Metric, Program, of_nodes
 from policysched.oracle.context import pod_context
 from policysched.oracle.expressions import value
 from policysched.oracle.values import MISSING, Number, arithmetic
@@ -27,7 +27,7 @@ def with_placed(
     """The samples as they count for the next pod, once this one is on the node."""
     found: dict[str, MetricSamples] = dict(samples)
     for name, metric in program.metrics.items():
-        if name in found and metric.assume is not None:
+        if name in found and metric.assume is not None and of_nodes(metric):
             before: Mapping[NodeName, Number] = found[name].assumed
             amount = assumed(program, metric, pod, namespace)
             total = arithmetic("+", before.get(node, 0), amount, floating=metric.type.held_as_float)

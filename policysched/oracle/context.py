@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Node, NodeName, Pod, PodFacts, Samples
+from policysched.cluster.objects import Namespace, Node, NodeName, Pod, PodFacts, PodUid, Samples
 from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
 from policysched.lang.expr import Expr
@@ -62,6 +62,11 @@ def pod_context(
     """A context without a node. A namespace that has not been seen has no labels;"""
     space = namespace or Namespace(pod.namespace, {}, {})
     return Context(program, pod, space, now_ns, facts, samples or {}, cache=cache)
+
+
+def once_more(pod: Pod) -> PodUid:
+    """What one more pod such as this one is called where it is thought to be on a node."""
+    return PodUid(f"{pod.uid} once more")
 
 
 def share_of(namespace: str, cache: Cache) -> Share:

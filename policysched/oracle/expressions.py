@@ -16,6 +16,7 @@ from policysched.oracle.attributes import attribute
 from policysched.oracle.context import Context
 from policysched.oracle.inputs import input_value
 from policysched.oracle.metrics import held, metric_value
+from policysched.oracle.traffic import traffic_to
 from policysched.oracle.values import (
     MISSING,
     Number,
@@ -39,6 +40,8 @@ def value(expr: e.Expr, context: Context) -> Value:
             return input_value(context.program.inputs[expr.name], _about(expr.of, context))
         case e.MetricRef():
             return metric_value(context.program.metrics[expr.name], context)
+        case e.TrafficTo():
+            return traffic_to(expr, context)
         case e.StateRef():
             return _state(expr, context)
         case e.Has():

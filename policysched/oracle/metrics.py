@@ -6,8 +6,8 @@ A sample is as old as the older of two things: the moment it was true, and the l
 from collections.abc import Iterable
 
 from policysched.cluster.objects import MetricSamples, Node
-from policysched.lang.expr import Expr, MetricRef, Watch, walk
-from policysched.lang.program import Metric
+from policysched.lang.expr import Expr, MetricRef, TrafficTo, Watch, walk
+from policysched.lang.program import Metric, of_nodes
 from policysched.oracle.context import Context
 from policysched.oracle.values import MISSING, Value, arithmetic, saturated
 
@@ -44,13 +44,27 @@ def held(watch: Watch, context: Context) -> Value:
 
 
 def metric_is_missing(name: str, context: Context) -> bool:
-    return metric_value(context.program.metrics[name], context) is MISSING
+    metric = context.program.metrics[name]
+    if not of_nodes(metric):
+        return not is_polled(metric, context)
+    return metric_value(metric, context) is MISSING
+
+
+def is_polled(metric: Metric, context: Context) -> bool:
+    """Whether the last poll is fresh: all that a metric between pods can say of a node."""
+    assert context.now_ns is not None, "a metric is read at a time"
+    found = context.samples.get(metric.name)
+    return found is not None and context.now_ns - found.polled_ns <= metric.stale_ns
 
 
 def metrics_read(exprs: Iterable[Expr | None]) -> tuple[str, ...]:
     """The metrics that these expressions read, each once, in the order of the text."""
     names = (
-        one.name for expr in exprs if expr is not None for one in walk(expr) if isinstance(one, MetricRef)
+        one.name
+        for expr in exprs
+        if expr is not None
+        for one in walk(expr)
+        if isinstance(one, MetricRef | TrafficTo)
     )
     return tuple(dict.fromkeys(names))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, Samples
 from policysched.lang.arithmetic import Number
-from policysched.lang.program import Metric, Program
+from policysched.lang.program import Metric, Program, of_nodes
 from policysched.plan.columns import Columns
 from policysched.plan.metrics import sum_of
 from policysched.plan.overlay import Overlay
@@ -19,11 +19,13 @@ from policysched.plan.scalars import Seen, compiled
 
 
 class Assume:
-    """The `assume` of each metric of a program that has one, as functions of a pod."""
+    """The `assume` of each metric of nodes of a program that has one, as functions of a pod."""
 
     def __init__(self, program: Program) -> None:
         self.metrics: dict[str, Metric] = {
-            name: metric for name, metric in program.metrics.items() if metric.assume is not None
+            name: metric
+            for name, metric in program.metrics.items()
+            if metric.assume is not None and of_nodes(metric)
         }
         self._functions = {
             name: compiled(metric.assume, program)

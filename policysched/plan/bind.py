@@ -28,6 +28,7 @@ from policysched.plan.rules import (
     expression_score,
 )
 from policysched.plan.scalars import Seen, Value
+from policysched.plan.traffic import fingerprint
 from policysched.plan.words import shown
 
 
@@ -133,6 +134,7 @@ def _bound_filter(step: FilterStep, moment: Moment, around: Around) -> BoundFilt
             "" if step.within is None else not_recovered_reason(step.answer_metrics[0]),
         ),
         within=step.within,
+        around=fingerprint(moment.machine, rule.condition),
     )
     return BoundFilter(rule.name, own, rule.scaleup, step.wakes, step.metrics, _text(rule, step), group)
 
@@ -183,4 +185,5 @@ def _bound_score(step: ScoreStep, moment: Moment, around: Around) -> BoundScore 
         metrics=step.metrics,
         has_raw=rule.normalize is not None,
         over_candidates=e.Stage.CANDIDATES in e.stage_of(rule.value),
+        around=fingerprint(moment.machine, rule.value),
     )

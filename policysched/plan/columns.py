@@ -20,6 +20,7 @@ from policysched.cluster.volumes import Stock
 from policysched.plan.attached import AttachedVolumes
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.free_volumes import KeptFreeVolumes
+from policysched.plan.members import Members, MemberTerms
 from policysched.plan.placed import PlacedPods
 from policysched.plan.storage_room import KeptStorageRoom
 
@@ -30,6 +31,7 @@ _POD_COLUMNS_MAX = 256  # columns that only pods asked for: images, keys of sele
 _ROWS_A_STEP = 1024
 _NO_PODS: Mapping[PodUid, Pod] = {}
 _TOUCHES_BETWEEN_COUNTS = 64
+_MEMBERS_MAX = 64  # ways to tell members of gangs: one a policy, mostly
 _CODES_A_ROW = 16  # beyond this many distinct values a row, most are those of nodes that left
 
 
@@ -61,7 +63,8 @@ class Columns:
         self._attached: AttachedVolumes | None = None
         self.free_volumes = KeptFreeVolumes(cache.volumes)
         self.storage_room = KeptStorageRoom()
-        self._pods_of: dict[int, Mapping[PodUid, Pod]] = {}  # as `_placed` has counted them
+        self._members: OrderedDict[MemberTerms, Members] = OrderedDict()
+        self._pods_of: dict[int, Mapping[PodUid, Pod]] | None = None  # as those who count them know them
         self._namespaces_version = cache.namespaces_version
         self._row_of: dict[NodeName, int] = {}
         self._free: list[int] = []
@@ -130,10 +133,34 @@ class Columns:
         """The pods on the rows, counted from the first time that somebody asks."""
         if self._placed is None:
             self._placed = PlacedPods(self._cache.namespaces, self.capacity)
-            for row, node in enumerate(self.nodes):
-                if node is not None:
-                    self._recount(row, self.usage(row).pods)
+            self._count_in(self._placed)
         return self._placed
+
+    def members(self, terms: MemberTerms) -> Members:
+        """The members of gangs on the rows, counted from the first time that somebody asks."""
+        found = self._members.get(terms)
+        if found is None:
+            found = self._members[terms] = Members(terms, self._cache.namespaces)
+            self._count_in(found)
+            if len(self._members) > _MEMBERS_MAX:
+                self._members.popitem(last=False)
+        else:
+            self._members.move_to_end(terms)
+        return found
+
+    def row_of_pod(self, uid: PodUid) -> int | None:
+        """The row that the pod is placed on."""
+        placement = self._cache.ledger.placement(uid)
+        return None if placement is None else self.row(placement.node)
+
+    def _count_in(self, counts: PlacedPods | Members) -> None:
+        """All pods that are placed, for somebody who begins to count them."""
+        if self._pods_of is None:
+            rows = [row for row, node in enumerate(self.nodes) if node is not None]
+            self._pods_of = {row: dict(on_it) for row in rows if (on_it := self.usage(row).pods)}
+        for row, pods in self._pods_of.items():
+            for pod in pods.values():
+                counts.shift(row, pod, 1)
 
     def asked_labels(self, pod: Pod) -> tuple[object, ...]:
         """See `PlacedPods`; nothing where nobody has asked about placed pods yet."""
@@ -181,6 +208,8 @@ class Columns:
 
     def refresh(self) -> None:
         """Take over what changed in the cache since the last time."""
+        if self._namespaces_version != self._cache.namespaces_version:
+            self._members.clear()  # first: a pod must leave the gang that it was counted in, whatever its namespace says now
         changed = self._cache.changed_nodes()
         if changed:
             self._touch(changed)
@@ -234,22 +263,28 @@ class Columns:
         self._recount(row, usage.pods)
 
     def _recount(self, row: int, pods: Mapping[PodUid, Pod]) -> None:
-        """Tell `placed` how the row's pods differ from those that it has counted, and `attached` that they may."""
+        """Tell those who count them how the row's pods differ from those that they know, and `attached` that they may."""
         if self._attached is not None:
             self._attached.put(row)
-        if self._placed is None:
+        if self._pods_of is None:
             return
         before = self._pods_of.get(row, _NO_PODS)
         for uid, pod in before.items():
             if pods.get(uid) is not pod:
-                self._placed.shift(row, pod, -1)
+                self._shift(row, pod, -1)
         for uid, pod in pods.items():
             if before.get(uid) is not pod:
-                self._placed.shift(row, pod, 1)
+                self._shift(row, pod, 1)
         if pods:
             self._pods_of[row] = dict(pods)
         else:
             self._pods_of.pop(row, None)
+
+    def _shift(self, row: int, pod: Pod, by: int) -> None:
+        if self._placed is not None:
+            self._placed.shift(row, pod, by)
+        for members in self._members.values():
+            members.shift(row, pod, by)
 
     def _drop(self, row: int, name: NodeName) -> None:
         self._count_images(self.nodes[row], None)

@@ -11,6 +11,7 @@ from policysched.plan.conditions import comparison, conjunction, disjunction, ha
 from policysched.plan.elements import element, over_elements
 from policysched.plan.machine import Machine, Maker
 from policysched.plan.of_node import attribute, count_pods, held, metric, node_input, state, sum_pods
+from policysched.plan.traffic import traffic_to
 
 MAKERS: Mapping[type, Maker] = {
     e.Attr: attribute,
@@ -30,6 +31,7 @@ MAKERS: Mapping[type, Maker] = {
     e.If: conditional,
     e.Held: held,
     e.StateRef: state,
+    e.TrafficTo: traffic_to,
     e.Aggregate: aggregate,
     e.CountPods: count_pods,
     e.SumPods: sum_pods,

@@ -234,6 +234,10 @@ def deciding(rule: AnyRule) -> tuple[e.Expr | None, ...]:
 def metrics_read(exprs: Iterable[e.Expr | None]) -> tuple[str, ...]:
     """Each once, in the order of the text."""
     names = (
-        one.name for expr in exprs if expr is not None for one in e.walk(expr) if isinstance(one, e.MetricRef)
+        one.name
+        for expr in exprs
+        if expr is not None
+        for one in e.walk(expr)
+        if isinstance(one, e.MetricRef | e.TrafficTo)
     )
     return tuple(dict.fromkeys(names))

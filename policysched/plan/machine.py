@@ -178,6 +178,9 @@ class Machine:
                 return Touch.NODE
             case e.Held():
                 return Touch.NODE | Touch.SAMPLES
+            case e.TrafficTo(topology=topology):
+                around = Touch.NOTHING if topology is None else Touch.CLUSTER
+                return Touch.NODE | Touch.USAGE | Touch.SAMPLES | around
             case e.MetricRef(name=name):
                 assumes = self._program.metrics[name].assume is not None
                 return Touch.NODE | Touch.SAMPLES | (Touch.USAGE if assumes else Touch.NOTHING)

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from policysched.cluster.objects import MetricSamples, Sample
+from policysched.cluster.objects import MetricSamples, Pairs, Sample
 from policysched.lang.arithmetic import Number, finite, saturate
 from policysched.lang.expr import Watch
-from policysched.lang.program import Metric
+from policysched.lang.program import Metric, of_nodes
 from policysched.lang.types import INT64_MAX, INT64_MIN
 from policysched.plan.column_kinds import held_dtype
 from policysched.plan.columns import Array, Columns
@@ -29,10 +29,15 @@ def sum_of(metric: Metric, left: Number, right: Number) -> Number:
 
 
 class MetricColumn:
-    """`values` and, by `known`, which of them are fresh. `capacity` long, as the columns are."""
+    """`values` and, by `known`, which of them are fresh. `capacity` long, as the columns are.
+
+    Of a metric between pods there are no values by node: `known` says for all rows alike whether the last poll is fresh, and `pairs`
+    what it brought.
+    """
 
     def __init__(self, metric: Metric, columns: Columns) -> None:
         self._metric = metric
+        self._of_nodes = of_nodes(metric)
         self._stale_ns = metric.stale_ns
         self._dtype = held_dtype(metric.type.kind)
         self._columns = columns
@@ -65,10 +70,14 @@ class MetricColumn:
             if touched[0]:
                 self._until_ns.clear()
                 self._fill(touched[0])
-            if touched[1] and self._metric.assume is not None:
+            if touched[1] and self._of_nodes and self._metric.assume is not None:
                 self._fill_values(list(touched[1]))
         self._position = columns.log_end
         return fresh
+
+    @property
+    def pairs(self) -> Pairs:
+        return {} if self._samples is None else self._samples.pairs
 
     def known(self, now_ns: int) -> Array:
         """bool[capacity]: whether there is a sample not older than the metric's `stale`."""
@@ -99,7 +108,9 @@ class MetricColumn:
 
     def _fill(self, rows: Iterable[int]) -> None:
         samples = self._samples
-        if samples is not None:
+        if samples is not None and not self._of_nodes:
+            self._at_ns[list(rows)] = samples.polled_ns
+        elif samples is not None:
             chosen = list(rows)
             self._at_ns[chosen] = [
                 _NEVER_NS if one is None else min(one.at_ns, samples.polled_ns)

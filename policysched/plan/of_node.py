@@ -13,6 +13,7 @@ from policysched.plan.column_kinds import (
     Allocatable,
     ColumnKind,
     Created,
+    Domain,
     InputState,
     InputValue,
     Listed,
@@ -67,6 +68,8 @@ def columns_of(expr: e.Expr, program: Program) -> list[ColumnKind]:
                 found += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
             case e.SumPods():
                 found.append(_promised(one, program))
+            case e.TrafficTo(topology=str() as key):
+                found.append(Domain(key))
             case e.CountPods(where=None):
                 found.append(PodCount())
             case e.CountPods(where=where):

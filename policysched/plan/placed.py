@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.cluster.objects import AffinityTerm, LabelSelector, Namespace, Pod, PodAffinity, PodSelector
+from policysched.plan.members import HypotheticalMembers, Members
 
 Amounts = NDArray[np.float64]
 """Counts. As float64, because `numpy.bincount` adds in it; whole numbers stay exact."""
@@ -295,9 +296,20 @@ class HypotheticalPods:
         self._moves: list[tuple[int, _Kind, int]] = []
         self._own: dict[Tally | HeldTerm, Cells] = {}
         self._untouched: set[Tally | HeldTerm] = set()
+        self._shifts: list[tuple[int, Pod, int]] = []
+        self._members: dict[Members, HypotheticalMembers] = {}
 
     def shift(self, row: int, pod: Pod, by: int) -> None:
         self._new.append((row, pod, by))
+        self._shifts.append((row, pod, by))
+
+    def members(self, members: Members) -> HypotheticalMembers:
+        """The members of gangs, with those that were laid and without those that were lifted."""
+        found = self._members.get(members)
+        if found is None:
+            found = self._members[members] = HypotheticalMembers(members)
+        found.catch_up(self._shifts)
+        return found
 
     def cells(self, counted: Tally | HeldTerm) -> Cells:
         self.take_moves()

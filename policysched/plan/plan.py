@@ -1,14 +1,14 @@
 """A compiled policy: immutable, asked by the scheduler about order, gangs and admission, and by the Evaluator for rules."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 
-from policysched.cluster.objects import Namespace, Pod, PodFacts
+from policysched.cluster.objects import Namespace, Peer, Pod, PodFacts
 from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.expr import MOVING, Stage, stage_of
-from policysched.lang.program import Program, rules_for, sees_to_claims
+from policysched.lang.program import Between, Program, rules_for, sees_to_claims
 from policysched.lang.reads import program_reads, reads_of
 from policysched.plan.admission import Admission
 from policysched.plan.assume import Assume
@@ -33,6 +33,11 @@ class Plan:
         self._admission = Admission(program, sees_to_claims=self.sees_to_claims)
         self._victims = Victims(program)
         self.assume = Assume(program)
+        self._called = {
+            name: compiled(metric.join.key, program)
+            for name, metric in program.metrics.items()
+            if isinstance(metric.join, Between)
+        }
         self._layers = tuple(compiled(layer.condition, program) for layer in program.layers)
         self._variants: dict[tuple[int, ...], Variant] = {}
         self._read_sets: dict[tuple[int, ...], ReadSet] = {}
@@ -78,6 +83,11 @@ class Plan:
     def assumed(self, metric: str, pod: Pod, namespace: Namespace | None) -> Number:
         """What the metric, one of `assume.metrics`, assumes of the pod until a sample has it, in its held unit."""
         return self.assume.amount(metric, pod, namespace)
+
+    def called(self, pod: Pod, namespace: Namespace | None) -> Mapping[str, Peer]:
+        """What each metric between pods calls the pod, by the name of the metric."""
+        seen = Seen(pod, namespace or nameless(pod))
+        return {name: (pod.namespace, str(key(seen))) for name, key in self._called.items()}
 
     def read_key(self, pod: Pod, namespace: Namespace | None) -> Hashable:
         """Pods that agree on it get the same verdict on the same cluster at the same moment, unless the policy reads what the

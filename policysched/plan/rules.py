@@ -21,6 +21,9 @@ from policysched.plan.view import View
 
 NEUTRAL_OF_NOTHING = 50
 
+Fingerprint = Callable[[Frame], Hashable]
+"""What an expression reads of other nodes than the one that it is asked of."""
+
 
 @dataclass(slots=True)
 class Moment:
@@ -172,9 +175,11 @@ class ExpressionFilter:
         resolvable: bool,
         words: FilterWords,
         within: int | None = None,
+        around: Fingerprint | None = None,
     ) -> None:
         self._moment, self._when, self._answer = moment, when, answer
         self._rejects, self._resolvable, self._words = rejects, resolvable, words
+        self._around = around  # what of other nodes it reads
         self._within = within  # the comparison alone, of a condition that holds nodes back
         self._missing_passes = missing == "pass" or (missing is None and rejects)
         machine = moment.machine
@@ -207,10 +212,10 @@ class ExpressionFilter:
         return None
 
     def fingerprint(self, view: View) -> Hashable:
-        return ()
+        return () if self._around is None else self._around(self._moment.frame(view))
 
     def apart(self, view: View) -> bool:
-        return True
+        return self._around is None
 
     def _refused(self, view: View) -> tuple[Array, Answer]:
         frame = self._moment.frame(view)
@@ -322,6 +327,7 @@ def expression_score(
     metrics: tuple[str, ...],
     has_raw: bool,
     over_candidates: bool,
+    around: Fingerprint | None,
 ) -> BoundScore:
     machine = moment.machine
 
@@ -339,7 +345,7 @@ def expression_score(
         weight,
         touch,
         measure,
-        lambda view: (),
+        lambda view: () if around is None else around(moment.frame(view)),
         normalizer,
         instead,
         metrics,

@@ -143,6 +143,8 @@ def compiled(expr: e.Expr, program: Declarations) -> Function:
             return _state(expr, state_row(expr, program))
         case e.Held(watch=watch):
             return _held(watch, function(_watched(watch, program, expr.span)))
+        case e.TrafficTo():
+            raise AssertionError(f"`{expr.span.text}` is asked of one node, and the members may be on any")
         case e.Aggregate():
             raise AssertionError(f"`{expr.span.text}` is asked of a pod alone")
         case e.Now():

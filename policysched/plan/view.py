@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.objects import ClaimKey, Mount, Node, NodeName
+from policysched.cluster.objects import ClaimKey, Mount, Node, NodeName, Pairs, PodUid
 from policysched.cluster.storage import PersistentVolumeClaim
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Promises, Stock
@@ -20,6 +20,7 @@ from policysched.plan.attached import attached_to
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
 from policysched.plan.free_volumes import FreeVolumes
+from policysched.plan.members import Gang, MemberTerms, Places
 from policysched.plan.metrics import MetricColumn
 from policysched.plan.placed import Cells, HeldTerm, HypotheticalPods, PlacedPods, Tally
 from policysched.plan.storage_room import StorageRoom
@@ -212,6 +213,29 @@ class View:
             for place, value in self._in_view(laid).items():
                 values[place] = value
         return values, column.known(self.now_ns)[self.rows]
+
+    def pairs(self, name: str) -> Pairs:
+        """What a metric has between pods, by the last poll."""
+        self.whole_answer = False
+        return self.metrics[name].pairs
+
+    def members(self, terms: MemberTerms, gang: Gang) -> Places:
+        """Where members of a gang are, on all rows, by what they are called."""
+        self.whole_answer = False
+        members = self._columns.members(terms)
+        return members.of(gang) if self._pods is None else self._pods.members(members).of(gang)
+
+    def row_of_pod(self, uid: PodUid) -> int | None:
+        """The row that the pod is placed on, also where an overlay has lifted it off."""
+        self.whole_answer = False
+        return self._columns.row_of_pod(uid)
+
+    def by_row(self, values: Mapping[int, Number], otherwise: Number, dtype: DTypeLike) -> Array:
+        """[count]: what is given by rows."""
+        found: Array = np.full(self.count, otherwise, dtype)
+        for place, value in self._in_view(values).items():
+            found[place] = value
+        return found
 
     def held(self, watch: Watch) -> Array:
         """Where a node crossed the watch's limit and has not recovered."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from policysched.cluster.objects import NodeName
-from policysched.lang.program import Metric
+from policysched.lang.program import Metric, of_nodes
 from policysched.samples.polled import Measured, in_slices
 from policysched.samples.source import Nodes, RawSamples
 
@@ -29,6 +29,8 @@ class AnnotationsSettings:
 
 def why_not(metric: Metric) -> str | None:
     """Why such a metric cannot come from annotations; None where it can."""
+    if not of_nodes(metric):
+        return "a node's annotations say nothing of two pods"
     if metric.join != "node":
         return "a node's annotations are its own: write `join = node`"
     if metric.sampled_at is not None:

@@ -42,7 +42,8 @@ KINDS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Poll:
     """What the last good poll of a metric gave: nodes with a usable sample; series that belong to no node, nodes left
-    out for having two series, nodes whose value is none of the metric's type."""
+    out for having two series, nodes whose value is none of the metric's type. Of a metric between pods: pods, series that do not
+    name two pods, pairs."""
 
     at_ns: int
     nodes: int

@@ -1,4 +1,5 @@
-"""Samples from a file: `{metric: {node: value}}` in YAML or JSON, read again when it changes.
+"""Samples from a file: `{metric: {node: value}}` in YAML or JSON, read again when it changes; between pods
+`{metric: {"ml/train-0 -> ml/train-1": value}}`.
 
 For trying a policy, for tests, and for whoever has numbers from elsewhere. What the file says counts as measured each
 time it is looked at, so samples from it do not go stale while it is there and can be read.
@@ -6,16 +7,18 @@ time it is looked at, so samples from it do not go stale while it is there and c
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from policysched.lang.program import Metric
+from policysched.cluster.objects import MetricSamples, NodeName
+from policysched.lang.program import Metric, of_nodes
 from policysched.samples.book import Book, Poll
-from policysched.samples.source import Customer, RawSamples, samples_of, without_value
+from policysched.samples.pairs import RawPairs, pair_samples, pair_written
+from policysched.samples.source import Customer, RawSamples, holder, no_values, samples_of, without_value
 from policysched.schedule.events import SamplesArrived
 from policysched.schemas import findings
 
@@ -46,6 +49,50 @@ def read_samples(path: Path) -> Table:
         raise BadSamples(f"{path}: {found[0]}")
     table: Table = value
     return {metric: {str(node): one for node, one in values.items()} for metric, values in table.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file says of one metric. `unusable` of its entries have no value of the metric's type, and `lost` says which; `strange` are
+    names of nodes that are not there."""
+
+    samples: MetricSamples
+    unusable: int
+    lost: str | None
+    strange: tuple[str, ...]
+
+    def poll(self) -> Poll:
+        """As the source's book has it."""
+        usable = len(self.samples.values) or len(self.samples.pairs)
+        strange = sum(name in self.samples.values for name in self.strange)
+        return Poll(self.samples.polled_ns, usable - strange, unmatched=strange, invalid=self.unusable)
+
+
+def written(
+    metric: Metric, values: Mapping[str, float | str], nodes: Collection[NodeName], now_ns: int
+) -> Written:
+    """The values of one metric, by node; of a metric between pods by two pods, `ml/train-0 -> ml/train-1`."""
+    if not of_nodes(metric):
+        return _written_pairs(metric, values, now_ns)
+    raw = RawSamples(values, now_ns)
+    samples = samples_of(metric, raw)
+    strange = tuple(name for name in values if NodeName(name) not in nodes)
+    return Written(samples, len(values) - len(samples.values), without_value(metric, raw, samples), strange)
+
+
+def _written_pairs(metric: Metric, values: Mapping[str, float | str], now_ns: int) -> Written:
+    pairs = {key: pair for key in values if (pair := pair_written(key)) is not None}
+    samples = pair_samples(metric, RawPairs({pairs[key]: values[key] for key in pairs}, now_ns))
+    held = holder(metric)
+    worthless = {key: values[key] for key in pairs if held(values[key]) is None}
+    nobody = [f"`{key}`" for key in values if key not in pairs]
+    lost = no_values(metric, worthless)
+    if nobody:
+        words = (
+            f"metric {metric.name}: no two pods (`namespace/name -> namespace/name`): {', '.join(nobody[:3])}"
+        )
+        lost = words if lost is None else f"{lost}; {words}"
+    return Written(samples, len(worthless) + len(nobody), lost, ())
 
 
 @dataclass(slots=True)
@@ -92,21 +139,14 @@ class FileSamples:
                     due = now_ns - at_ns >= metric.every_ns - int(LOOK_EVERY_S * 5e8)
                     if changed or due or before != metric:
                         delivered[policy, name] = metric, now_ns
-                        raw = RawSamples(self._last.table[name], now_ns)
-                        samples = samples_of(metric, raw)
-                        if (changed or before != metric) and (lost := without_value(metric, raw, samples)):
+                        found = written(metric, self._last.table[name], customer.nodes(), now_ns)
+                        if (changed or before != metric) and found.lost:
                             log.warning(
                                 "the samples file has what is no value",
-                                extra={"path": str(self._path), "why": lost},
+                                extra={"path": str(self._path), "why": found.lost},
                             )
-                        usable = len(samples.values)
-                        known = customer.nodes()
-                        strange = sum(node not in known for node in samples.values)
-                        poll = Poll(
-                            now_ns, usable - strange, unmatched=strange, invalid=len(raw.values) - usable
-                        )
-                        self._book.delivered((policy, name), poll)
-                        customer.deliver(SamplesArrived(policy, name, samples))
+                        self._book.delivered((policy, name), found.poll())
+                        customer.deliver(SamplesArrived(policy, name, found.samples))
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _look(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from policysched.cluster.objects import NodeName
-from policysched.lang.program import Metric
+from policysched.lang.program import Metric, of_nodes
 from policysched.lang.types import Kind
 from policysched.lang.units import unit_factor
 from policysched.samples.book import Unusable
@@ -39,6 +39,8 @@ class MetricsApiQuestion:
 
 def why_not(metric: Metric) -> str | None:
     """Why such a metric cannot come from this API; None where it can."""
+    if not of_nodes(metric):
+        return "the metrics API says nothing of two pods"
     known = _HELD.get(metric.query)
     if known is None:
         return f'the metrics API has "cpu" and "memory", not `{metric.query}`'

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from policysched.cluster.objects import MetricSamples, NodeName, Sample
 from policysched.lang.program import Metric
 from policysched.samples.book import Book, Key, Poll, Unusable
+from policysched.samples.pairs import MutablePairs, RawPairs, convert_pairs, unusable_pairs
 from policysched.samples.source import Customer, Nodes, RawSamples, convert
 from policysched.schedule.events import SamplesArrived
 
@@ -35,9 +36,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An answer, joined to the nodes."""
+    """An answer, joined to the nodes or to pairs of pods."""
 
-    raw: RawSamples
+    raw: RawSamples | RawPairs
     unmatched: int = 0
     doubled: int = 0
     unreadable: int = 0
@@ -186,14 +187,23 @@ class PolledSource(Generic[Question]):
             # Policies may have changed in between: what is in this unit is not for a metric of another.
             if customer.wanted().get(policy, {}).get(name) != metric:
                 continue
-            nodes = len(samples.values)
-            invalid = len(raw.values) - nodes + measured.unreadable
-            poll = Poll(raw.at_ns, nodes, measured.unmatched, measured.doubled, invalid, measured.warnings)
+            invalid = measured.unreadable
+            if isinstance(raw, RawSamples):
+                usable = len(samples.values)
+                invalid += len(raw.values) - usable
+            else:
+                usable = len(samples.pairs)
+                invalid += unusable_pairs(raw, samples)
+            poll = Poll(raw.at_ns, usable, measured.unmatched, measured.doubled, invalid, measured.warnings)
             self._book.delivered((policy, name), poll)
             customer.deliver(SamplesArrived(policy, name, samples))
 
 
-async def _converted(metric: Metric, raw: RawSamples) -> MetricSamples:
+async def _converted(metric: Metric, raw: RawSamples | RawPairs) -> MetricSamples:
+    if isinstance(raw, RawPairs):
+        pairs: MutablePairs = {}
+        await in_slices(raw.values.items(), lambda some: convert_pairs(metric, some, pairs))
+        return MetricSamples({}, polled_ns=raw.at_ns, pairs=pairs)
     found: dict[NodeName, Sample] = {}
     await in_slices(raw.values.items(), lambda some: convert(metric, raw, some, found))
     return MetricSamples(found, polled_ns=raw.at_ns)

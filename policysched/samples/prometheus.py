@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from policysched.lang.program import Metric
+from policysched.lang.program import Between, Metric
 from policysched.samples.joining import Join, Joiner
+from policysched.samples.pairs import PairJoin, PairLabels, RawPairs
 from policysched.samples.polled import Measured, in_slices
 from policysched.samples.prometheus_answer import Vector, read_answer, reading
 from policysched.samples.source import Nodes, RawSamples
@@ -31,7 +32,7 @@ class Road(Protocol):
 class PrometheusQuestion:
     query: str
     sampled_at: str | None
-    join: Join
+    join: Join | PairLabels
 
 
 @dataclass(slots=True)
@@ -57,7 +58,9 @@ class PrometheusAsker:
         return None
 
     def question(self, metric: Metric) -> PrometheusQuestion:
-        return PrometheusQuestion(metric.query, metric.sampled_at, metric.join)
+        join = metric.join
+        labels = PairLabels(join.sender, join.receiver) if isinstance(join, Between) else join
+        return PrometheusQuestion(metric.query, metric.sampled_at, labels)
 
     def words(self, question: PrometheusQuestion) -> str:
         return question.query
@@ -68,6 +71,8 @@ class PrometheusAsker:
         ages = None
         if question.sampled_at is not None:
             ages = read_answer(await self._road.query(question.sampled_at))
+        if isinstance(question.join, PairLabels):
+            return await _of_pairs(answer, question.join, sent_ns)
         joiner = self._joiner(question.join)
         joiner.follow(nodes())
         joined = await _join(answer, joiner)
@@ -91,6 +96,27 @@ class PrometheusAsker:
         if len(self._joiners) > _JOINERS_MAX:
             del self._joiners[next(iter(self._joiners))]
         return joiner
+
+
+async def _of_pairs(answer: Vector, labels: PairLabels, sent_ns: int) -> Measured:
+    joined = PairJoin(labels)
+
+    def join_some(some: Sequence[object]) -> None:
+        for one in some:
+            read = reading(one)
+            if read is None:
+                joined.unreadable += 1
+            else:
+                joined.take(read.labels, read.value)
+
+    await in_slices(answer.series, join_some)
+    return Measured(
+        RawPairs(joined.values, sent_ns),
+        unmatched=joined.unmatched,
+        doubled=joined.doubled,
+        unreadable=joined.unreadable,
+        warnings=answer.warnings,
+    )
 
 
 async def _join(vector: Vector, joiner: Joiner) -> _Joined:

@@ -61,9 +61,14 @@ def samples_of(metric: Metric, raw: RawSamples) -> MetricSamples:
 
 def without_value(metric: Metric, raw: RawSamples, found: MetricSamples) -> str | None:
     """One line about what `samples_of` left out: a misspelt unit, a text that is no number."""
-    lost = [
-        f"{shown(raw.values[node])} ({node})" for node in raw.values if NodeName(node) not in found.values
-    ]
+    return no_values(
+        metric, {node: raw.values[node] for node in raw.values if NodeName(node) not in found.values}
+    )
+
+
+def no_values(metric: Metric, values: Mapping[str, float | str]) -> str | None:
+    """One line about what is none of the metric's type, by whose it is."""
+    lost = [f"{shown(value)} ({whose})" for whose, value in values.items()]
     if not lost:
         return None
     more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
@@ -76,25 +81,33 @@ def convert(
     metric: Metric, raw: RawSamples, some: Iterable[tuple[str, float | str]], into: dict[NodeName, Sample]
 ) -> None:
     """The same for some of the values, so that thousands can be taken a few at a time."""
+    held, at_ns, times_ns = holder(metric), raw.at_ns, raw.times_ns
+    for node, value in some:
+        found = held(value)
+        if found is not None:
+            into[NodeName(node)] = Sample(found, times_ns.get(node, at_ns) if times_ns else at_ns)
+
+
+def holder(metric: Metric) -> Callable[[float | str], float | None]:
+    """What makes a source's value one in the held unit; None of what is no finite value of the metric's type."""
     factor = unit_factor(metric.type, metric.unit)
     assert factor is not None, (
         f"{metric.name} was checked with the unit {metric.unit!r}, which {metric.type} lacks"
     )
-    held_units, kind, as_float, at_ns, times_ns = (
-        float(factor),
-        metric.type.kind,
-        metric.type.held_as_float,
-        raw.at_ns,
-        raw.times_ns,
-    )
-    for node, value in some:
-        if isinstance(value, str):
-            held = parse_value(value.replace(" ", ""), metric.type, metric.unit)
-        else:
-            held = _times(value, held_units)
-        if isinstance(held, int | float) and math.isfinite(held) and _within(kind, held):
-            whole = float(held) if as_float else float(round(held))
-            into[NodeName(node)] = Sample(whole, times_ns.get(node, at_ns) if times_ns else at_ns)
+    type_, unit, kind, as_float = metric.type, metric.unit, metric.type.kind, metric.type.held_as_float
+    held_units = float(factor)
+
+    def held(value: float | str) -> float | None:
+        found = (
+            parse_value(value.replace(" ", ""), type_, unit)
+            if isinstance(value, str)
+            else _times(value, held_units)
+        )
+        if isinstance(found, int | float) and math.isfinite(found) and _within(kind, found):
+            return float(found) if as_float else float(round(found))
+        return None
+
+    return held
 
 
 def _times(value: float, factor: float) -> float:

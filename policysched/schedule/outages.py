@@ -4,7 +4,7 @@ The plan judges each decision by its own candidates. Here all nodes are counted,
 stale, so that one warning event says when an outage begins and one that it is over.
 """
 
-from policysched.lang.program import Metric
+from policysched.lang.program import Metric, of_nodes
 from policysched.schedule.commands import ReportPolicies
 from policysched.schedule.core import Core
 from policysched.schedule.heap import MovableHeap
@@ -59,6 +59,8 @@ class Outages:
         if known is None:
             return {}
         polled_until = known.polled_ns + metric.stale_ns
+        if not of_nodes(metric):
+            return dict.fromkeys(self._core.cache.nodes, polled_until)
         return {node: min(polled_until, one.at_ns + metric.stale_ns) for node, one in known.values.items()}
 
     def _note(self, policy: str, metric: str, lacking: int, above: float) -> None:

@@ -22,6 +22,7 @@ from policysched.cluster.objects import (
     Node,
     NodeName,
     ObservedPod,
+    Peer,
     Pod,
     PodFacts,
     PodSet,
@@ -466,6 +467,27 @@ def _rows(dice: Dice) -> dict[str, StateRow]:
     }
 
 
+def _pairs(dice: Dice, now_ns: int) -> Samples:
+    """Of the metrics `talk` and `chat`, between pods that are in scenes and others; drawn apart, so that they disturb no other
+    choice."""
+    dice = Dice(f"pairs {now_ns} {dice.getstate()[1][:3]}")
+    names = (*(f"pod-{one}" for one in range(3)), *(f"placed-{one}" for one in range(6)), *LABEL_VALUES)
+    return {
+        metric: _samples_of_pairs(dice, names, now_ns) for metric in ("talk", "chat") if not dice.one_in(8)
+    }
+
+
+def _samples_of_pairs(dice: Dice, names: Sequence[str], now_ns: int) -> MetricSamples:
+    peers = [(space, name) for space in NAMESPACES for name in names if not dice.one_in(4)]
+    pairs: dict[Peer, dict[Peer, float | None]] = {}
+    for one in peers:
+        for two in peers:
+            if dice.one_in(2):
+                both = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
+                pairs.setdefault(one, {})[two] = pairs.setdefault(two, {})[one] = both
+    return MetricSamples({}, polled_ns=now_ns - dice.choice((0, 0, 0, 90, 91)) * SECOND_NS, pairs=pairs)
+
+
 def random_samples(dice: Dice, now_ns: int) -> Samples:
     """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old, and something
     assumed on some nodes, with a sample or without."""
@@ -475,20 +497,24 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
     kept = {name: MetricSamples({}, 0, rows=_rows(dice)) for name in ("learnt", "share")}
-    return kept | {
-        metric: MetricSamples(
-            values={
-                NodeName(name): Sample(dice.choice(values), at_ns())
-                for name in NODE_NAMES
-                if not dice.one_in(5)
-            },
-            polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
-            held=_held_back(dice, metric, now_ns),
-            assumed={
-                NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
-                for name in NODE_NAMES
-                if dice.one_in(4)
-            },
-        )
-        for metric in dice.some(METRICS, 2, least=1)
-    }
+    return (
+        kept
+        | _pairs(dice, now_ns)
+        | {
+            metric: MetricSamples(
+                values={
+                    NodeName(name): Sample(dice.choice(values), at_ns())
+                    for name in NODE_NAMES
+                    if not dice.one_in(5)
+                },
+                polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
+                held=_held_back(dice, metric, now_ns),
+                assumed={
+                    NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
+                    for name in NODE_NAMES
+                    if dice.one_in(4)
+                },
+            )
+            for metric in dice.some(METRICS, 2, least=1)
+        }
+    )

@@ -240,6 +240,19 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score above weight 1 prefer learnt >= mean of learnt over nodes",
         "score relative weight 1 higher share * node.free.cpu normalize max",
     ),
+    "traffic": (
+        'gang by pod.labels["gen"] { min = 1 mode = gate timeout = 5m }',
+        'metric talk: bandwidth { query = "q" unit = "bit/s" from = ["ns", "pod"] to = ["ns2", "pod2"] every = 15s stale = 90s }',
+        'metric chat: int { query = "q" unit = "1" from = ["a"] to = ["b"] key = pod.labels["pool"] else pod.name '
+        "every = 15s stale = 90s assume = pod.priority + 3 }",
+        'let near: bandwidth = traffic_to(gang, talk, "rack") else 1Mbps',
+        "filter quiet require traffic_to(gang, talk) < 700Mbps missing pass",
+        'filter apart reject traffic_to(gang, chat, "rack") > 20 missing reject',
+        "score node weight 2 higher traffic_to(gang, talk) normalize range(0bps, 1Gbps) missing neutral",
+        'score rack weight 1 higher traffic_to(gang, chat, "rack") normalize max missing 30',
+        "score both weight 1 higher near + (traffic_to(gang, talk) else 0bps) normalize minmax",
+        "score above weight 1 prefer traffic_to(gang, chat) > mean of traffic_to(gang, chat) over nodes after placing missing best",
+    ),
     "layers": (
         "include kube_default",
         _RX,

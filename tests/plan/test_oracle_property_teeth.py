@@ -1,6 +1,7 @@
 """The property that holds `plan` to `oracle` notices a bug in any part of `plan`: one is planted in each."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any
 
@@ -35,6 +36,46 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "states",
         "policysched.plan.view.View.by_name",
         lambda right: lambda self, _, start: right(self, {}, start),
+    ),
+    "nothing flows between pods": (
+        "traffic",
+        "policysched.plan.traffic._Flows.to",
+        lambda _: always(0),
+    ),
+    "samples that cannot be used count as nothing": (
+        "traffic",
+        "policysched.plan.traffic._Flows.to",
+        lambda right: lambda self, name: right(self, name) or 0,
+    ),
+    "nothing is assumed between pods": (
+        "traffic",
+        "policysched.plan.traffic._held",
+        lambda _: lambda _amount, **_kind: None,
+    ),
+    "pods of other schedulers are members": (
+        "traffic",
+        "policysched.plan.members.Members.called",
+        lambda right: lambda self, pod: right(self, replace(pod, scheduler="test")),
+    ),
+    "pods that end are members": (
+        "traffic",
+        "policysched.plan.members.Members.called",
+        lambda right: lambda self, pod: right(self, replace(pod, terminating=False)),
+    ),
+    "members that were laid are overlooked": (
+        "traffic",
+        "policysched.plan.members.HypotheticalMembers.catch_up",
+        lambda _: always(None),
+    ),
+    "a domain is a node": (
+        "traffic",
+        "policysched.plan.traffic.Domain",
+        lambda right: lambda _: right("kubernetes.io/hostname"),
+    ),
+    "polls between pods never grow old": (
+        "traffic",
+        "policysched.plan.view.View.metric",
+        lambda right: lambda self, name: (right(self, name)[0], True),
     ),
     "nodes that were not asked about are judged": (
         "queue and gangs",

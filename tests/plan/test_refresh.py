@@ -6,10 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from policysched.cluster.objects import Pod
 from policysched.lang.program import Program
-from policysched.plan import Evaluator, state
+from policysched.plan import Evaluator, bind, state
 from policysched.plan import compile as compile_program
 from policysched.plan.columns import Columns
+from policysched.plan.members import Members
 from policysched.plan.overlay import Overlay
 from policysched.plan.reads import ReadSet
 from policysched.plan.state import State
@@ -109,9 +111,9 @@ def test_an_overlay_answers_as_if_its_pods_were_really_placed(name: str, scene: 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _caught(of: Property) -> bool:
+def _caught(of: Property, corners: tuple[str, ...] = MIXED) -> bool:
     @HUNT
-    @given(name=st.sampled_from(MIXED), scene=scenes(pods=5), seed=seeds)
+    @given(name=st.sampled_from(corners), scene=scenes(pods=5), seed=seeds)
     def hunt(name: str, scene: Scene, seed: int) -> None:
         of(corner(name), scene, seed)
 
@@ -159,3 +161,23 @@ def test_an_overlay_that_lifts_no_pod_is_noticed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Overlay, "remove", _nothing)
 
     assert _caught(an_overlay_equals_really_placing)
+
+
+def test_traffic_of_a_domain_that_is_not_asked_about_again_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bind, "fingerprint", _nothing)
+
+    assert _caught(refreshing_equals_rebuilding, ("traffic",))
+
+
+def test_a_member_that_leaves_uncounted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shift = Members.shift
+
+    def only_more(self: Members, row: int, pod: Pod, by: int) -> None:
+        if by > 0:
+            shift(self, row, pod, by)
+
+    monkeypatch.setattr(Members, "shift", only_more)
+
+    assert _caught(refreshing_equals_rebuilding, ("traffic",))

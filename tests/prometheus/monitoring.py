@@ -10,7 +10,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,17 @@ class Monitoring:
         fresh.write_text(str(bytes_per_s))
         fresh.replace(path)
 
+    def flows(self, name: str, counters: Mapping[tuple[str, str], float]) -> None:
+        """What the host's exporter says from now on that flowed between pods, in bytes, by sender and receiver."""
+        lines = ["# TYPE pod_flow_bytes_total counter"]
+        lines += [
+            f'pod_flow_bytes_total{{source="{sender}",destination="{receiver}"}} {count}'
+            for (sender, receiver), count in counters.items()
+        ]
+        path, fresh = self._flows(name) / "flows.prom", self._flows(name) / "flows.new"
+        fresh.write_text("\n".join((*lines, "")))
+        fresh.replace(path)
+
     def rates(self) -> dict[str, float]:
         """Bytes a second by host, as Prometheus has them now; hosts without two samples are left out."""
         by_address = {f"{address}:9100": name for name, address in self._addresses.items()}
@@ -132,6 +143,7 @@ class Monitoring:
 
     def _start_host(self, name: str) -> None:
         rate_file = self.folder / f"{name}.rate"
+        self._flows(name).mkdir()
         traffic = self._run(
             f"host-{name}",
             *self._programs.unshare,
@@ -141,11 +153,15 @@ class Monitoring:
             f"exporter-{name}",
             self._programs.node_exporter,
             *("--collector.disable-defaults", "--collector.netdev", "--no-collector.netdev.netlink"),
+            *("--collector.textfile", f"--collector.textfile.directory={self._flows(name)}"),
             "--collector.netdev.device-exclude=^$",
             f"--path.procfs=/proc/{traffic.pid}",
             f"--web.listen-address=127.0.0.1:{self._exporter_ports[name]}",
             "--log.level=warn",
         )
+
+    def _flows(self, name: str) -> Path:
+        return self.folder / f"{name}.flows"
 
     def _config(self) -> Any:
         targets = [

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from policysched.lang.program import Metric
 from policysched.samples.book import Book
 from policysched.samples.polled import PolledSource
 from policysched.samples.prometheus import PrometheusAsker
@@ -15,7 +16,7 @@ from policysched.samples.prometheus_server import Pool, PrometheusServer, Promet
 from tests.prometheus.fixtures import left_out
 from tests.prometheus.monitoring import RATE, SAMPLED_AT, Monitoring
 from tests.prometheus.programs import Missing, find_programs
-from tests.samples.words import Listener, metric, node_at
+from tests.samples.words import Listener, checked_metric, metric, node_at
 
 BUSY_BYTES_PER_S = 4_000_000
 
@@ -43,9 +44,13 @@ class Seen:
 
 
 def polling(
-    monitoring: Monitoring, deed: Callable[[Seen], Awaitable[None]], query: str = RATE, more: str = ""
+    monitoring: Monitoring,
+    deed: Callable[[Seen], Awaitable[None]],
+    query: str = RATE,
+    more: str = "",
+    of: Metric | None = None,
 ) -> None:
-    one = metric(query=query, every="1s", stale="5s", more=more)
+    one = of or metric(query=query, every="1s", stale="5s", more=more)
     nodes = [node_at(name, monitoring.address(name)) for name in ("a", "b")]
     seen = Seen(Listener({"test": {"net_rx": one}}, nodes))
 
@@ -159,6 +164,39 @@ def test_a_dead_exporters_last_rate_lingers_and_sampled_at_sees_through_it(monit
         "10.64.0.1:9100",
         "10.64.0.2:9100",
     }, "the plain query still has it"
+
+
+def test_real_counters_between_pods_become_pairs_and_outlive_their_exporter(monitoring: Monitoring) -> None:
+    """Two hosts count the same flows at their ends, as exporters on nodes do; then a host and its pods are gone."""
+    one, two = ("shop", "db-0"), ("shop", "db-1")
+    query = "max by (source, destination) (rate(pod_flow_bytes_total[15s]))"
+    joins = 'from = ["source"]  to = ["destination"]'
+    metric = checked_metric(
+        f'metric net_rx: bandwidth {{ query = "{query}"  unit = "B/s"  {joins}  every = 1s  stale = 5s }}',
+        "net_rx",
+    )
+    began_s = time.monotonic()
+
+    def count() -> None:
+        gone_s = time.monotonic() - began_s
+        for name in ("a", "b"):
+            flows = {("shop/db-0", "shop/db-1"): 1e6 * gone_s, ("shop/db-1", "shop/db-0"): 5e5 * gone_s}
+            monitoring.flows(name, flows)
+
+    async def deed(seen: Seen) -> None:
+        def rate() -> float:
+            count()
+            found = seen.listener.got[-1].samples.pairs.get(one, {}) if seen.listener.got else {}
+            return found.get(two) or 0.0
+
+        await seen.until(lambda: 0.8 * 12e6 < rate() < 1.2 * 12e6, "both directions, each counted once")
+        monitoring.exporters["a"].kill()
+        monitoring.exporters["b"].kill()
+        polls = len(seen.listener.got)
+        await seen.until(lambda: len(seen.listener.got) > polls + 4, "polls after the exporters' end")
+        assert rate() > 1e6, "the range still has them"
+
+    polling(monitoring, deed, of=metric)
 
 
 # ── the fixture itself ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,8 +32,8 @@ def metric(
     more: str = "",
 ) -> Metric:
     """As a policy declares it."""
-    text = f"""policy test version 1
-metric {name}: {type_} {{
+    return checked_metric(
+        f"""metric {name}: {type_} {{
   query = "{query}"
   unit = "{unit}"
   join = {join}
@@ -41,9 +41,13 @@ metric {name}: {type_} {{
   stale = {stale}
   {more}
 }}
-include kube_default
-"""
-    checked = check_text(text)
+""",
+        name,
+    )
+
+
+def checked_metric(text: str, name: str) -> Metric:
+    checked = check_text(f"policy test version 1\n{text}\ninclude kube_default\n")
     assert checked.program is not None, checked.diagnostics
     return checked.program.metrics[name]
 

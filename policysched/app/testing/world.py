@@ -26,9 +26,10 @@ from policysched.cluster.objects import (
 )
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
-from policysched.lang.program import Metric, Program
+from policysched.lang.program import Metric, Program, of_nodes
 from policysched.lang.types import Kind, Type
 from policysched.lang.units import parse_value
+from policysched.samples.pairs import MutablePairs, add_pair, pair_written
 from policysched.schedule import events as e
 from policysched.schedule.events import Event
 from policysched.schedule.states import Entry, kept_text
@@ -200,7 +201,8 @@ class _Reading:
     def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
         for place, metrics in self._sections("metrics"):
             for metric, series in metrics.items():
-                for node in series:
+                declared = self._program.metrics.get(metric)
+                for node in series if declared is None or of_nodes(declared) else ():
                     if node not in nodes:
                         self._unknown(
                             "node", node, nodes, self._document.span(*place, "metrics", metric, node)
@@ -235,14 +237,20 @@ class _Reading:
         """What makes the polls up to a time (ns after the start), and when the last step of the longest series is."""
         series: dict[str, dict[str, list[Step]]] = {}
         for place, metrics in self._sections("metrics"):
-            for name, of_nodes in metrics.items():
+            for name, of_one in metrics.items():
                 metric = self._program.metrics.get(name)
                 if metric is None:
                     self._unknown(
                         "metric", name, self._program.metrics, self._document.span(*place, "metrics", name)
                     )
                     continue
-                for node, text in of_nodes.items():
+                for node, text in of_one.items():
+                    if not of_nodes(metric) and pair_written(node) is None:
+                        self._complain(
+                            f"`{node}` is no pair of pods: write `namespace/name -> namespace/name`",
+                            self._document.span(*place, "metrics", name, node),
+                        )
+                        continue
                     try:
                         steps = list(series_of(str(text), metric.type, metric.unit))
                     except BadSeries as error:
@@ -260,9 +268,9 @@ class _Reading:
         def polls(until_ns: int) -> Iterator[Poll]:
             made = [
                 poll
-                for name, of_nodes in series.items()
+                for name, of_one in series.items()
                 for poll in _polls_of(
-                    self._program.metrics[name], of_nodes, self._start_ns, steps_ns[name], until_ns
+                    self._program.metrics[name], of_one, self._start_ns, steps_ns[name], until_ns
                 )
             ]
             return iter(sorted(made, key=lambda poll: poll.at_ns))
@@ -336,4 +344,16 @@ def _polls_of(
                     held.pop(NodeName(node), None)  # no such size, rate or share: missing, as from any source
                 case value:
                     held[NodeName(node)] = Sample(float(value), at_ns)
-        yield Poll(at_ns, metric.name, MetricSamples(dict(held), polled_ns=at_ns))
+        yield Poll(at_ns, metric.name, _samples_of(metric, held, at_ns))
+
+
+def _samples_of(metric: Metric, held: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
+    """A metric between pods has what came with this poll: a pair that has no value now is not there."""
+    if of_nodes(metric):
+        return MetricSamples(dict(held), polled_ns=at_ns)
+    pairs: MutablePairs = {}
+    for key, sample in held.items():
+        pair = pair_written(key)
+        assert pair is not None, f"`{key}` was let pass as two pods"
+        add_pair(pairs, pair, sample.value)
+    return MetricSamples({}, polled_ns=at_ns, pairs=pairs)

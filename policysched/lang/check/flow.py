@@ -30,6 +30,7 @@ from policysched.lang.expr import (
     Or,
     Stage,
     SumPods,
+    TrafficTo,
     children,
     stage_of,
     type_of,
@@ -51,6 +52,8 @@ def holes(expr: Expr, known: Known = NOTHING) -> Iterator[Expr]:
         case MetricRef():
             if expr not in known:
                 yield expr
+        case TrafficTo():
+            yield expr
         case Has() | CountPods() | CountAnywhere() | SumPods():
             return
         case Fold(items=items, function=function):
@@ -140,17 +143,22 @@ def no_holes(scope: Scope, expr: Expr, known: Known = NOTHING, *, metric_help: s
     """Report everything that may be missing; whether there was nothing."""
     found = list(holes(expr, known))
     for hole in found:
-        if isinstance(hole, MetricRef):
+        if isinstance(hole, MetricRef | TrafficTo):
             scope.report(
                 "PS214",
                 f"nothing says what to do while `{hole.name}` has no sample",
                 hole.span,
                 label="can be missing",
-                help=metric_help or f"write `{hole.name} else VALUE`",
+                help=metric_help or f"write `{asked_again(hole)} else VALUE`",
             )
         else:
             report_hole(scope, hole)
     return not found
+
+
+def asked_again(hole: MetricRef | TrafficTo) -> str:
+    """What is written for it once more, to put an `else` behind."""
+    return hole.span.text if isinstance(hole, TrafficTo) else hole.name
 
 
 def report_hole(scope: Scope, hole: Expr) -> None:

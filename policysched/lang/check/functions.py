@@ -7,6 +7,7 @@ from policysched.lang.check.dimensions import DIMENSIONLESS, common, describe, s
 from policysched.lang.check.elements import over_elements
 from policysched.lang.check.reading import Reader, mismatch
 from policysched.lang.check.scope import COUNTED, COUNTED_ANYWHERE, did_you_mean, one_of
+from policysched.lang.check.traffic import traffic_to
 from policysched.lang.check.windows import window
 from policysched.lang.types import Kind, Type
 
@@ -31,6 +32,8 @@ def call(reader: Reader, node: s.CallExpr, expected: Type | None) -> e.Expr | No
             return _plain(reader, node, name, t.FLOAT)
         case "rank":
             return _rank(reader, node)
+        case "traffic_to":
+            return traffic_to(reader, node)
         case "window":
             if not reader.place.time:
                 return reader.misplaced(node.span, "the clock")
@@ -221,4 +224,5 @@ FUNCTIONS = (
     "rank",
     "window",
     "count",
+    "traffic_to",
 )

@@ -86,7 +86,7 @@ def depends(scope: Scope, node: s.Expression) -> bool:
                 if declared is not None and isinstance(declared.value, Named):
                     return True
             case s.CallExpr(function=function, args=args):
-                if function.text == "window":
+                if function.text in ("window", "traffic_to"):
                     return True
                 pending.extend(args)
             case (s.Unary() | s.Binary() | s.ElseExpr() | s.IfExpr() | s.ListLit()) as one:

@@ -1,4 +1,4 @@
-"""`metric NAME: TYPE { ... }` and `outage { ... }`."""
+"""`metric NAME: TYPE { ... }`, of nodes or with two joins (`from`, `to`) between pods, and `outage { ... }`."""
 
 from typing import cast
 
@@ -7,12 +7,13 @@ from policysched.lang import syntax as s
 from policysched.lang.check.expressions import read_as
 from policysched.lang.check.flow import no_holes
 from policysched.lang.check.params import Params, params_of
-from policysched.lang.check.scope import ASSUME, Scope
-from policysched.lang.expr import Const, Expr
+from policysched.lang.check.scope import ASSUME, PAIR_KEY, Scope
+from policysched.lang.expr import Attr, Const, Expr
 from policysched.lang.fold import fold
-from policysched.lang.types import DURATION, RATIO, Type
+from policysched.lang.types import DURATION, RATIO, STRING, Type
 
-_PARAMS = ("query", "source", "unit", "join", "every", "stale", "sampled_at", "assume")
+_PARAMS = ("query", "source", "unit", "join", "from", "to", "key", "every", "stale", "sampled_at", "assume")
+_JOINS = ("from", "to", "key")
 
 
 def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
@@ -27,7 +28,8 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
         from policysched.lang.check.declarations import check_unit
 
         check_unit(scope, unit, unit_node.span, type_)
-    join = _join(scope, params)
+    between = [name for name in _JOINS if params.get(name) is not None]
+    join = _between(scope, params) if between else _join(scope, params)
     every = _period(scope, params, "every", "15s")
     stale = _period(scope, params, "stale", "90s")
     assume = _assume(scope, params, type_)
@@ -48,7 +50,7 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
         source=source,
         query=cast(str, query),
         unit=cast(str, unit),
-        join=cast("str | tuple[str, str]", join),
+        join=cast("str | tuple[str, str] | p.Between", join),
         every_ns=cast(int, every),
         stale_ns=cast(int, stale),
         sampled_at=sampled_at,
@@ -89,6 +91,57 @@ def _join(scope: Scope, params: Params) -> str | tuple[str, str] | None:
         help='`node`, `instance`, or `{"series label" = "node label"}`',
     )
     return None
+
+
+def _between(scope: Scope, params: Params) -> p.Between | None:
+    for name in ("join", "sampled_at"):
+        extra = params.get(name)
+        if extra is not None:
+            scope.report(
+                "PS249",
+                f"a metric between two pods has no `{name}`",
+                extra.span,
+                label="beside `from` and `to`",
+                help="`from` and `to` are its joins"
+                if name == "join"
+                else "its samples are as old as the poll that brought them",
+            )
+    sender, receiver = (_pod_labels(scope, params, name) for name in ("from", "to"))
+    key = _pod_key(scope, params)
+    if sender is None or receiver is None or key is None:
+        return None
+    return p.Between(sender, receiver, key)
+
+
+def _pod_labels(scope: Scope, params: Params, name: str) -> tuple[str, ...] | None:
+    """Labels of the series: of the namespace and of the pod, or of both in one."""
+    value = params.required(name, '["namespace", "pod"]')
+    match value:
+        case None:
+            return None
+        case s.ListLit(items=(s.StringLit(value=namespace), s.StringLit(value=pod))) if namespace and pod:
+            return namespace, pod
+        case s.ListLit(items=(s.StringLit(value=both),)) if both:
+            return (both,)
+    scope.report(
+        "PS212",
+        f"`{value.span.text}` is no way to tell the pods of a series",
+        value.span,
+        label="unknown join",
+        help='the labels of its namespace and of its name, `["namespace", "pod"]`, or the one that has both as `namespace/pod`',
+    )
+    return None
+
+
+def _pod_key(scope: Scope, params: Params) -> Expr | None:
+    value = params.get("key")
+    if value is None:
+        return Attr("pod", ("name",), STRING, params.span)
+    if isinstance(value, s.MapLit):
+        scope.report("PS202", "`key` is what the series call a pod, a string", value.span)
+        return None
+    found = read_as(scope, value, PAIR_KEY, STRING)
+    return None if found is None or not no_holes(scope, found) else fold(found)
 
 
 def _period(scope: Scope, params: Params, name: str, example: str) -> int | None:

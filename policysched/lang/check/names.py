@@ -7,7 +7,7 @@ from policysched.lang import types as t
 from policysched.lang.check.attributes import like_attribute
 from policysched.lang.check.reading import Reader, conform
 from policysched.lang.check.scope import Declared, Named, declared_at, did_you_mean
-from policysched.lang.program import CONTAINER, Input, Metric, Parameter, State
+from policysched.lang.program import CONTAINER, Between, Input, Metric, Parameter, State
 from policysched.lang.rebuilt import placed_at
 from policysched.lang.types import Record, Type
 from policysched.text import Label
@@ -71,6 +71,8 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
         case Metric() as one:
             if not reader.place.metrics:
                 return reader.misplaced(node.span, f"the metric `{node.name}`", declared)
+            if isinstance(one.join, Between):
+                return of_two_pods(reader, node, declared)
             return e.MetricRef(one.name, one.type, node.span)
         case State() as one:
             if not (reader.place.metrics and reader.place.pod):
@@ -78,6 +80,19 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
             return e.StateRef(
                 one.name, placed_at(one.key, node.span), one.start, one.per == "cluster", one.type, node.span
             )
+
+
+def of_two_pods(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None:
+    """Report it; there is no value."""
+    reader.scope.report(
+        "PS247",
+        f"`{node.name}` is of two pods, and has no value of its own",
+        node.span,
+        label="between which?",
+        help=f"write `traffic_to(gang, {node.name})`: what it has between the pod and the members of its gang on the node",
+        related=(declared_at(declared.span),),
+    )
+    return None
 
 
 def _now(reader: Reader, node: s.Bare) -> e.Expr | None:

@@ -22,7 +22,7 @@ from policysched.lang.check.metrics import outage
 from policysched.lang.check.queue import default_queue, gang, preemption, queue
 from policysched.lang.check.resources import declare_resource
 from policysched.lang.check.rules import rule
-from policysched.lang.check.scope import Scope, declared_at
+from policysched.lang.check.scope import DeclaredGang, Scope, declared_at
 from policysched.lang.check.states import declare_state
 from policysched.lang.check.table import Kind, Table, Written, kind_of
 from policysched.lang.given import NOBODY_GIVEN, Given, given_to
@@ -166,6 +166,8 @@ def declare_names(work: Work) -> None:
     if work.header is not None and not work.library:
         names = [one.name.text for one in work.expansion.statements if isinstance(one, s.Parameter)]
         work.scope.given = given_to(work.header.name.text, work.given, frozenset(names))
+    if any(isinstance(one, s.Gang) for one in work.expansion.statements):
+        work.scope.gang = DeclaredGang()
     for statement in work.expansion.statements:
         match statement:
             case s.Parameter():
@@ -210,6 +212,8 @@ def read_once(work: Work) -> None:
                 work.queue = queue(work.scope, statement)
             case s.Gang():
                 work.gang = gang(work.scope, statement)
+                by = None if work.gang is None else work.gang.by
+                work.scope.gang = DeclaredGang(by, read=True)
             case s.Outage():
                 work.outage = outage(work.scope, statement)
             case s.Preemption():

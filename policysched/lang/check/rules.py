@@ -10,7 +10,7 @@ from policysched.lang.check.builtins import parameters
 from policysched.lang.check.clauses import Clauses, sorted_out
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as, read_condition
-from policysched.lang.check.flow import Known, holes, implied, no_holes, report_hole
+from policysched.lang.check.flow import Known, asked_again, holes, implied, no_holes, report_hole
 from policysched.lang.check.reading import conform
 from policysched.lang.check.recovering import recovering
 from policysched.lang.check.scope import CONDITION, CONSTANT, VALUE, WHEN, Scope, did_you_mean, one_of
@@ -155,7 +155,7 @@ def _filter(scope: Scope, node: s.Filter, clauses: Clauses, known: Known) -> p.F
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(x, e.MetricRef) for x in e.walk(found))
+        and not any(isinstance(x, e.MetricRef | e.TrafficTo) for x in e.walk(found))
     ):
         _pointless_missing(scope, clauses.missing)
     whole = recovering(scope, clauses.require, found)
@@ -176,12 +176,14 @@ def _filter(scope: Scope, node: s.Filter, clauses: Clauses, known: Known) -> p.F
     )
 
 
-def _condition_holes(scope: Scope, found: e.Expr, known: Known, *, rejects: bool) -> list[e.MetricRef]:
+def _condition_holes(
+    scope: Scope, found: e.Expr, known: Known, *, rejects: bool
+) -> list[e.MetricRef | e.TrafficTo]:
     """Report what may be missing unasked; the metrics that may be. In `reject` an absent text of the node does not
     reject."""
-    metrics: list[e.MetricRef] = []
+    metrics: list[e.MetricRef | e.TrafficTo] = []
     for hole in holes(found, known):
-        if isinstance(hole, e.MetricRef):
+        if isinstance(hole, e.MetricRef | e.TrafficTo):
             metrics.append(hole)
         elif not (rejects and _of_node(hole)):
             report_hole(scope, hole)
@@ -198,13 +200,13 @@ def _of_node(hole: e.Expr) -> bool:
             return False
 
 
-def _missing_needed(scope: Scope, hole: e.MetricRef, words: str) -> None:
+def _missing_needed(scope: Scope, hole: e.MetricRef | e.TrafficTo, words: str) -> None:
     scope.report(
         "PS214",
         f"nothing says what to do while `{hole.name}` has no sample",
         hole.span,
         label="can be missing",
-        help=f"add {words} to the rule, or write `{hole.name} else VALUE`",
+        help=f"add {words} to the rule, or write `{asked_again(hole)} else VALUE`",
     )
 
 
@@ -281,7 +283,7 @@ def _score(scope: Scope, node: s.Score, clauses: Clauses, known: Known) -> p.Sco
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(x, e.MetricRef) for x in e.walk(found))
+        and not any(isinstance(x, e.MetricRef | e.TrafficTo) for x in e.walk(found))
     ):
         _pointless_missing(scope, clauses.missing)
     _relative_lint(scope, clauses.normalize, normalize, found)
@@ -449,7 +451,7 @@ def _relative_lint(
 ) -> None:
     if clause is None or not isinstance(normalize, p.MaxNorm | p.MinMaxNorm):
         return
-    if any(isinstance(one, e.MetricRef) for one in e.walk(value)):
+    if any(isinstance(one, e.MetricRef | e.TrafficTo) for one in e.walk(value)):
         scope.report(
             "PS413",
             f"`{clause.method.text}` blows the noise of idle nodes up to full scale",

@@ -12,7 +12,7 @@ from typing import Literal
 
 from policysched.lang import program as p
 from policysched.lang import syntax as s
-from policysched.lang.expr import Const
+from policysched.lang.expr import Const, Expr
 from policysched.lang.given import NOTHING_GIVEN, GivenParameters
 from policysched.lang.rules import diagnostic
 from policysched.lang.types import Record, Type
@@ -30,6 +30,7 @@ class Place:
     pod: bool = True
     node: bool = False
     metrics: bool = False
+    traffic: bool = False  # what flows between the pod and others
     time: bool = False
     victim: bool = False
     other: bool = False
@@ -44,14 +45,17 @@ class Place:
 
 CONSTANT = Place("a constant", pod=False, anywhere=False)
 WHEN = Place("a `when`", node=True, time=True, count=True)
-CONDITION = Place("a condition", node=True, metrics=True, time=True, count=True)
-VALUE = Place("a score's value", node=True, metrics=True, time=True, count=True, candidates=True)
+CONDITION = Place("a condition", node=True, metrics=True, traffic=True, time=True, count=True)
+VALUE = Place(
+    "a score's value", node=True, metrics=True, traffic=True, time=True, count=True, candidates=True
+)
 LAYER = Place("a layer's `when`", time=True)
 QUEUE_KEY = Place("a key of the queue", time=True, anywhere=False)
 GANG = Place("a gang's terms", queue=False, shares=False, anywhere=False)
 ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False, anywhere=False)
 VICTIMS = Place("what is said of victims", victim=True, shares=False, anywhere=False)
 CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True, anywhere=False)
+PAIR_KEY = Place("what the series call a pod", queue=False, shares=False, anywhere=False)
 REQUEST = Place("what a pod requests of a resource", queue=False, shares=False, anywhere=False)
 KEY = Place("the key of a state", queue=False, shares=False, anywhere=False)
 FED = Place("what feeds a state", queue=False, shares=False, element=p.CONTAINER, anywhere=False)
@@ -97,13 +101,22 @@ class DeclaredResource:
 
 
 @dataclass(slots=True)
+class DeclaredGang:
+    """`by` None: not read yet, or it has a mistake that was reported (`read`)."""
+
+    by: Expr | None = None
+    read: bool = False
+
+
+@dataclass(slots=True)
 class Scope:
     """The declarations of one policy, and what was found wrong with it. `broken` are names whose declarations did not
-    parse, `given` what was set for its parameters."""
+    parse, `given` what was set for its parameters, `gang` whether the policy says what a gang is."""
 
     declared: dict[str, Declared] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
     resources: dict[str, DeclaredResource] = field(default_factory=dict)
+    gang: DeclaredGang | None = None
     given: GivenParameters = NOTHING_GIVEN
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)

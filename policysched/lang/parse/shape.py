@@ -278,4 +278,10 @@ def _words_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
                 label="a value was expected here",
                 help=f"`{node.name}` is a word of the language and cannot be a value",
             )
-        pending.extend(reversed(operands(node)))
+        of_whom = isinstance(node, s.CallExpr) and node.function.text == "traffic_to"
+        pending.extend(reversed([one for one in operands(node) if not (of_whom and _is_gang(one))]))
+
+
+def _is_gang(node: s.Expression) -> bool:
+    """`gang` is a word of `traffic_to(gang)`."""
+    return isinstance(node, s.Bare) and node.name == "gang"
