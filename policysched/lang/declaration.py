@@ -18,7 +18,7 @@ class Parameter:
     topology key to maxSkew. `wakes`: events that can turn a no into a yes where the parameter is not its default."""
 
     name: str
-    kind: Literal["choice", "int", "weights", "shape", "constraints"]
+    kind: Literal["choice", "int", "weights", "shape", "constraints", "names"]
     default: ParamValue
     choices: tuple[str, ...] = ()
     low: int = 0

@@ -13,7 +13,9 @@ from policysched.lang.expr import Const, Expr, Stage
 from policysched.lang.types import BOOL, DURATION, INT, STRING, Record, RecordField, Type
 from policysched.text import Span
 
-ParamValue = bool | int | float | str | tuple[tuple[str, int], ...] | tuple[tuple[int, int], ...]
+ParamValue = (
+    bool | int | float | str | tuple[tuple[str, int], ...] | tuple[tuple[int, int], ...] | frozenset[str]
+)
 """A built-in's parameter after checking: an enum is its word, a map its entries in the order written."""
 
 

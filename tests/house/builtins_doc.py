@@ -99,12 +99,16 @@ def _parameter(one: Parameter, of: str) -> str:
             allowed = f"resources and their weights, {one.low} to {one.high}"
         case "shape":
             allowed = f"percent to score, {one.low} to {one.high}"
+        case "names":
+            allowed = "a list of names"
         case "constraints":
             allowed = f"{_listed(one.choices)}, or topology keys and their maxSkew, {one.low} to {one.high}"
     return f"- `{one.name}`{f' of the {of}' if of else ''} ({allowed}): {one.doc}; `{_value(one.default)}` unless said otherwise"
 
 
 def _value(value: ParamValue) -> str:
+    if isinstance(value, frozenset):
+        return f"[{', '.join(sorted(value))}]"
     if isinstance(value, tuple):
         return "{" + ", ".join(f'"{key}" = {amount}' for key, amount in value) + "}"
     return str(value)

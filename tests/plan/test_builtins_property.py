@@ -42,6 +42,11 @@ def draw_params(data: st.DataObject, parameters: tuple[Parameter, ...]) -> tuple
                 drawn.append((parameter.name, tuple(limited)))
             case "shape":
                 drawn.append((parameter.name, data.draw(shapes)))
+            case "names":
+                names = st.sampled_from(
+                    ("nvidia.com/gpu", "nvidia.com", "example.com", "cpu", "example.com/fpga")
+                )
+                drawn.append((parameter.name, data.draw(st.frozensets(names))))
             case "constraints":
                 drawn.append(
                     (parameter.name, data.draw(st.one_of(st.sampled_from(parameter.choices), skews)))

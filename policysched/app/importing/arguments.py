@@ -53,6 +53,8 @@ def parameters_text(builtin: str, params: Params, *, of_filter: bool = False) ->
 
 
 def _text(parameter: Parameter, value: ParamValue) -> str:
+    if isinstance(value, frozenset):
+        return f"[{', '.join(string_text(name) for name in sorted(value))}]"
     if isinstance(value, tuple):
         return "{" + ", ".join(f"{string_text(str(name))} = {number}" for name, number in value) + "}"
     assert parameter.kind in ("choice", "int", "constraints"), parameter
@@ -68,14 +70,6 @@ def _has(plugin: str, parameter: str) -> bool:
 
 
 def _fit(report: Report, path: Path, args: Given) -> Params:
-    for field in ("ignoredResources", "ignoredResourceGroups"):
-        if args.get(field):
-            names = ", ".join(str(one) for one in args[field])
-            report.lose(
-                (*path, field),
-                f"{field} {names}",
-                "the built-in asks whether every requested resource fits, and cannot leave some out",
-            )
     strategy = args.get("scoringStrategy")
     if strategy is None:
         return {}
@@ -152,6 +146,14 @@ def _spread(report: Report, path: Path, args: Given) -> Params:
 def filter_parameters(plugin: str, args: Given) -> Params:
     """Of the plugin's filter, after `parameters` has looked at all of it."""
     match plugin:
+        case "NodeResourcesFit":
+            return {
+                ours: frozenset(str(one) for one in args.get(theirs) or ())
+                for theirs, ours in (
+                    ("ignoredResources", "ignored_resources"),
+                    ("ignoredResourceGroups", "ignored_resource_groups"),
+                )
+            }
         case "PodTopologySpread":
             return {"default_constraints": _skews(args.get("defaultConstraints") or (), _HARD)}
         case "VolumeBinding" if 0 <= _bind_timeout_s(args) <= _BIND_TIMEOUT_MOST_S:

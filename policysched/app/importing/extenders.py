@@ -27,10 +27,12 @@ _LONGEST_S = 86400
 
 @dataclass(slots=True)
 class Extenders:
-    """`settings` by the name that they get here; `statements` are the same for every policy."""
+    """`settings` by the name that they get here; `statements` are the same for every policy, and so are the resources that extenders
+    see to in the scheduler's stead."""
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
+    ignored_resources: list[str] = field(default_factory=list)
 
 
 def extenders_of(
@@ -41,6 +43,11 @@ def extenders_of(
     for index, one in enumerate(given):
         path: Path = ("extenders", index)
         _list_what_is_lost(report, path, one)
+        found.ignored_resources += [
+            resource["name"]
+            for resource in one.get("managedResources") or ()
+            if resource.get("ignoredByScheduler")
+        ]
         if not one.get("filterVerb") and not one.get("prioritizeVerb"):
             report.note(path, f"extender {one['urlPrefix']}", "it is asked neither to filter nor to score")
             continue
@@ -64,13 +71,6 @@ def _list_what_is_lost(report: Report, path: Path, one: Mapping[str, Any]) -> No
     for verb, why in _NOT_IMPORTED.items():
         if one.get(verb):
             report.lose((*path, verb), f"verb {one[verb]} of extender {one['urlPrefix']}", why)
-    for index, resource in enumerate(one.get("managedResources") or ()):
-        if resource.get("ignoredByScheduler"):
-            report.lose(
-                (*path, "managedResources", index, "ignoredByScheduler"),
-                f"{resource['name']} ignored by the scheduler",
-                "node_resources_fit counts every resource; nodes have to offer this one",
-            )
 
 
 def _settings(report: Report, path: Path, one: Mapping[str, Any]) -> dict[str, Any]:

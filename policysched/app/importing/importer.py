@@ -69,7 +69,7 @@ class _Importer:
         report.profile = 0
         self._take_extenders(report, given)
         name = self._name(report, (), DEFAULT_NAME)
-        draft = OldPolicy(report, given).draft(
+        draft = OldPolicy(report, given, self.extenders.ignored_resources).draft(
             name, f"From {report.document.name}, an old Policy of kube-scheduler."
         )
         draft.extenders = self.extenders.statements
@@ -131,7 +131,8 @@ class _Importer:
                 "InterPodAffinity", Arguments((*path, "hardPodAffinitySymmetricWeight"), weight)
             )
         shared: Path = ("profiles",) if path else ()
-        draft = Profile(report, path, shared, points, config).draft(
+        left = self.extenders.ignored_resources
+        draft = Profile(report, path, shared, points, config, left).draft(
             name,
             f"From {report.document.name}, profile {scheduler} of a KubeSchedulerConfiguration ({version.name}).",
         )

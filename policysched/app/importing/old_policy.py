@@ -4,7 +4,7 @@ Each name stands for plugins; kube-scheduler itself carried out a Policy so (v1.
 `pkg/scheduler/framework/plugins/legacy_registry.go`). Predicates run in an order of their own, whatever the file's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,7 @@ class OldPolicy:
 
     report: Report
     given: Mapping[str, Any]
+    ignored_resources: Sequence[str] = ()
     filters: list[Enabled] = field(default_factory=list)
     scores: list[Enabled] = field(default_factory=list)
     config: dict[str, Arguments] = field(default_factory=dict)
@@ -94,9 +95,8 @@ class OldPolicy:
         else:
             self._priorities(priorities)
         self._other_fields()
-        profile = Profile(
-            self.report, (), (), self._points(usual, listed=predicates is not None), self.config
-        )
+        points = self._points(usual, listed=predicates is not None)
+        profile = Profile(self.report, (), (), points, self.config, self.ignored_resources)
         draft = profile.draft(name, origin)
         draft.own_filters += self.own_filters
         draft.own_scores += self.own_scores

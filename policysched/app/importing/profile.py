@@ -3,7 +3,7 @@
 Everything that is on becomes a rule, a way of the scheduler itself, or a line of the report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,13 +41,14 @@ class Arguments:
 @dataclass(slots=True)
 class Profile:
     """A profile with its plugins merged, on the way to a draft. `path` is where it stands; `shared_path` is for what
-    is so of every profile."""
+    is so of every profile. `ignored_resources` are left to extenders, as kube-scheduler's own NodeResourcesFit leaves them."""
 
     report: Report
     path: Path
     shared_path: Path
     points: Points
     config: Mapping[str, Arguments]
+    ignored_resources: Sequence[str] = ()
     params: dict[str, Params] = field(default_factory=dict)
     filter_params: dict[str, str] = field(default_factory=dict)
 
@@ -87,6 +88,16 @@ class Profile:
                 builtin = BUILTIN_OF[plugin]
                 found = filter_parameters(plugin, given.args)
                 self.filter_params[builtin] = parameters_text(builtin, found, of_filter=True)
+        if self.ignored_resources:
+            self._left_to_extenders()
+
+    def _left_to_extenders(self) -> None:
+        plugin, builtin = "NodeResourcesFit", "node_resources_fit"
+        given = self.config.get(plugin)
+        args: Mapping[str, Any] = {} if given is None else given.args
+        names = [*(args.get("ignoredResources") or ()), *self.ignored_resources]
+        found = filter_parameters(plugin, {**args, "ignoredResources": names})
+        self.filter_params[builtin] = parameters_text(builtin, found, of_filter=True)
 
     def _filters(self) -> list[str]:
         names = [

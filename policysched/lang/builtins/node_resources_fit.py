@@ -34,6 +34,20 @@ DECLARATION = Declaration(
             doc="for requested_to_capacity_ratio: percent used to score, straight lines between the points",
         ),
     ),
+    filter_parameters=(
+        Parameter(
+            name="ignored_resources",
+            kind="names",
+            default=frozenset(),
+            doc="extended resources that need not fit, as an extender sees to them",
+        ),
+        Parameter(
+            name="ignored_resource_groups",
+            kind="names",
+            default=frozenset(),
+            doc='the same for all whose names begin so, up to the slash: `["example.com"]`',
+        ),
+    ),
     pod_reads=("requests", "scoring_requests"),
     node_reads=("allocatable", "usage"),
     filter_wakes=frozenset(

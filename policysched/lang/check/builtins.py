@@ -43,6 +43,8 @@ def _value(scope: Scope, params: Params, parameter: Parameter) -> ParamValue:
             return _weights(scope, written, parameter)
         case "shape":
             return _shape(scope, written, parameter)
+        case "names":
+            return _names(scope, written, parameter)
         case "constraints":
             return _constraints(scope, params, written, parameter)
 
@@ -76,6 +78,18 @@ def _constraints(scope: Scope, params: Params, node: Value, parameter: Parameter
         help='such as `{"topology.kubernetes.io/zone" = 1}`',
     )
     return ""
+
+
+def _names(scope: Scope, node: Value, parameter: Parameter) -> frozenset[str]:
+    if not isinstance(node, s.ListLit) or not all(isinstance(one, s.StringLit) for one in node.items):
+        scope.report(
+            "PS202",
+            f"`{parameter.name}` is a list of names",
+            node.span,
+            help='such as `["example.com/gpu"]`',
+        )
+        return frozenset()
+    return frozenset(one.value for one in node.items if isinstance(one, s.StringLit))
 
 
 def _weights(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[str, int], ...]:

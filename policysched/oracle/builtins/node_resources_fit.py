@@ -1,5 +1,6 @@
 """Filter: one more pod, and each requested resource, must fit into what the node can allocate less what is requested
-on it. A request that exceeds even the allocatable amount cannot be helped by evicting.
+on it, but for extended resources that `ignored_resources` or `ignored_resource_groups` (what stands before the slash) name.
+A request that exceeds even the allocatable amount cannot be helped by evicting.
 
 Score, by `strategy`, the weighted mean over `resources` (a resource of which the node has none is left out, and so is
 an extended one that the pod does not request). cpu and memory count 100m and 200 MiB for containers that name none.
@@ -30,11 +31,24 @@ def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons
     if len(seen.usage.pods) + 1 > allocatable.get("pods", 0):
         texts.append("Too many pods")
     for resource in in_order(pod.requests):
+        if _is_ignored(resource, params):
+            continue
         wanted = pod.requests[resource]
         if wanted > allocatable.get(resource, 0) - requested.get(resource, 0):
             texts.append(f"Insufficient {resource}")
             resolvable = resolvable and wanted <= allocatable.get(resource, 0)
     return Reasons(tuple(texts), resolvable) if texts else None
+
+
+def _is_ignored(resource: str, params: Params) -> bool:
+    """Extended resources alone can be: those with a group in front, which is not Kubernetes' own."""
+    group, slash, _ = resource.partition("/")
+    named, groups = params["ignored_resources"], params["ignored_resource_groups"]
+    assert isinstance(named, frozenset) and isinstance(groups, frozenset), (
+        f"lists of names, not {named!r}, {groups!r}"
+    )
+    extended = slash == "/" and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+    return extended and (resource in named or group in groups)
 
 
 def in_order(requests: Mapping[str, int]) -> list[str]:

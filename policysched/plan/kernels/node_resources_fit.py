@@ -36,7 +36,7 @@ _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
 def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
-    return _Filter(pod)
+    return _Filter(pod, params)
 
 
 def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
@@ -46,8 +46,10 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
 class _Filter(PlainFilter):
     touch = Touch.NODE | Touch.USAGE
 
-    def __init__(self, pod: Pod) -> None:
-        asked = {name for name, amount in pod.requests.items() if amount > 0}
+    def __init__(self, pod: Pod, params: Params) -> None:
+        asked = {
+            name for name, amount in pod.requests.items() if amount > 0 and not _left_to_others(name, params)
+        }
         order = [one for one in _FIRST if one in asked] + sorted(asked.difference(_FIRST))
         self._wanted = [
             (resource, Allocatable(resource), Requested(resource), pod.requests[resource])
@@ -78,6 +80,19 @@ class _Filter(PlainFilter):
 
     def _full(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))
+
+
+def _left_to_others(resource: str, params: Params) -> bool:
+    """`ignoredResources` and `ignoredResourceGroups`: of extended resources alone, whatever else is named."""
+    named, groups = params["ignored_resources"], params["ignored_resource_groups"]
+    if not named and not groups:
+        return False
+    assert isinstance(named, frozenset) and isinstance(groups, frozenset), (
+        f"names, not {named!r} and {groups!r}"
+    )
+    if "/" not in resource or "kubernetes.io/" in resource or resource.startswith("requests."):
+        return False
+    return resource in named or resource.split("/")[0] in groups
 
 
 _POD_COUNT, _PODS_MAX = PodCount(), Allocatable("pods")

@@ -200,8 +200,6 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
     done = imported(
         profile(
             "  pluginConfig:\n"
-            "  - name: NodeResourcesFit\n"
-            "    args: {ignoredResources: [example.com/a]}\n"
             "  - name: PodTopologySpread\n"
             "    args:\n"
             "      defaultingType: List\n"
@@ -215,13 +213,31 @@ def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
     )
 
     assert [(line, column, what) for line, column, _, what in of_the_file(done.not_imported)] == [
-        (7, 12, "ignoredResources example.com/a"),
-        (12, 75, "minDomains 3 of the default constraint on zone"),
-        (14, 12, "bindTimeoutSeconds 999999"),
-        (14, 40, "a shape for storage capacity"),
-        (16, 12, "minCandidateNodesAbsolute 7"),
+        (10, 75, "minDomains 3 of the default constraint on zone"),
+        (12, 12, "bindTimeoutSeconds 999999"),
+        (12, 40, "a shape for storage capacity"),
+        (14, 12, "minCandidateNodesAbsolute 7"),
     ]
-    assert "# - ignoredResources example.com/a: " in only(done)
+    assert "# - bindTimeoutSeconds 999999: " in only(done)
+
+
+def test_resources_that_need_not_fit_become_a_parameter_of_the_filter() -> None:
+    fit = "  - name: NodeResourcesFit\n    args: {ignoredResources: [example.com/b], ignoredResourceGroups: [x.org]}\n"
+    extender = "extenders:\n- {urlPrefix: 'http://gpu.local', filterVerb: filter, managedResources: [{name: example.com/a, ignoredByScheduler: true}, {name: example.com/c}]}\n"
+
+    done = imported(profile("  pluginConfig:\n" + fit) + extender)
+    alone = imported(profile("") + extender)
+
+    [rule] = [one for one in program_of("web", only(done)).rules.filters if one.name == "node_resources_fit"]
+    [other] = [
+        one for one in program_of("web", only(alone)).rules.filters if one.name == "node_resources_fit"
+    ]
+    assert dict(rule.params) == {
+        "ignored_resources": {"example.com/a", "example.com/b"},
+        "ignored_resource_groups": {"x.org"},
+    }
+    assert dict(other.params) == {"ignored_resources": {"example.com/a"}, "ignored_resource_groups": set()}
+    assert of_the_file(done.not_imported) == []
 
 
 def test_how_long_claims_may_take_becomes_a_parameter_of_the_filter() -> None:
@@ -509,7 +525,6 @@ def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() 
     assert set(found) == {
         "extenders[0].preemptVerb",
         "extenders[0].bindVerb",
-        "extenders[0].managedResources[0].ignoredByScheduler",
         "extenders[3].tlsConfig.caData",
     }
     hints = {one.where: one.why for one in done.notes}
