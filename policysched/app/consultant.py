@@ -1,10 +1,5 @@
-"""Carries out `Consult`: the extenders of a pod one after the other, as kube-scheduler asks them, off the decision loop.
-
-    GET the pod ──► filter of the first ──survivors──► filter of the next ... ──survivors──► prioritize of all at once
-
-Those that may be left out (`ignorable`) are asked last. Where one that must not be left out gives no answer, that is the
-answer. Scores are not asked for a single node that is left, and an extender that gives none scores nobody.
-"""
+"""Carries out `Consult`, off the decision loop: reads the pod as it is now, asks its extenders (`app.consultation`), and delivers
+what they say."""
 
 import asyncio
 import logging
@@ -13,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from policysched.cluster.objects import NodeName
+from policysched.app.consultation import Calls, consult
 from policysched.kube.api import Api, ApiProblem
 from policysched.kube.extender_client import ExtenderClient, NoExtenderAnswer, Peer
 from policysched.kube.resources import NODES, Resource
-from policysched.lang.answers import ExtenderAnswer, ExtenderRefusal
+from policysched.lang.answers import ExtenderAnswer
 from policysched.schedule.commands import Consult
 from policysched.schedule.events import Consulted, NodeGone, NodeSeen
 from policysched.schedule.extenders import ExtenderTerms
@@ -48,16 +43,6 @@ class NodeShelf:
         return replace(resource, seen=seen, gone=gone)
 
 
-@dataclass(slots=True)
-class _Talk:
-    """How far asking about one pod has come."""
-
-    pod: Json
-    left: tuple[str, ...]
-    refused: dict[str, dict[str, ExtenderRefusal]] = field(default_factory=dict)
-    scores: dict[str, dict[str, int]] = field(default_factory=dict)
-
-
 def terms_of(peers: Mapping[str, Peer]) -> dict[str, ExtenderTerms]:
     """What the core is to know of them."""
     return {
@@ -84,7 +69,7 @@ class Consultant:
         self._clients = clients
         self._api = api
         self._deliver = deliver
-        self.calls: Counter[tuple[str, str, str]] = Counter()
+        self.calls: Calls = Counter()
         self._waiting: asyncio.Queue[Consult] = asyncio.Queue()
         whole = any(one.peer.whole_nodes for one in clients.values())
         self._shelf = NodeShelf() if whole else None
@@ -117,41 +102,8 @@ class Consultant:
     async def _ask(self, command: Consult) -> dict[str, ExtenderAnswer]:
         path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}"
         pod = {"apiVersion": "v1", "kind": "Pod", **await self._api.get(path)}
-        talk = _Talk(pod, command.nodes)
-        names = [name for name, _ in command.extenders]
-        for name in sorted(names, key=lambda one: self._clients[one].peer.ignorable):
-            if talk.left:
-                await self._filter(self._clients[name], talk)
-        scoring = [self._clients[name] for name, wanted in command.extenders if wanted]
-        if len(talk.left) > 1:
-            await asyncio.gather(*(self._score(client, talk) for client in scoring))
-        return {name: ExtenderAnswer(talk.refused.get(name, {}), talk.scores.get(name, {})) for name in names}
-
-    async def _filter(self, client: ExtenderClient, talk: _Talk) -> None:
-        peer = client.peer
-        if peer.filter is None:
-            return
-        try:
-            found = await client.filter(talk.pod, talk.left, self._whole())
-        except NoExtenderAnswer as error:
-            self.calls[peer.name, "filter", "failed"] += 1
-            if not peer.ignorable:
-                raise
-            log.warning("an extender was left out", extra={"extender": peer.name, "why": str(error)})
-            return
-        self.calls[peer.name, "filter", "answered"] += 1
-        talk.refused[peer.name] = dict(found.refused)
-        talk.left = tuple(NodeName(node) for node in found.passed)
-
-    async def _score(self, client: ExtenderClient, talk: _Talk) -> None:
-        name = client.peer.name
-        try:
-            talk.scores[name] = await client.prioritize(talk.pod, talk.left, self._whole())
-        except NoExtenderAnswer as error:
-            self.calls[name, "prioritize", "failed"] += 1
-            log.warning("an extender gave no scores", extra={"extender": name, "why": str(error)})
-        else:
-            self.calls[name, "prioritize", "answered"] += 1
+        extenders = [(self._clients[name], wanted) for name, wanted in command.extenders]
+        return await consult(extenders, pod, command.nodes, whole=self._whole(), calls=self.calls)
 
     def _whole(self) -> Mapping[str, Json]:
         return {} if self._shelf is None else self._shelf.nodes

@@ -229,14 +229,17 @@ class Evaluator:
         facts: PodFacts,
         samples: Samples,
         overlay: Overlay | None = None,
+        among: Collection[NodeName] | None = None,
     ) -> Explanation:
-        """Every verdict, every score and the choice, node by node: for people, not for speed."""
+        """Every verdict, every score and the choice, node by node: for people, not for speed. With `among` the other nodes are
+        set aside, as `judge` has it: they are neither feasible nor scored."""
         self._columns.refresh()
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return Explanation(refusal, (), {}, {}, {}, None)
         seen = self._seen(pod, facts, now_ns, samples, overlay)
-        state, world = self._fresh_state(plan, seen, overlay, among=None)
+        rows = None if among is None else rows_of(self._columns, among)
+        state, world = self._fresh_state(plan, seen, overlay, among=rows)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
             return Explanation(beforehand[1], (), {}, {}, {}, None, refused_by=beforehand[0].name)

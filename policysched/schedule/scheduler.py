@@ -11,6 +11,7 @@ Nothing is decided before the first whole lists are in (`Synced`), while no poli
 for their answer than `Limits` allows.
 """
 
+from collections.abc import Collection
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
@@ -356,8 +357,11 @@ class Scheduler:
         """What is known of a pending pod of ours and what it waits for; None where it is not one."""
         return why(self._core, uid)
 
-    def explain(self, uid: PodUid, now_ns: int) -> Explanation | None:
-        """Every node's verdict for a pending pod of ours, as of now; None where it is not one."""
+    def explain(
+        self, uid: PodUid, now_ns: int, *, among: Collection[NodeName] | None = None
+    ) -> Explanation | None:
+        """Every node's verdict for a pending pod of ours, as of now, with the nodes that are not `among` these set aside; None where
+        it is not one. Extenders are not asked."""
         core = self._core
         pod = core.pods.get(uid)
         if pod is None or pod.place is Place.BINDING:
@@ -368,6 +372,7 @@ class Scheduler:
             now_ns=now_ns,
             facts=PodFacts(pod.queued_ns, pod.attempts),
             samples=core.samples.get(pod.policy, {}),
+            among=among,
         )
 
     def check(self) -> list[str]:

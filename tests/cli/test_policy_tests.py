@@ -10,6 +10,7 @@ import pytest
 
 from policysched.app.testing import coverage, expecting, running
 from policysched.cli.test import changes
+from policysched.schedule.events import Consulted
 from policysched.schemas import schema
 from tests.cli.words import Run, run
 
@@ -270,7 +271,104 @@ def test_a_value_of_a_state_that_cannot_be_is_an_error_at_its_place(
     assert words in found.err + found.out
 
 
-def test_extenders_are_not_asked(folder: Path) -> None:
+ASKING = """\
+policy test version 1
+filter fits require node.free.cpu >= pod.requests.cpu
+score packed weight 1 higher node.pods normalize max
+extender gpu weight 5 missing neutral
+extender licence
+preemption never
+"""
+BESIDE = """\
+policy: test.policy
+nodes: [{name: a}, {name: b}, {name: c}, {name: small, cpu: 100m}]
+pods: [{name: old, node: c}]
+extenders:
+  gpu: {filter: {a: no whole card}, prioritize: {b: 9}}
+tests:
+"""
+
+
+def test_extenders_answer_what_the_test_says(folder: Path) -> None:
+    (folder / "test.policy").write_text(ASKING)
+    pod = "{name: p, cpu: 1}"
+    rejected = "rejected: {p: {a: {gpu: no whole card}, small: fits, b: null}}"
+    scores = "score: {p: {b: {gpu: 90, total: 450}, c: {gpu: {score: 90, weighted: 450}, packed: 100, total: 550}}}"
+    worst = ", extenders: {gpu: {prioritize: {a: 10, b: 3, c: 0}}, licence: {filter: {a: none left}}}"
+    tests = (
+        one_test(pod, f"node: {{p: c}}, feasible: {{p: [b, c]}}, {rejected}, {scores}")
+        + one_test(
+            pod, "node: {p: b}, score: {p: {b: {gpu: 30}, c: {gpu: 0}}}, rejected: {p: {a: licence}}", worst
+        )
+        + one_test(
+            pod, "pending: {p: 2 gone}", ", extenders: {licence: {filter: {a: gone, b: gone, c: gone}}}"
+        )
+    )
+
+    found = play_tests(folder, tests, world=BESIDE)
+
+    assert found.code == 0, found.out + found.err
+
+
+def test_an_extender_that_gives_no_answer_holds_pods_back_unless_it_may_be_left_out(folder: Path) -> None:
+    (folder / "test.policy").write_text(ASKING)
+    broken = ", extenders: {gpu: {error: connection refused%s}}"
+    other = ", extenders: {gpu: {error: connection refused, managedResources: [example.com/gpu]}}"
+    tests = (
+        one_test(
+            "{name: p}",
+            'pending: {p: "extender gpu: connection refused"}, feasible: {p: [a, b, c, small]}',
+            broken % "",
+        )
+        + one_test(
+            "{name: p}",
+            "node: {p: c}, score: {p: {c: {gpu: 50}, a: {gpu: 50}}}",
+            broken % ", ignorable: true",
+        )
+        + one_test("{name: p}", "node: {p: c}", other)
+        + one_test("{name: p, requests: {example.com/gpu: 1}}", "node: {p: null}", other)
+    )
+
+    found = play_tests(folder, tests, world=BESIDE)
+
+    assert found.code == 0, found.out + found.err
+
+
+def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: whom an extender refuses is a candidate all the same."""
+    (folder / "test.policy").write_text(ASKING)
+    monkeypatch.setattr(
+        "policysched.app.testing.playing.consulted", lambda command, _: Consulted(command.number, {})
+    )
+
+    found = play_tests(
+        folder, one_test("{name: p}", "rejected: {p: {a: gpu}}, feasible: {p: [b, c]}"), world=BESIDE
+    )
+
+    assert found.code == 1
+
+
+@pytest.mark.parametrize(
+    ("extenders", "words"),
+    [
+        ("gpus: {}", "PS702"),
+        ("gpu: {filter: {nowhere: full}}", "PS702"),
+        ("gpu: {prioritize: {a: 11}}", "PS703"),
+        ("gpu: {refuse: {a: full}}", "PS703"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_an_error_at_its_place(folder: Path, extenders: str, words: str) -> None:
+    (folder / "test.policy").write_text(ASKING)
+
+    found = play_tests(
+        folder, one_test("{name: p}", "node: {p: a}", f", extenders: {{{extenders}}}"), world=BESIDE
+    )
+
+    assert found.code == 2
+    assert words in found.err + found.out
+
+
+def test_extenders_that_the_test_does_not_name_are_not_asked(folder: Path) -> None:
     (folder / "test.policy").write_text(
         "policy test version 1\nfilter fits require node.free.cpu >= pod.requests.cpu\nextender beside weight 5 missing neutral\n"
     )

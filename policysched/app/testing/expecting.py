@@ -39,6 +39,10 @@ class Expectations:
         self._pods = _Names([one.pod.pod.full_name for one in world.pods])
         self._nodes = sorted(node.name for node in world.nodes)
         self._filters, self._scores = _rule_names(program)
+        self._filters |= world.extenders.keys()
+        self._scores |= {
+            one.name for one in program.extenders if one.weight is not None
+        } & world.extenders.keys()
 
     def problems(self) -> list[Diagnostic]:
         return list(self._problems())

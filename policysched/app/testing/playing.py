@@ -7,10 +7,13 @@ goes on to the next arrival, the next poll, or the moment for which the schedule
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
+from policysched.app.consultant import terms_of
 from policysched.app.pretend_volumes import carried_out
 from policysched.app.simulate import pending_message
+from policysched.app.testing.canned import consulted, with_answers
 from policysched.app.testing.world import World
-from policysched.cluster.objects import Namespace, ObservedPod, PodUid
+from policysched.cluster.objects import Namespace, NodeName, ObservedPod, PodUid
+from policysched.lang.answers import Answers, let_through
 from policysched.lang.bundle import Bundle, Checked
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
@@ -52,9 +55,12 @@ class Play:
     """`moments` plays, and stops before each round of decisions; `played` is filled meanwhile."""
 
     def __init__(self, program: Program, world: World, ask: Collection[str]) -> None:
-        # There is nobody to ask: the rules alone are played.
-        self._program, self._world, self._ask = replace(program, extenders=()), world, frozenset(ask)
-        self._scheduler = Scheduler(Limits(binds_in_flight_max=2**31, decisions_kept=_KEPT))
+        asked = tuple(one for one in program.extenders if one.name in world.extenders)
+        self._program, self._world, self._ask = replace(program, extenders=asked), world, frozenset(ask)
+        limits = Limits(binds_in_flight_max=2**31, decisions_kept=_KEPT)
+        terms = terms_of({name: one.peer for name, one in world.extenders.items()})
+        self._scheduler = Scheduler(limits, terms)
+        self._said: dict[PodUid, tuple[tuple[NodeName, ...], Answers]] = {}
         self._waiting: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}
         self._messages: dict[PodUid, str] = {}
@@ -139,8 +145,7 @@ class Play:
             asked = {
                 seen.pod.uid: found
                 for seen in self._waiting.values()
-                if seen.pod.full_name in self._ask
-                and (found := self._scheduler.explain(seen.pod.uid, self._now_ns)) is not None
+                if seen.pod.full_name in self._ask and (found := self._explain(seen.pod.uid)) is not None
             }
             self._carry_out(self._scheduler.decide(self._now_ns))
             decisions = self._scheduler.decisions
@@ -162,6 +167,10 @@ class Play:
                     queue += self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns)
                     seen = replace(seen, node=node)  # as the API server shows it now
                     queue += self._scheduler.handle(e.PodSeen(seen), self._now_ns)
+                case c.Consult(uid=uid, nodes=nodes) as consult:
+                    answer = consulted(consult, self._world.extenders)
+                    self._said[uid] = nodes, answer.answers
+                    queue += self._scheduler.handle(answer, self._now_ns)
                 case c.PrepareVolumes() as prepare:
                     for happened in carried_out(prepare, self._scheduler.cache):
                         queue += self._scheduler.handle(happened, self._now_ns)
@@ -179,11 +188,22 @@ class Play:
                 case _:
                     pass
 
+    def _explain(self, uid: PodUid) -> Explanation | None:
+        """By the rules, and by what extenders said when they were asked last."""
+        found = self._scheduler.explain(uid, self._now_ns)
+        if found is None or uid not in self._said:
+            return found
+        nodes, answers = self._said[uid]
+        left = [NodeName(node) for node in let_through(nodes, answers)]
+        among = self._scheduler.explain(uid, self._now_ns, among=left)
+        assert among is not None, f"{uid} is a pod that waits"
+        return with_answers(found, among, self._program.extenders, answers)
+
     def _end(self) -> None:
         for seen in self._waiting.values():
             name = seen.pod.full_name
             self.played.pending[name] = pending_message(self._scheduler, seen, self._messages)
             if name in self._ask and name not in self.played.explained:
-                found = self._scheduler.explain(seen.pod.uid, self._now_ns)
+                found = self._explain(seen.pod.uid)
                 if found is not None:
                     self.played.explained[name] = found

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ class _Game:
 
 
 def _game(document: Document, index: int, policy_path: str) -> _Game:
-    program = replace(_program(document, index, policy_path), extenders=())  # there is nobody to ask
+    program = _program(document, index, policy_path)
     world = world_of(document, index, program)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")

@@ -4,7 +4,7 @@ Nodes, pods and namespaces are Kubernetes objects, or a short form of them. What
 test; a test's own objects come behind, and one of the same name takes the place of the file's.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from policysched.app.cluster_files import ClusterFiles, objects_in
 from policysched.app.given_states import BadValues, entries_of
 from policysched.app.policy_files import UnusableFile
 from policysched.app.testing import short_forms
+from policysched.app.testing.canned import Canned
 from policysched.app.testing.documents import BadDocument, Document, unusable
 from policysched.app.testing.series import BadSeries, Gap, Step, series_of
 from policysched.cluster.objects import (
@@ -25,6 +26,7 @@ from policysched.cluster.objects import (
     Sample,
 )
 from policysched.kube import wire
+from policysched.kube.extender_client import Peer
 from policysched.kube.malformed import Malformed
 from policysched.lang.program import Metric, Program, of_nodes
 from policysched.lang.types import Kind, Type
@@ -64,7 +66,8 @@ class Poll:
 class World:
     """Times in ns since 1970. Pending pods of the policy come at `at_ns` where they do not say otherwise; what is seen
     until `until_ns` counts. `around` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
-    are in the order of their times. `kept` are the values of the policy's states at the start, as a scheduler keeps them."""
+    are in the order of their times. `kept` are the values of the policy's states at the start, as a scheduler keeps them; `extenders`
+    those that are asked, and what they say."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
@@ -72,6 +75,7 @@ class World:
     pods: tuple[Arrival, ...]
     polls: tuple[Poll, ...]
     kept: str | None
+    extenders: Mapping[str, Canned]
     start_ns: int
     at_ns: int
     until_ns: int
@@ -120,6 +124,7 @@ class _Reading:
                     pods[one.pod.full_name] = self._arrival(one, obj, at_ns, len(pods), span)
         self._check_nodes(nodes)
         kept = self._states(nodes)
+        extenders = self._extenders(nodes)
         until_ns = at_ns + self._duration_ns("for", 0)
         last_arrival_ns = max((one.at_ns for one in pods.values()), default=at_ns)
         if self._found:
@@ -131,6 +136,7 @@ class _Reading:
             tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
             kept,
+            extenders,
             self._start_ns,
             at_ns,
             max(until_ns, last_arrival_ns),
@@ -231,6 +237,34 @@ class _Reading:
                         self._unknown("node", node, nodes, self._document.span(*place, "state", name, *path))
         return kept_text(0, tables) if tables else None
 
+    # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, Canned]:
+        """A test's own word on an extender takes the place of the file's."""
+        found: dict[str, Canned] = {}
+        known = [one.name for one in self._program.extenders]
+        for place, extenders in self._sections("extenders"):
+            for name, said in extenders.items():
+                if name not in known:
+                    self._unknown("extender", name, known, self._document.span(*place, "extenders", name))
+                for verb in ("filter", "prioritize"):
+                    for node in said.get(verb, {}):
+                        if node not in nodes:
+                            span = self._document.span(*place, "extenders", name, verb, node)
+                            self._unknown("node", node, nodes, span)
+                peer = Peer(
+                    name,
+                    url="",
+                    filter="filter",
+                    prioritize="prioritize",
+                    ignorable=said.get("ignorable", False),
+                    resources=frozenset(said.get("managedResources", ())),
+                )
+                found[name] = Canned(
+                    peer, said.get("filter", {}), said.get("prioritize", {}), said.get("error")
+                )
+        return found
+
     # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _polls(self) -> tuple[Callable[[int], Iterator[Poll]], int]:
@@ -303,7 +337,7 @@ class _Reading:
             return 1
         return found
 
-    def _unknown(self, what: str, name: str, known: Mapping[str, Any], span: Span) -> None:
+    def _unknown(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
         self._found.append(short_forms.unknown(what, name, known, span))
 
     def _complain(self, message: str, span: Span) -> None:

@@ -149,6 +149,7 @@ def world(
         kept=None
         if state is None
         else kept_text(0, {name: entries_of(program.states[name], values) for name, values in state.items()}),
+        extenders={},
         start_ns=START_NS,
         at_ns=START_NS,
         until_ns=START_NS,
