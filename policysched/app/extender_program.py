@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from policysched import __version__
+from policysched.app.clock import SteadyClock, until_set_back
 from policysched.app.compiling import WorkerCompiler
 from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
 from policysched.app.extender_desk import ExtenderDesk
@@ -32,6 +33,8 @@ from policysched.serve.tls import ServerTls
 log = logging.getLogger(__name__)
 
 STUCK_AFTER_S = 60.0
+CLOCK_SET_BACK = 4
+"""The exit code, as of `policysched run`."""
 
 
 def run_extender(settings: ExtenderSettings) -> int:
@@ -48,7 +51,7 @@ async def _run(settings: ExtenderSettings) -> int:
         user_agent=f"policysched-extender/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry = Pulse(stuck_after_s=STUCK_AFTER_S), ExtenderTelemetry()
+    pulse, telemetry, clock = Pulse(stuck_after_s=STUCK_AFTER_S), ExtenderTelemetry(), SteadyClock()
     tls = ServerTls(settings.tls) if settings.tls is not None else None
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(where))
@@ -61,19 +64,19 @@ async def _run(settings: ExtenderSettings) -> int:
         runtime = ExtenderRuntime(
             transport=session,
             compile_texts=compiler,
-            now_ns=time.time_ns,
+            now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
             random=dice,
             identity=identity,
             samples=make_sources(
-                settings.samples, settings.metrics, session, now_ns=time.time_ns, random=dice
+                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
             ),
             beat=pulse.beat,
         )
         app = ExtenderApp(settings, runtime)
-        telemetry.watch(app, time.time_ns)
+        telemetry.watch(app, clock.now_ns)
         stopping = asyncio.Event()
-        await _serve(settings, app, pulse, telemetry, tls, stopping, stack)
+        await _serve(settings, app, pulse, telemetry, clock, tls, stopping, stack)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
@@ -89,26 +92,28 @@ async def _run(settings: ExtenderSettings) -> int:
         work = [asyncio.create_task(app.run(), name="app")]
         if tls is not None:
             work.append(asyncio.create_task(tls.follow(), name="certificate"))
-        return await _until_stopped(work, stopping)
+        return await _until_stopped(work, stopping, asyncio.create_task(until_set_back(clock)))
 
 
-async def _until_stopped(work: list[asyncio.Task[None]], stopping: asyncio.Event) -> int:
+async def _until_stopped(
+    work: list[asyncio.Task[None]], stopping: asyncio.Event, set_back: asyncio.Task[float]
+) -> int:
     stop: asyncio.Task[Any] = asyncio.create_task(stopping.wait(), name="stop")
     try:
-        await asyncio.wait((*work, stop), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((*work, stop, set_back), return_when=asyncio.FIRST_COMPLETED)
         for task in work:
             if task.done():
                 task.result()
         log.info("stopping")
-        return 0
+        return CLOCK_SET_BACK if set_back.done() else 0
     except NothingToRun as error:
         log.error("ending, for there is no policy to answer by", extra={"why": str(error)})
         return 3
     finally:
-        for task in (*work, stop):
+        for task in (*work, stop, set_back):
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*work, stop, return_exceptions=True)
+            await asyncio.gather(*work, stop, set_back, return_exceptions=True)
 
 
 async def _serve(
@@ -116,6 +121,7 @@ async def _serve(
     app: ExtenderApp,
     pulse: Pulse,
     telemetry: ExtenderTelemetry,
+    clock: SteadyClock,
     tls: ServerTls | None,
     stopping: asyncio.Event,
     stack: AsyncExitStack,
@@ -127,7 +133,7 @@ async def _serve(
         app.post,
         telemetry.note,
         main_loop=loop,
-        now_ns=time.time_ns,
+        now_ns=clock.now_ns,
         budget_s=settings.limits.budget_s,
     )
     stack.push_async_callback(desk.close)
@@ -143,7 +149,7 @@ async def _serve(
     place = str(settings.source) if isinstance(settings.source, Place) else settings.place
     pages = Pages(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.answering, place, app.sampler.statuses(), time.time_ns()),
+        policy=lambda: policy_page(app.answering, place, app.sampler.statuses(), clock.now_ns()),
         decisions=None,
         configz=lambda: {"policysched": without_secrets(settings.as_given)},
     )

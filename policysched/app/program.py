@@ -16,6 +16,7 @@ from functools import partial
 import aiohttp
 
 from policysched import __version__
+from policysched.app.clock import SteadyClock, until_set_back
 from policysched.app.compiling import WorkerCompiler
 from policysched.app.leading import Alone, ElectedInThread, Leadership
 from policysched.app.loop import run
@@ -58,7 +59,7 @@ async def _run(settings: Settings) -> int:
         user_agent=f"policysched/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry = Pulse(stuck_after_s=STUCK_AFTER_S), Telemetry()
+    pulse, telemetry, clock = Pulse(stuck_after_s=STUCK_AFTER_S), Telemetry(), SteadyClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(where))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
@@ -73,12 +74,12 @@ async def _run(settings: Settings) -> int:
             transport=session,
             leadership=leadership,
             compile_texts=compiler,
-            now_ns=time.time_ns,
+            now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
             random=dice,
             identity=identity,
             samples=make_sources(
-                settings.samples, settings.metrics, session, now_ns=time.time_ns, random=dice
+                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
             ),
             extenders=extenders,
             observe_decision_s=telemetry.decision_s,
@@ -86,7 +87,7 @@ async def _run(settings: Settings) -> int:
             beat=pulse.beat,
         )
         app = SchedulerApp(settings, runtime)
-        telemetry.watch(app, time.time_ns)
+        telemetry.watch(app, clock.now_ns)
         _start_http(settings, app, pulse, telemetry, stack)
         loop = asyncio.get_running_loop()
         for number in _ASKED_TO_END:
@@ -103,11 +104,12 @@ async def _run(settings: Settings) -> int:
             },
         )
         warming = asyncio.create_task(compiler.warm_up())
-        settling = asyncio.create_task(_settle(app))
+        beside = [asyncio.create_task(_settle(app)), asyncio.create_task(_watch_clock(clock, app))]
         try:
             outcome = await app.run()
         finally:
-            settling.cancel()
+            for task in beside:
+                task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await warming
         return _exit_code(outcome)
@@ -117,6 +119,11 @@ async def _settle(app: SchedulerApp) -> None:
     while not app.synced:
         await asyncio.sleep(1.0)
     leave_out_what_is_there()
+
+
+async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
+    await until_set_back(clock)
+    app.request_stop(Outcome.CLOCK_SET_BACK)
 
 
 async def _extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
@@ -209,6 +216,8 @@ def _exit_code(outcome: Outcome) -> int:
     match outcome:
         case Outcome.STOPPED:
             return 0
+        case Outcome.CLOCK_SET_BACK:
+            pass  # said where it was seen
         case Outcome.LOST_LEASE:
             log.error("ending, for another may lead now; it is to be started again")
         case Outcome.NOTHING_TO_RUN:

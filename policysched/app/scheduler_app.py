@@ -78,6 +78,7 @@ class Outcome(Enum):
     STOPPED = 0
     LOST_LEASE = 1
     NOTHING_TO_RUN = 3
+    CLOCK_SET_BACK = 4
 
 
 class SchedulerApp:
@@ -177,10 +178,10 @@ class SchedulerApp:
             self.post(StatesKept(self.last_good.states))
         return texts
 
-    def request_stop(self) -> None:
+    def request_stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
         """Decide nothing more, wait for the binds under way, give up the Lease, end."""
         self.stopping = True
-        self._end(Outcome.STOPPED)
+        self._end(outcome)
 
     @property
     def standing(self) -> Standing:
@@ -222,7 +223,7 @@ class SchedulerApp:
         try:
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_broke([*tasks, deciding])
-            if self._outcome is Outcome.STOPPED:
+            if self._outcome in (Outcome.STOPPED, Outcome.CLOCK_SET_BACK):
                 await self._finish()
             return self.binder.in_flight
         finally:

@@ -65,7 +65,7 @@ def extender(
 
     kube-scheduler's configuration says where: `urlPrefix: http://HOST:PORT/POLICY` and the verbs. Settings may also
     stand in a file (--config) and in POLICYSCHED_* variables. Ends with 0 after SIGTERM, with 3 when there is no
-    policy to answer by.
+    policy to answer by, with 4 when the clock was set back by more than a minute.
 
     \b
     policysched extender --policies kube-system/policies --http :8888

@@ -101,7 +101,8 @@ def bound(world: World) -> int:
     return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
 
 
-def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said() -> None:
+@pytest.mark.parametrize("why", [Outcome.STOPPED, Outcome.CLOCK_SET_BACK])
+def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: Outcome) -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -112,10 +113,10 @@ def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_s
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.binder.in_flight > 10, "binds in flight")
 
-        app.request_stop()
+        app.request_stop(why)
         outcome = await run
 
-        assert outcome is Outcome.STOPPED
+        assert outcome is why
         assert app.binder.in_flight == 0
         said = [one for one in world.local.list("events") if one["reason"] == "Scheduled"]
         assert len(said) == bound(world) > 10
