@@ -1,5 +1,10 @@
 # docker build -t policysched:0.1.0 .
-FROM python:3.11-slim AS build
+#
+# The tag of the base image moves with Python's patch releases and Debian's security updates, so that a rebuild has them. For a
+# build that can be repeated give the digest: --build-arg BASE=python:3.11-slim@sha256:...
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY grammar ./grammar
@@ -9,8 +14,8 @@ RUN python -m venv /opt/policysched \
  && /opt/policysched/bin/pip install --no-cache-dir --disable-pip-version-check . \
  && /opt/policysched/bin/policysched --version
 
-FROM python:3.11-slim
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+FROM ${BASE}
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/
 COPY --from=build /opt/policysched /opt/policysched
 USER 65532:65532
 EXPOSE 10259

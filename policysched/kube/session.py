@@ -200,7 +200,16 @@ def in_cluster() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("KUBERNETES_SERVICE_PORT"))
 
 
+def _have_a_home() -> None:
+    """kubernetes.aio looks for the home folder as it is imported, and fails where the user is but a number."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"  # what container runtimes say then
+
+
 async def _load_in_cluster() -> _Configured:
+    _have_a_home()
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
@@ -214,6 +223,7 @@ async def _load_in_cluster() -> _Configured:
 
 async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
     """The configuration, and whether its token is in a file that may be rotated."""
+    _have_a_home()
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
