@@ -5,6 +5,7 @@ counting: `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/p
 """
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from policysched.cluster.objects import DisruptionBudget, Pod
 
@@ -25,6 +26,16 @@ def split_by_budget(
                 violates |= left[id(budget)] < 0
         (violating if violates else others).append(pod)
     return violating, others
+
+
+def after_evicting(pods: Collection[Pod], budgets: Iterable[DisruptionBudget]) -> list[DisruptionBudget]:
+    """What the budgets allow once these pods have gone."""
+    found = []
+    for budget in budgets:
+        used = sum(_counts(budget, pod) for pod in pods)
+        left = budget.disruptions_allowed - used
+        found.append(replace(budget, disruptions_allowed=left) if used else budget)
+    return found
 
 
 def _counts(budget: DisruptionBudget, pod: Pod) -> bool:

@@ -17,18 +17,19 @@ from policysched.plan.overlay import Overlay
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import NodeInputs
 from policysched.plan.state import State, World
+from policysched.plan.within import Within
 
 Reasons = tuple[str, ...]
 
 
 class DryRun:
-    """Good for one decision: nothing but the overlay may change while it is used.
+    """Good for one decision: nothing but the overlay may change while it is used. `within`: nodes outside of the domain are no candidates.
 
     `candidate_count` nodes have a first refusal that evicting could cure; every other node refuses for good. `separate`: what is lifted off one node changes nothing for another, so that many nodes can be
     tried on one overlay at a time.
     """
 
-    def __init__(self, state: State, world: World, overlay: Overlay) -> None:
+    def __init__(self, state: State, world: World, overlay: Overlay, within: Within | None = None) -> None:
         bound = state.bound
         self._world = replace(world, overlay=overlay)
         self._filters = [one for one in bound.filters if not state.out.intersection(one.metrics)]
@@ -40,6 +41,10 @@ class DryRun:
         self._alone = [one.kernel.apart(view) for one in self._filters]
         self.separate = all(self._alone)
         self._curable = _curable(state, world)
+        self._feasible = state.feasible[: view.count]
+        if within is not None:
+            self._curable &= within.rows(view)
+            self._feasible = self._feasible & within.rows(view)
         self.candidate_count = int(np.count_nonzero(self._curable))
 
     @cached_property
@@ -47,6 +52,12 @@ class DryRun:
         """The nodes whose first refusal evicting could cure, in the order of their names."""
         names = self._world.columns.names
         return tuple(sorted(names[row] for row in np.flatnonzero(self._curable).tolist()))
+
+    @cached_property
+    def possible(self) -> tuple[NodeName, ...]:
+        """The candidates and the nodes that would do as it is, in the order of the rows."""
+        names = self._world.columns.names
+        return tuple(names[row] for row in np.flatnonzero(self._curable | self._feasible).tolist())
 
     def refusals(self, nodes: Sequence[NodeName], *, by_node_alone: bool = False) -> list[Reasons]:
         """For each node the reasons of the first rule that refuses the pod there, as an event counts them; none

@@ -128,11 +128,11 @@ class Evaluator:
         if any(state.feasible[row] for row in withheld):
             state = state.without(withheld)
         row, feasible = None if nominated is None else self._columns.row(nominated), state.feasible_count
-        if row is None or not state.feasible[row]:
-            among = None if within is None else within.rows(world.view())
+        among = None if within is None else within.rows(world.view())
+        if row is None or not state.feasible[row] or (among is not None and not among[row]):
             row = state.best(text_hash(pod.uid), self._columns.name_hash, among)
-            if among is not None:
-                feasible = state.feasible_among(among)
+        if among is not None:
+            feasible = state.feasible_among(among)
         return Verdict(
             pod_refusal=None,
             feasible_count=feasible,
@@ -179,14 +179,15 @@ class Evaluator:
         facts: PodFacts,
         samples: Samples,
         overlay: Overlay | None = None,
+        within: Within | None = None,
     ) -> DryRun:
-        """For a pod that finds no node on this cluster: to ask where it would if pods were lifted off the overlay (a
-        fresh one where none is given)."""
+        """For a pod that finds no node on this cluster (`within` a domain): to ask where it would if pods were lifted off the
+        overlay (a fresh one where none is given)."""
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
-        return DryRun(state, world, overlay or self.overlay())
+        return DryRun(state, world, overlay or self.overlay(), within)
 
     def volumes(
         self,

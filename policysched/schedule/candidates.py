@@ -74,10 +74,19 @@ def nobody_to_evict(dry_run: DryRun, node_count: int) -> Found:
     return Found((), {reason: count for reason, count in counts.items() if count})
 
 
-def find_candidates(dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: Cluster) -> Found:
+def find_candidates(
+    dry_run: DryRun,
+    may_evict: Callable[[Pod], bool],
+    cluster: Cluster,
+    *,
+    among: Collection[NodeName] | None = None,
+    least: int = CANDIDATES_LEAST,
+) -> Found:
+    """`among`: only these nodes are thought through. `least`: how many possible nodes are enough, where each is thought
+    through by itself."""
     reasons: Counter[str] = Counter()
     potential: dict[NodeName, list[Pod]] = {}
-    for node in dry_run.candidates:
+    for node in dry_run.candidates if among is None else [one for one in dry_run.candidates if one in among]:
         pods = [one for one in cluster.pods_on(node) if may_evict(one)]
         if pods:
             potential[node] = by_importance(pods, cluster.started_ns)
@@ -88,7 +97,7 @@ def find_candidates(dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: 
             reasons.update(refused)
             del potential[node]
     candidates: list[Candidate] = []
-    enough = max(CANDIDATES_LEAST, len(dry_run.candidates) * CANDIDATES_PERCENT // 100)
+    enough = max(least, len(dry_run.candidates) * CANDIDATES_PERCENT * least // (100 * CANDIDATES_LEAST))
     for nodes in [list(potential)] if dry_run.separate else [[node] for node in potential]:
         candidates += _try_nodes(dry_run, {node: potential[node] for node in nodes}, cluster, reasons)
         if len(candidates) >= enough and any(not one.violations for one in candidates):

@@ -1,23 +1,28 @@
 """The cluster as a pod finds it while others are nominated: their victims are leaving, and their room is theirs."""
 
-from policysched.cluster.objects import NodeName, ObservedPod, Pod
+from collections.abc import Collection
+
+from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodUid
 from policysched.plan import Overlay
 from policysched.schedule.core import Core
 
 
-def reserved_for_others(core: Core, pod: Pod) -> list[tuple[Pod, NodeName]]:
-    """The pods that are nominated to a node and outrank this one or are its equals, with their nodes."""
+def reserved_for_others(core: Core, pod: Pod, but: Collection[PodUid] = ()) -> list[tuple[Pod, NodeName]]:
+    """The pods that are nominated to a node and outrank this one or are its equals, with their nodes. `but`: without these,
+    for they come together."""
     found = []
     for seen in core.cache.nominated.values():
-        if seen.pod.uid != pod.uid and seen.pod.priority >= pod.priority and _still_nominated(core, seen):
+        if seen.pod.uid == pod.uid or seen.pod.uid in but:
+            continue
+        if seen.pod.priority >= pod.priority and _still_nominated(core, seen):
             assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
             found.append((seen.pod, seen.nominated_node))
     return found
 
 
-def nominated_overlay(core: Core, pod: Pod) -> Overlay | None:
+def nominated_overlay(core: Core, pod: Pod, but: Collection[PodUid] = ()) -> Overlay | None:
     """The cluster with all of these on it; None where there are none."""
-    reserved = reserved_for_others(core, pod)
+    reserved = reserved_for_others(core, pod, but)
     if not reserved:
         return None
     overlay = core.evaluator.overlay()

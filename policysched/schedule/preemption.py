@@ -5,18 +5,19 @@
                 └── none: pending, with the words why
 
 From the decision on the pod is nominated to its node: its room is kept from pods of lower or equal priority. While the
-eviction is not answered the pod is not tried; while victims are still ending on its node it evicts nobody else. A gang
-that is placed whole does not evict: the clause is for single pods. Source: DefaultPreemption of kube-scheduler 1.36.
+eviction is not answered the pod is not tried; while victims are still ending on its node it evicts nobody else. For a gang
+that is placed whole the same is done for as many members as it needs, or for none: `gang_room` finds where, and all of them keep
+their nominations until they are placed, or lose them together. Source: DefaultPreemption of kube-scheduler 1.36.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
 
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.lang.builtins import BUILTINS, RELEASES
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import BuiltinFilter, Program
-from policysched.plan import DryRun, MayEvict, Overlay
+from policysched.plan import DryRun, MayEvict, Overlay, Within
 from policysched.schedule.breaker import Breaker
 from policysched.schedule.candidates import (
     NOT_HELPFUL,
@@ -34,11 +35,15 @@ from policysched.schedule.commands import (
     Victim,
 )
 from policysched.schedule.core import Core
+from policysched.schedule.gang_room import NEVER, STILL_ENDING, NoSeats, Rules, Seats, find_seats
+from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import SECOND_NS
-from policysched.schedule.units import PendingPod, Place
+from policysched.schedule.outcome import Failure, Success
+from policysched.schedule.units import PendingPod, Place, Unit
 
-NEVER = "not eligible due to preemptionPolicy=Never."
-STILL_ENDING = "not eligible due to a terminating pod on the nominated node."
+Ask = Callable[[PendingPod, Overlay, Within | None], Success | Failure]
+Lay = Callable[[PendingPod, NodeName, Overlay], object]
+
 _NO_CLAIMS = "no new claims to deallocate, "
 NO_CLAIM_STATE = "not found"
 """What kube-scheduler's DynamicResources says after a pod was refused before it had a look at it."""
@@ -46,9 +51,7 @@ NO_CLAIM_STATE = "not found"
 
 @dataclass(frozen=True, slots=True)
 class MadeRoom:
-    """Victims are on their way, and the pod is nominated to the node."""
-
-    node: NodeName
+    """Victims are on their way, and the pod, or as much of the gang as is needed, is nominated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,14 @@ class NoRoom:
 
 @dataclass(slots=True)
 class _Eviction:
-    """An `Evict` without an answer. `woken`: something happened meanwhile that may help the pod."""
+    """An `Evict` without an answer. `woken`: something happened meanwhile that may help the pod. `also`: the victims of members
+    of its gang whose evictions are answered."""
 
     pod: Pod
     node: NodeName
     victims: dict[PodUid, Victim]
     woken: bool = False
+    also: set[PodUid] = field(default_factory=set)
 
 
 class Preemption:
@@ -89,6 +94,11 @@ class Preemption:
             eviction.woken = True
         return eviction is not None
 
+    def holds_back_gang(self, gang: Gang) -> bool:
+        """Whether an eviction for one of its members is not answered yet."""
+        held = [self.holds_back(uid) for uid in gang.due]  # each of them is to know
+        return any(held)
+
     def try_for(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> MadeRoom | NoRoom | None:
         """The pod found no node on this overlay, for reasons of nodes. None: the policy evicts nobody."""
         core, value = self._core, pod.pod
@@ -97,9 +107,9 @@ class Preemption:
             return None
         core.counters.preemption_attempts += 1
         if value.preemption_policy == "Never":
-            return self._no_room(pod, NEVER)
+            return self._no_room(pod.policy, NEVER)
         if now_ns < self._forbidden_until_ns:
-            return self._no_room(pod, self._forbidden_words, self._forbidden_until_ns)
+            return self._no_room(pod.policy, self._forbidden_words, self._forbidden_until_ns)
         dry_run = core.evaluator.dry_run(
             plan,
             value,
@@ -110,7 +120,7 @@ class Preemption:
         )
         allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
         if self._still_ending(pod.uid, dry_run, allowed):
-            return self._no_room(pod, STILL_ENDING)
+            return self._no_room(pod.policy, STILL_ENDING)
         spared_until_ns = self._breaker.next_time_ns()
         lowest = core.cache.ledger.lowest_priority
         if lowest is None or lowest >= value.priority:
@@ -124,10 +134,62 @@ class Preemption:
         if not found.candidates:
             self._core.take_back_nomination(pod.uid, now_ns)
             words = unavailable_message(len(core.cache.nodes), found.reasons)
-            return self._no_room(pod, words, spared_until_ns)
+            return self._no_room(pod.policy, words, spared_until_ns)
         chosen = least_harm(found.candidates)
         self._evict(pod, chosen, now_ns)
-        return MadeRoom(chosen.node)
+        return MadeRoom()
+
+    def try_for_gang(
+        self, gang: Gang, kin: Mapping[PodUid, Hashable], ask: Ask, lay: Lay, now_ns: int
+    ) -> MadeRoom | NoRoom | None:
+        """It is to be placed whole and does not fit. None: the policy evicts nobody."""
+        core = self._core
+        plan = core.plan(gang.policy)
+        if not plan.preempts:
+            self.give_up(gang, now_ns)
+            return None
+        core.counters.preemption_attempts += 1
+        if now_ns < self._forbidden_until_ns:
+            return self._no_room_for(gang, self._forbidden_words, self._forbidden_until_ns, now_ns)
+        rules = Rules(
+            kin=kin,
+            allowed=lambda pod: plan.may_evict(pod.pod, core.namespace_of(pod.pod), pod.facts, now_ns),
+            spared=lambda victim: self._breaker.spares(victim, now_ns),
+            is_ending=self._is_ending,
+            started_ns=self._started_ns,
+            ask=ask,
+            lay=lay,
+        )
+        spared_until_ns = self._breaker.next_time_ns()
+        match find_seats(core, gang, rules, now_ns):
+            case NoSeats(words, waits=True):
+                return self._no_room(gang.policy, words)
+            case NoSeats(words):
+                return self._no_room_for(gang, words, spared_until_ns, now_ns)
+            case Seats() as seats:
+                self._evict_for_gang(gang, seats, now_ns)
+                return MadeRoom()
+
+    def _no_room_for(self, gang: Gang, words: str, valid_until_ns: int | None, now_ns: int) -> NoRoom:
+        self.give_up(gang, now_ns)
+        return self._no_room(gang.policy, words, valid_until_ns)
+
+    def give_up(self, gang: Gang, now_ns: int) -> None:
+        """Nobody who waits in the gang goes to the node that it is nominated to: they lose that together."""
+        for uid in [one for one in self._core.cache.nominated if one in gang.due]:
+            self._core.take_back_nomination(uid, now_ns)
+
+    def _evict_for_gang(self, gang: Gang, found: Seats, now_ns: int) -> None:
+        nominated = self._core.cache.nominated
+        seated = {seat.pod.uid for seat in found.seats}
+        for uid in [one for one in nominated if one in gang.due and one not in seated]:
+            self._core.take_back_nomination(uid, now_ns)
+        for seat in found.seats:
+            known = nominated.get(seat.pod.uid)
+            if seat.candidate.victims or known is None or known.nominated_node != seat.node:
+                self._evict(seat.pod, seat.candidate, now_ns)
+            else:
+                self._clear_lesser_nominations(seat.pod, seat.node, now_ns)
 
     def _still_ending(self, uid: PodUid, dry_run: DryRun, allowed: MayEvict) -> bool:
         """Whether victims of an earlier try are still on the pod's nominated node, which could yet take it."""
@@ -156,7 +218,8 @@ class Preemption:
             for one in chosen.victims
             if one not in ending
         ]
-        core.counters.victims.append(len(chosen.victims))
+        if chosen.victims:
+            core.counters.victims.append(len(chosen.victims))
         for one in chosen.victims:
             words = None if one in ending else self._breaker.note(one, now_ns)
             if words is not None:
@@ -176,13 +239,20 @@ class Preemption:
         )
 
     def _clear_lesser_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
-        """Pods of lower priority that wait for the same node look for another."""
+        """Pods of lower priority that wait for the same node look for another, a gang all of its members."""
+        gangs = self._core.gangs
+        own = gangs.of(pod.uid)
         for seen in list(self._core.cache.nominated.values()):
-            if seen.nominated_node == node and seen.pod.priority < pod.priority and seen.pod.uid != pod.uid:
-                self._core.take_back_nomination(seen.pod.uid, now_ns)
+            lesser = seen.nominated_node == node and seen.pod.priority < pod.priority
+            if lesser and seen.pod.uid != pod.uid:
+                gang = gangs.of(seen.pod.uid)
+                if gang is None or seen.pod.uid not in gang.idle:
+                    self._core.take_back_nomination(seen.pod.uid, now_ns)
+                elif gang is not own:
+                    self.give_up(gang, now_ns)
 
-    def _no_room(self, pod: PendingPod, words: str, valid_until_ns: int | None = None) -> NoRoom:
-        return NoRoom(words_of(self._core.policies.running[pod.policy].program, words), valid_until_ns)
+    def _no_room(self, policy: str, words: str, valid_until_ns: int | None = None) -> NoRoom:
+        return NoRoom(words_of(self._core.policies.running[policy].program, words), valid_until_ns)
 
     def _pods_on(self, node: NodeName) -> Collection[Pod]:
         return self._core.cache.ledger.usage(node).pods.values()
@@ -198,9 +268,20 @@ class Preemption:
         if eviction is None:
             return
         self._told(eviction, victims)
-        waits = any(uid in self._core.cache.pods for uid in eviction.victims)
-        if eviction.woken or not waits:
+        awaited = {*eviction.victims, *eviction.also}
+        companion = self._companion(preemptor)
+        if companion is not None:
+            companion.woken |= eviction.woken
+            companion.also |= awaited
+        elif eviction.woken or not any(uid in self._core.cache.pods for uid in awaited):
             self._try_again(preemptor, now_ns, failing=False)
+
+    def _companion(self, preemptor: PodUid) -> _Eviction | None:
+        """Another eviction for the same gang that has no answer yet: the last answer counts."""
+        gang = self._core.gangs.of(preemptor)
+        if gang is None or preemptor not in gang.idle:
+            return None
+        return next((one for uid, one in self._evicting.items() if uid in gang.idle), None)
 
     def refused(
         self, preemptor: PodUid, reason: str, victims: tuple[PodUid, ...], now_ns: int, *, forbidden: bool
@@ -214,7 +295,11 @@ class Preemption:
         if forbidden:
             self._forbid(reason, now_ns)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
-            self._core.take_back_nomination(preemptor, now_ns)
+            gang = core.gangs.of(preemptor)
+            if gang is not None and preemptor in gang.idle:
+                self.give_up(gang, now_ns)
+            else:
+                core.take_back_nomination(preemptor, now_ns)
         fields = {"pod": eviction.pod.full_name, "node": eviction.node, "why": reason}
         core.out.append(Log("warning", "an eviction was not carried out", fields))
         self._try_again(preemptor, now_ns, failing=not forbidden)
@@ -244,12 +329,15 @@ class Preemption:
             )
 
     def _try_again(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
-        """Where the pod is parked it goes into the queue; anywhere else it is on its way already."""
-        pod = self._core.pods.get(uid)
-        if pod is not None and pod.place is Place.UNSCHEDULABLE:
-            self._core.queue.take(pod, now_ns)
-            pod.failing = failing
-            self._core.queue.enqueue(pod, now_ns, "Preemption")
+        """Where the pod, or the gang that it waits in, is parked, that goes into the queue; anywhere else it is on its way
+        already."""
+        unit: Unit | None = self._core.pods.get(uid)
+        if unit is not None and unit.place is Place.MEMBER:
+            unit = self._core.gangs.of(uid)
+        if unit is not None and unit.place is Place.UNSCHEDULABLE:
+            self._core.queue.take(unit, now_ns)
+            unit.failing = failing
+            self._core.queue.enqueue(unit, now_ns, "Preemption")
 
     def forget(self, uid: PodUid) -> None:
         """The pod is gone, or the watch shows that it ends."""

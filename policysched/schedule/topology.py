@@ -37,11 +37,30 @@ def worth_trying(core: Core, gang: Gang, key: str, now_ns: int) -> list[Within]:
         now_ns=now_ns,
         facts=first.facts,
         samples=core.samples.get(first.policy, {}),
-        overlay=nominated_overlay(core, first.pod) or core.evaluator.overlay(),
+        overlay=nominated_overlay(core, first.pod, but=gang.due.keys()) or core.evaluator.overlay(),
         needed=gang.needed,
         alike=all(one.pod.requests == first.pod.requests for one in members),
     )
     return [Within(key, value) for value in found]
+
+
+def domains_with_room_to_make(core: Core, gang: Gang, key: str, now_ns: int) -> list[Within]:
+    """Those with nodes that would do for the first member if others went, the most of them first."""
+    home = _home(core, gang, key)
+    if home is not None:
+        return [Within(key, home)]
+    first = gang.in_order()[0]
+    dry_run = core.evaluator.dry_run(
+        core.plan(first.policy),
+        first.pod,
+        now_ns=now_ns,
+        facts=first.facts,
+        samples=core.samples.get(first.policy, {}),
+        overlay=nominated_overlay(core, first.pod, but=gang.due.keys()) or core.evaluator.overlay(),
+    )
+    labels = [core.cache.nodes[node].labels.get(key) for node in dry_run.possible]
+    counts = Counter(value for value in labels if value is not None)
+    return [Within(key, value) for value in sorted(counts, key=lambda value: (-counts[value], value))]
 
 
 def _home(core: Core, gang: Gang, key: str) -> str | None:

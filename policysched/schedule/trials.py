@@ -2,8 +2,9 @@
 
 A pod is asked for on the cluster as it stands. A gang is asked for member by member on an overlay in which those
 before it are placed already, so all that fit are found on one state of the cluster; only when they are enough is
-anything assumed, and then all of them in the same step. Members that agree on what the policy reads fail together:
-once one of them finds no node the others are not asked, and once too few remain the trial ends.
+anything assumed, and then all of them in the same step; where they are not, room may be made for as many as are needed.
+Members that agree on what the policy reads fail together: once one of them finds no node the others are not asked, and
+once too few remain the trial ends.
 """
 
 from collections import Counter
@@ -18,6 +19,7 @@ from policysched.plan import Overlay, Verdict, VolumesToBind, Within
 from policysched.schedule.admission import Admission
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
+from policysched.schedule.gang_room import gang_overlay, in_trial_order
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import nominated_overlay, reserved_for_others
 from policysched.schedule.outcome import Failure, Success
@@ -221,8 +223,11 @@ class Trials:
 
     def try_gang(self, gang: Gang, now_ns: int) -> None:
         """The gang was just popped from the queue. Afterwards it, or what of it is left, stands somewhere again."""
-        gang.attempts += 1
         gang.last_in_line = False
+        if self._preemption.holds_back_gang(gang):
+            self._park_gang_until_evicted(gang, now_ns)
+            return
+        gang.attempts += 1
         for pod in gang.due.values():
             pod.attempts += 1
         needed = gang.needed
@@ -236,9 +241,13 @@ class Trials:
             self._admission.refresh(gang, now_ns, "GangScheduled")
             return
         if gang.overdue:
+            self._preemption.give_up(gang, now_ns)
             self._admission.time_up(gang, now_ns)
             return
-        self._park_gang(gang, found, placed, needed, now_ns)
+        room = self._make_room_for_gang(gang, found, now_ns) if needed and not placed else None
+        if room is None:
+            self._preemption.give_up(gang, now_ns)
+        self._park_gang(gang, found, placed, needed, room, now_ns)
 
     def _search(self, gang: Gang, now_ns: int) -> _Found:
         """Members with a node. Where they are to keep together, in the first domain that takes as many as are needed; if
@@ -258,11 +267,11 @@ class Trials:
 
     def _search_within(self, gang: Gang, within: Within | None, now_ns: int) -> _Found:
         core, found = self._core, _Found(within=within)
-        members, vacancies, needed = gang.in_order(), gang.vacancies, gang.needed
+        members, vacancies, needed = in_trial_order(core, gang), gang.vacancies, gang.needed
         kin = self._kin_in_trial(members)
         alike = Counter(kin.values())
         possible = len(members)
-        overlay = nominated_overlay(core, members[0].pod) or core.evaluator.overlay()
+        overlay = gang_overlay(core, gang)
         for pod in members:
             if vacancies is not None and len(found.fits) >= vacancies:
                 found.surplus = True
@@ -273,11 +282,7 @@ class Trials:
                 continue
             result = self._ask(pod, overlay, now_ns, within)
             if isinstance(result, Success):
-                volumes = self._volumes(pod, result.node, overlay, now_ns)
-                overlay.place(pod.pod, result.node)
-                result = replace(result, volumes=volumes)
-                if volumes is not None:
-                    overlay.promise(pod.uid, volumes.choice, result.node)
+                result = replace(result, volumes=self._lay(pod, result.node, overlay, now_ns))
                 found.fits.append((pod, result))
                 alike[kin[pod.uid]] -= 1
             else:
@@ -285,15 +290,60 @@ class Trials:
                 possible -= alike[kin[pod.uid]]
         return found
 
+    def _lay(self, pod: PendingPod, node: NodeName, overlay: Overlay, now_ns: int) -> VolumesToBind | None:
+        """As if the pod were on the node and its volumes its own; answers what has to be done about these."""
+        volumes = self._volumes(pod, node, overlay, now_ns)
+        overlay.place(pod.pod, node)
+        if volumes is not None:
+            overlay.promise(pod.uid, volumes.choice, node)
+        return volumes
+
+    def _make_room_for_gang(self, gang: Gang, found: _Found, now_ns: int) -> MadeRoom | NoRoom | None:
+        """None: nobody is evicted, and nothing is said of it."""
+        if not any(one.nodes for one in found.failures.values()):
+            return None
+        return self._preemption.try_for_gang(
+            gang,
+            self._kin_in_trial(gang.in_order()),
+            lambda pod, overlay, within: self._ask(pod, overlay, now_ns, within),
+            lambda pod, node, overlay: self._lay(pod, node, overlay, now_ns),
+            now_ns,
+        )
+
+    def _park_gang_until_evicted(self, gang: Gang, now_ns: int) -> None:
+        """The answers to its evictions bring it back, whatever happens meanwhile."""
+        self._core.queue.park(
+            gang,
+            gang.id,
+            now_ns=now_ns,
+            wakes=frozenset(),
+            valid_until_ns=None,
+            reason="Unschedulable",
+            message=next(iter(gang.due.values())).explanation,
+        )
+
     def _park_gang(
-        self, gang: Gang, found: _Found, placed: list[tuple[PendingPod, Success]], needed: int, now_ns: int
+        self,
+        gang: Gang,
+        found: _Found,
+        placed: list[tuple[PendingPod, Success]],
+        needed: int,
+        room: MadeRoom | NoRoom | None,
+        now_ns: int,
     ) -> None:
         """What is left of a gang waits as one for whatever could help any of its members."""
         core = self._core
         failures = list(found.failures.values())
         all_failures = [*failures, *found.also]
         expiries = [one.valid_until_ns for one in all_failures if one.valid_until_ns is not None]
-        reason, message = _gang_words(gang, found, needed, bool(placed))
+        wakes = frozenset[ClusterEvent]().union(*(one.wakes for one in all_failures))
+        if any(uid in core.cache.nominated for uid in gang.due):
+            wakes |= _PLACED_PODS  # whose room they wait for
+        if isinstance(room, NoRoom) and room.valid_until_ns is not None:
+            expiries.append(room.valid_until_ns)
+        reason, message = _gang_words(
+            gang, found, needed, bool(placed), room.words if isinstance(room, NoRoom) else ""
+        )
         for pod in gang.due.values():
             self._admission.rekey(pod, now_ns)
             gang.reorder(pod)
@@ -303,7 +353,7 @@ class Trials:
             gang,
             gang.id,
             now_ns=now_ns,
-            wakes=frozenset().union(*(one.wakes for one in all_failures)),
+            wakes=wakes,
             valid_until_ns=min(expiries, default=None),
             reason=reason,
             message=message,
@@ -391,19 +441,25 @@ def _refused(why: str) -> Failure:
     return Failure("PolicyPending", why, 0, {}, _PLACED_PODS, None)
 
 
-def _gang_words(gang: Gang, found: _Found, needed: int, some_placed: bool) -> tuple[PendingReason, str]:
-    """Why those wait who are left. The first kind of member that found no node speaks for all."""
+def _gang_words(
+    gang: Gang, found: _Found, needed: int, some_placed: bool, preemption: str
+) -> tuple[PendingReason, str]:
+    """Why those wait who are left. The first kind of member that found no node speaks for all, with what is to be said of
+    `preemption`."""
     first = next(iter(found.failures.values()), None)
     if first is None:
         return "PolicyPending", _full(gang)
+    message = first.message
+    if preemption and first.nodes:
+        message = unavailable_message(first.nodes, first.counts, preemption)
     if some_placed or needed == 0:
-        return first.reason, f"gang {gang.name}: {first.message}"
+        return first.reason, f"gang {gang.name}: {message}"
     count, where = len(found.fits) + len(gang.placed), ""
     if found.within is not None and found.within.value is not None:
         where = f" in {found.within.key}={found.within.value}"
     return (
         first.reason,
-        f"gang {gang.name}: {count} of {gang.minimum} members fit now{where}: {first.message}",
+        f"gang {gang.name}: {count} of {gang.minimum} members fit now{where}: {message}",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from policysched.cluster.audit import audit
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, ObservedPod, PodFacts, PodSetKind, PodUid
+from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodFacts, PodSetKind, PodUid
 from policysched.kube import wire
 from policysched.lang.program import GangMode, Program
 from policysched.lang.verdict import Explanation
@@ -182,14 +182,27 @@ class AtRest:
 
     def _nominated(self) -> list[str]:
         """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
-        nobody is to be evicted for it, or it is held back, and the room is anybody's."""
+        nobody is to be evicted for it, or it is held back, and the room is anybody's. Members of a gang that is placed whole
+        wait for one another's."""
         ending = {seen.node for seen in self._pods if seen.deleting}
-        return [
-            f"{seen.pod.full_name} keeps room of {seen.nominated_node}, where nobody ends"
+        nominated = [
+            seen
             for seen in self._pods
             if seen.pod.scheduler in self._programs and seen.node is None and not seen.finished
-            if seen.nominated_node is not None and seen.nominated_node not in ending
+            if seen.nominated_node is not None
         ]
+        gangs = [self._whole_gang(seen.pod) for seen in nominated]
+        wait = {gang for gang, seen in zip(gangs, nominated, strict=True) if seen.nominated_node in ending}
+        return [
+            f"{seen.pod.full_name} keeps room of {seen.nominated_node}, where nobody ends"
+            for gang, seen in zip(gangs, nominated, strict=True)
+            if seen.nominated_node not in ending and (gang is None or gang not in wait)
+        ]
+
+    def _whole_gang(self, pod: Pod) -> GangName | None:
+        program, space = self._programs[pod.scheduler], self._core.cache.namespaces.get(pod.namespace)
+        terms = gang_terms(program, pod, space)
+        return None if terms is None or terms.mode is not GangMode.WHOLE else (pod.scheduler, *terms.key)
 
     # ── what was said ──────────────────────────────────────────────────────────────────────────────────────────────
 

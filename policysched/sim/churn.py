@@ -71,6 +71,7 @@ class Churn:
             "create a pod": self.create_pod,
             "create an urgent pod": self.create_urgent_pod,
             "create a gang": self.create_gang,
+            "create an urgent gang": self.create_urgent_gang,
             "delete a pod": self.delete_pod,
             "recreate a pod": self.recreate_pod,
             "ungate a pod": self.ungate_pod,
@@ -163,6 +164,22 @@ class Churn:
             self._make_pod(
                 f"{group}-{self._next()}", namespace, scheduler, {"group": group, "least": least}, cpu=cpu
             )
+
+    def create_urgent_gang(self) -> None:
+        """To be placed whole, each member asking for what some pod on a node asked for."""
+        dice = self._dice
+        pod = self._some("pods", lambda one: bool(one["spec"].get("nodeName")))
+        if pod is None:
+            return
+        members, group = dice.randint(2, 3), f"rivals-{self._next()}"
+        namespace = pod["metadata"]["namespace"]
+        self._tell(f"{members} members of gang {group} want what {_name(pod)} has")
+        for _ in range(members):
+            labels = {"group": group, "least": str(members)}
+            spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "nodeSelector")}
+            spec |= {"schedulerName": "gamma", "priorityClassName": "system-node-critical"}
+            metadata = {"name": f"{group}-{self._next()}", "namespace": namespace, "labels": labels}
+            self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
     def _make_pod(
         self, name: str, namespace: str, scheduler: str, labels: Mapping[str, str], cpu: str | None = None

@@ -2,17 +2,22 @@
 
 What the plan said of a pod alone is compared as it is said: node, total, how many nodes, and each reason with its
 count. A member of a gang was looked at on an overlay; when it is assumed, the cache is what the overlay was, so it is
-then that the oracle is asked. So it is where room is kept for pods that are nominated to their nodes.
+then that the oracle is asked. So it is where room is kept for pods that are nominated to their nodes. Before room is made
+for a gang the oracle is asked whether that is room for the whole of it.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from policysched.cluster.objects import NodeName, Pod, PodUid
+from policysched.cluster.ledger import PlacementState
+from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
 from policysched.lang.verdict import Explanation
 from policysched.oracle import evaluate, selected
 from policysched.plan import Overlay, Plan, Verdict
+from policysched.schedule.gang_room import Seats
+from policysched.schedule.gangs import Gang
+from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.scheduler import Scheduler
 
 
@@ -28,6 +33,9 @@ class SecondOpinion:
         self._assume = core.cache.assume
         core.evaluator.evaluate = self._evaluated  # type: ignore[method-assign]
         core.cache.assume = self._assumed  # type: ignore[method-assign]
+        preemption = scheduler._preemption
+        self._evict_for_gang = preemption._evict_for_gang
+        preemption._evict_for_gang = self._making_room  # type: ignore[method-assign]
         self._kept: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
         self.asked = 0
 
@@ -97,7 +105,12 @@ class SecondOpinion:
     def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
         """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
         core = self._core
-        kept = self._kept.pop(pod.uid, [])
+        # Members of its own gang that were nominated have been assumed before it.
+        kept = [
+            (other, place)
+            for other, place in self._kept.pop(pod.uid, [])
+            if core.cache.ledger.placement(other.uid) is None
+        ]
         for other, place in kept:
             core.cache.ledger.assume(other, place)
             core.assumed.landed(other, core.namespace_of(other), place, self._now_ns)
@@ -119,6 +132,54 @@ class SecondOpinion:
             self._fail(
                 f"{pod.full_name} is to be bound to {node}, the oracle says {said.selected} ({node}: {why})"
             )
+
+    # ── room for a gang ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _making_room(self, gang: Gang, found: Seats, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self.asked += 1
+        if len(found.seats) < gang.needed:
+            self._fail(f"gang {gang.name} needs {gang.needed} places, and {len(found.seats)} are made for it")
+        domains = {self._core.cache.nodes[seat.node].labels.get(gang.topology or "") for seat in found.seats}
+        if gang.topology is not None and len(domains) > 1:
+            self._fail(f"gang {gang.name} is to keep together in {gang.topology}, and gets {domains}")
+        self._try_seats(gang, found)
+        self._evict_for_gang(gang, found, now_ns)
+
+    def _try_seats(self, gang: Gang, found: Seats) -> None:
+        """Its members stand there one after the other, their victims gone, and then everything is as it was."""
+        ledger = self._core.cache.ledger
+        laid: list[PodUid] = []
+        lifted: list[tuple[Placement, PlacementState]] = []
+        for other, node in reserved_for_others(self._core, gang.speaker, but=gang.due.keys()):
+            ledger.assume(other, node)
+            laid.append(other.uid)
+        for seat in found.seats:
+            pod = seat.pod.pod
+            for victim in seat.candidate.victims:
+                placement = ledger.placement(victim.uid)
+                if placement is None or victim.priority >= pod.priority or victim.uid in gang.terms:
+                    self._fail(f"{victim.full_name} is to go for {pod.full_name} and must not be")
+                    continue
+                lifted.append((placement, ledger.state(victim.uid)))
+                ledger.remove(victim.uid)
+            said = evaluate(
+                self._core.policies.running[gang.policy].program,
+                pod,
+                self._core.cache,
+                now_ns=self._now_ns,
+                facts=seat.pod.facts,
+                samples=self._core.samples.get(gang.policy, {}),
+            )
+            if seat.node not in said.feasible:
+                why = said.pod_refusal or said.rejected.get(seat.node)
+                self._fail(f"room is made for {pod.full_name} on {seat.node}, the oracle says {why}")
+            ledger.assume(pod, seat.node)
+            laid.append(pod.uid)
+        for uid in laid:
+            ledger.withdraw(uid)
+        for placement, state in lifted:
+            ledger._put(placement, state)
 
 
 def counts(said: Explanation) -> dict[str, int]:

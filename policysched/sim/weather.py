@@ -19,6 +19,7 @@ DEEDS: Mapping[str, tuple[float, float]] = {
     "create a pod": (1.0, 12.0),
     "create an urgent pod": (0.6, 3.0),
     "create a gang": (0.7, 4.0),
+    "create an urgent gang": (0.5, 3.0),
     "delete a pod": (1.0, 5.0),
     "recreate a pod": (0.4, 2.0),
     "ungate a pod": (0.6, 2.0),

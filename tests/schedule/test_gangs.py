@@ -45,9 +45,9 @@ def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
     rig.settle()
 
     assert rig.where() == {"web": "a"}
-    assert (
-        rig.words("w0")
-        == "gang default/train: 2 of 3 members fit now: 0/1 nodes are available: 1 Insufficient cpu."
+    assert rig.words("w0") == (
+        "gang default/train: 2 of 3 members fit now: 0/1 nodes are available: 1 Insufficient cpu. "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
     assert rig.words("w2") == rig.words("w0")
 

@@ -18,6 +18,7 @@ from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter
 from policysched.lang.events import ClusterEvent
 from policysched.plan.overlay import Overlay
+from policysched.schedule import gang_room
 from policysched.schedule.commands import Bind
 from policysched.schedule.core import Core
 from policysched.schedule.events import BindConfirmed, BindRefused
@@ -125,6 +126,23 @@ def _a_nomination_is_never_taken_back() -> AbstractContextManager[Any]:
     return patch.object(Core, "take_back_nomination", lambda *_: None)
 
 
+def _room_is_made_for_a_part_of_a_gang() -> AbstractContextManager[Any]:
+    run = gang_room._Search.run
+
+    def content(self: gang_room._Search) -> gang_room.Seats | gang_room.NoSeats:
+        found = run(self)
+        return gang_room.Seats(tuple(self.seats)) if self.seats else found
+
+    return patch.object(gang_room._Search, "run", content)
+
+
+def _room_for_a_member_is_thought_of_without_those_before_it() -> AbstractContextManager[Any]:
+    def take(self: gang_room._Search, seat: gang_room.Seat) -> None:
+        self.seats.append(seat)
+
+    return patch.object(gang_room._Search, "_take", take)
+
+
 def _what_is_held_back_is_never_let_go() -> AbstractContextManager[Any]:
     def advance(self: Rejections, now_ns: int) -> None:
         while (due_ns := self._due.first_key()) is not None and due_ns <= now_ns:
@@ -199,6 +217,8 @@ BUGS: tuple[Bug, ...] = (
     _columns_miss_a_cordon,
     _a_node_that_leaves_is_kept,
     _a_nomination_is_never_taken_back,
+    _room_is_made_for_a_part_of_a_gang,
+    _room_for_a_member_is_thought_of_without_those_before_it,
     _what_is_held_back_is_never_let_go,
     _freed_room_wakes_nobody,
     _after_a_410_the_watch_goes_on_from_now,

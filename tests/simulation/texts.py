@@ -72,6 +72,7 @@ filter node_affinity
 GAMMA_ROOMY = GAMMA + "filter room require node.free.cpu - pod.requests.cpu >= 100m\n"
 
 GAMMA_TOGETHER = GAMMA.replace("timeout = 20s", 'timeout = 20s\n  topology = "zone"')
+GAMMA_URGENT = GAMMA + "preemption { victims = any }\n"
 
 DELTA = """\
 policy delta version 1
@@ -92,7 +93,7 @@ GOOD: Mapping[str, tuple[str, ...]] = {
     "alpha.policy": (ALPHA, ALPHA_STRICT, ALPHA_ZONE, ALPHA_OUTAGE),
     "base.policy": (BASE, BASE_SPREAD),
     "beta.policy": (BETA, BETA_PACKED, BETA_PATIENT),
-    "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_TOGETHER),
+    "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_TOGETHER, GAMMA_URGENT),
     "delta.policy": (DELTA,),
 }
 
