@@ -6,11 +6,14 @@ The seeds are fresh in each run. `make live` tries 500 clusters.
 from random import SystemRandom
 from typing import Any
 
+import numpy as np
 import pytest
 
 from policysched.oracle import builtins
 from policysched.plan import kernels
-from policysched.plan.kernels import image_locality, pod_topology_spread
+from policysched.plan.columns import Array
+from policysched.plan.kernels import image_locality, pod_topology_spread, volume_binding
+from policysched.plan.view import View
 from policysched.schedule import candidates
 from tests.conformance.kube_default import kube_default
 from tests.conformance.live.check import check, compare_case
@@ -21,15 +24,33 @@ from tests.controlplane.cluster import ControlPlane
 CLUSTERS = 15
 """In each of two parts, which two test processes can do at the same time."""
 
+
+def nowhere(view: View) -> Array:
+    return np.zeros(view.count, np.bool_)
+
+
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "default spreading by other skews": (pod_topology_spread, "_SYSTEM", (("kubernetes.io/hostname", 1),)),
     "images count from another size on": (image_locality, "_LEAST", 60 * 2**20),
     "features of the kubelet are not looked at": (kernels.FILTERS, "node_declared_features", lambda *_: None),
     "ports do not clash": (builtins.FILTERS, "node_ports", lambda *_: None),
     "affinity between pods is not scored": (kernels.SCORES, "inter_pod_affinity", lambda *_: None),
+    "claims for one pod are shared": (kernels.FILTERS, "volume_restrictions", lambda *_: None),
+    "limits of attached volumes do not count": (kernels.FILTERS, "node_volume_limits", lambda *_: None),
+    "zones of volumes do not matter": (kernels.FILTERS, "volume_zone", lambda *_: None),
+    "bound volumes can be used anywhere": (
+        volume_binding,
+        "_bound",
+        lambda _, view: (nowhere(view), nowhere(view)),
+    ),
+    "volumes are found for all claims": (
+        volume_binding,
+        "_delayed",
+        lambda _, view: (nowhere(view), nowhere(view)),
+    ),
     "other words": (candidates, "NO_VICTIMS", "Nobody to evict"),
 }
-SEEDS_THAT_SHOW_THEM = (9, 13)
+SEEDS_THAT_SHOW_THEM = (7, 21, 24, 34)
 
 
 @pytest.mark.parametrize("part", ["one half", "the other half"])

@@ -33,6 +33,7 @@ NAMESPACED = (
     "/api/v1/services",
     "/api/v1/replicationcontrollers",
     "/api/v1/persistentvolumeclaims",
+    "/apis/storage.k8s.io/v1/csistoragecapacities",
     "/api/v1/configmaps",
     "/api/v1/resourcequotas",
     "/api/v1/serviceaccounts",

@@ -2,11 +2,14 @@
 
 Small alphabets, so that pods meet: on ports, labels, domains, images, room. In most clusters all pods have one
 priority; in some the nodes are full of unimportant pods with disruption budgets, and the last pod that waits outranks them.
+Volumes come from `draw_volumes`.
 """
 
 from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
+
+from tests.conformance.live.draw_volumes import add_volumes
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -60,6 +63,7 @@ def draw(seed: int) -> Json:
     }
     if crowded:
         _crowd(dice, seed, case)
+    add_volumes(seed, case)
     return case
 
 

@@ -1,7 +1,7 @@
 """What the real kube-scheduler decides on a drawn cluster, in the form of the recorded cases.
 
 One scheduler serves many clusters: objects come and go around it, and it is asked once its log (`-v=10`) has every
-node and every pod. Services and controllers leave no trace there; they are made first and have arrived by then, as good as
+node and every pod. Services, controllers and volumes leave no trace there; they are made first and have arrived by then, as good as
 always. Where a comparison differs the cluster is asked about again with a scheduler that starts on it.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.live.binder import carry_out
 from tests.conformance.live.draw import RUNTIME
 from tests.controlplane.api import Api
 from tests.controlplane.cluster import ControlPlane
@@ -29,7 +30,14 @@ PATHS = {
     "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
 }
+_WITH_STATUS = frozenset({"PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume"})
 _PLUGIN_SCORE = re.compile(
     r'"Plugin scored node for pod" pod="(\S+)" plugin="(\S+)" node="(\S+)" score=(-?\d+)'
 )
@@ -105,13 +113,19 @@ class Recorder:
         return stored
 
     def _create(self, thing: Json) -> Json:
-        path = PATHS[thing["kind"]].format(thing["metadata"]["namespace"])
+        path = PATHS[thing["kind"]].format(thing["metadata"].get("namespace"))
+        if "claimRef" in thing.get("spec", {}):
+            thing["spec"]["claimRef"]["uid"] = self._uid_of_claim(thing["spec"]["claimRef"])
         made: Json = self._api.post(path, thing)
-        if thing["kind"] == "PodDisruptionBudget":
+        if thing["kind"] in _WITH_STATUS and "status" in thing:
             made = self._api.put(
                 f"{path}/{made['metadata']['name']}/status", {**made, "status": thing["status"]}
             )
         return {**made, "kind": thing["kind"]}
+
+    def _uid_of_claim(self, reference: Json) -> str:
+        path = PATHS["PersistentVolumeClaim"].format(reference["namespace"])
+        return str(self._api.get(f"{path}/{reference['name']}")["metadata"]["uid"])
 
     def _wait_until_seen(self, log: Log, stored: Json) -> None:
         """Every node twice: admission taints it when it is made, and then that is taken back."""
@@ -144,6 +158,7 @@ class Recorder:
             seen = self._api.get(path)
             if seen["spec"].get("nodeName"):
                 return seen
+            carry_out(self._api, seen)
             # A pod for which others are being evicted is decided once it is bound.
             return seen if _refusal(seen) and not seen["status"].get("nominatedNodeName") else None
 

@@ -1,0 +1,74 @@
+"""What the PV controller and a provisioner do for a pod that kube-scheduler has chosen a node for, done at once.
+
+No controller runs beside the scheduler here: what it writes of volumes (a claimRef) and claims (a selected node) is carried out
+by hand, and it goes on to bind the pod.
+"""
+
+from typing import Any
+
+from tests.controlplane.api import Api, ApiError
+
+Json = dict[str, Any]
+
+VOLUMES = "/api/v1/persistentvolumes"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_NOT_FOUND, _CONFLICT = 404, 409
+COMPLETED = "pv.kubernetes.io/bind-completed"
+
+
+def carry_out(api: Api, pod: Json) -> None:
+    """Bind the claims of the pod for which the scheduler has said how."""
+    space = pod["metadata"]["namespace"]
+    for volume in pod["spec"].get("volumes", ()):
+        if "persistentVolumeClaim" not in volume:
+            continue
+        name = volume["persistentVolumeClaim"]["claimName"]
+        path = f"/api/v1/namespaces/{space}/persistentvolumeclaims/{name}"
+        try:
+            claim = api.get(path)
+            if not claim["spec"].get("volumeName"):
+                _bind(api, path, claim)
+        except ApiError as error:
+            if error.status not in (
+                _NOT_FOUND,
+                _CONFLICT,
+            ):  # it is not there; or the scheduler writes it: the next look finds it
+                raise
+
+
+def _bind(api: Api, path: str, claim: Json) -> None:
+    uid = claim["metadata"]["uid"]
+    meant = [one for one in api.items(VOLUMES) if (one["spec"].get("claimRef") or {}).get("uid") == uid]
+    if meant:
+        volume = meant[0]
+    elif claim["metadata"].get("annotations", {}).get(SELECTED_NODE):
+        volume = api.post(VOLUMES, _made_for(claim))
+    else:
+        return
+    _set_phase(api, f"{VOLUMES}/{volume['metadata']['name']}", volume)
+    annotations = {**claim["metadata"].get("annotations", {}), COMPLETED: "yes"}
+    claim["metadata"]["annotations"] = annotations
+    claim["spec"]["volumeName"] = volume["metadata"]["name"]
+    _set_phase(api, path, api.put(path, claim))
+
+
+def _set_phase(api: Api, path: str, thing: Json) -> None:
+    api.put(f"{path}/status", {**thing, "status": {**thing.get("status", {}), "phase": "Bound"}})
+
+
+def _made_for(claim: Json) -> Json:
+    meta = claim["metadata"]
+    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"made-for-{meta['name']}"},
+        "spec": {
+            "capacity": claim["spec"]["resources"]["requests"],
+            "accessModes": claim["spec"]["accessModes"],
+            "storageClassName": claim["spec"]["storageClassName"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": "made.example.com", "volumeHandle": meta["name"]},
+            "claimRef": {**reference, "namespace": meta["namespace"], "name": meta["name"]},
+        },
+    }

@@ -1,0 +1,227 @@
+"""Volumes for random clusters, and pods that use them, as manifests that a real API server takes.
+
+Few names a namespace, so that pods meet on claims. Volumes of one class have different sizes, so that the smallest that
+would do is one and not any: which of equal ones kube-scheduler takes is left to dice. A claim whose volume is yet to be made is used
+by one pod alone, for nobody makes volumes here.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+Json = dict[str, Any]
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+ZONES = ("z1", "z2", "z3")
+BOUND, WAIT, MAKE, TRACK, NOW, NONE = "bound", "wait", "make", "track", "now", "none"
+"""What becomes of a claim: it is bound; it waits for a volume made by hand, or for one to be made (where the driver tracks
+its room); it is to be bound at once and is not; it is not there."""
+_GI = 2**30
+
+
+class VolumeDice(Random):
+    def one_in(self, count: int) -> bool:
+        return self.randrange(count) == 0
+
+
+def add_volumes(seed: int, case: Json) -> None:
+    """To most of the clusters. Its own dice: the rest of the cluster is what it was."""
+    dice = VolumeDice(f"live volumes {seed}")
+    if dice.one_in(4):
+        return
+    nodes = [node["metadata"]["name"] for node in case["nodes"]]
+    driver, tracking = f"d{seed}.example.com", f"t{seed}.example.com"
+    namespaces = sorted({pod["metadata"]["namespace"] for pod in (*case["bound"], *case["pending"])})
+    claims = [
+        _claim(dice, seed, space, number) for space in namespaces for number in range(dice.randint(1, 4))
+    ]
+    held = [_volume_of(dice, seed, one, nodes, driver) for one in claims if _fate(one) == BOUND]
+    free = [_free_volume(dice, seed, number, nodes) for number in range(dice.randint(2, 9))]
+    case["objects"] += [
+        *_classes(dice, seed, driver, tracking),
+        *(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "CSIDriver",
+                "metadata": {"name": name},
+                "spec": {"storageCapacity": name == tracking, "attachRequired": True},
+            }
+            for name in (driver, tracking)
+        ),
+        *_capacities(dice, seed),
+        *(one for one in claims if _fate(one) != NONE),
+        *held,
+        *free,
+        *_csi_nodes(dice, nodes, (driver, tracking)),
+    ]
+    used: set[str] = set()
+    for pod in case["bound"]:
+        if not dice.one_in(3):
+            _use(dice, pod, [one for one in claims if _fate(one) == BOUND], used)
+    for pod in case["pending"]:
+        if not dice.one_in(3):
+            _use(dice, pod, claims, used)
+
+
+def _fate(claim: Json) -> str:
+    return str(claim["metadata"]["labels"]["fate"])
+
+
+def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
+    """One or two claims of the pod's namespace."""
+    space = pod["metadata"]["namespace"]
+    there = [
+        one for one in claims if one["metadata"]["namespace"] == space and one["metadata"]["name"] not in used
+    ]
+    chosen = dice.sample(there, min(len(there), dice.choice((1, 1, 2))))
+    used |= {one["metadata"]["name"] for one in chosen if _fate(one) in (MAKE, TRACK)}
+    volumes = [
+        {"name": f"v{place}", "persistentVolumeClaim": {"claimName": one["metadata"]["name"]}}
+        for place, one in enumerate(chosen)
+    ]
+    if volumes:
+        pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *volumes]
+
+
+# ── classes, drivers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _classes(dice: VolumeDice, seed: int, driver: str, tracking: str) -> list[Json]:
+    found = [
+        _class(seed, WAIT, "kubernetes.io/no-provisioner"),
+        _class(seed, MAKE, driver),
+        _class(seed, TRACK, tracking),
+        {**_class(seed, NOW, driver), "volumeBindingMode": "Immediate"},
+    ]
+    if dice.one_in(2):
+        values = dice.sample(ZONES, dice.randint(1, 2))
+        found[1]["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": values}]}]
+    return found
+
+
+def _class(seed: int, fate: str, provisioner: str) -> Json:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": f"s{seed}-{fate}"},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def _capacities(dice: VolumeDice, seed: int) -> list[Json]:
+    return [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIStorageCapacity",
+            "metadata": {"name": f"s{seed}-{zone}", "namespace": "default"},
+            "storageClassName": f"s{seed}-{TRACK}",
+            "nodeTopology": {"matchLabels": {ZONE: zone}},
+            "capacity": dice.choice(("2Gi", "4Gi", "20Gi")),
+        }
+        for zone in ZONES
+        if not dice.one_in(3)
+    ]
+
+
+def _csi_nodes(dice: VolumeDice, nodes: Sequence[str], drivers: Sequence[str]) -> list[Json]:
+    return [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "metadata": {"name": node},
+            "spec": {
+                "drivers": [
+                    {
+                        "name": driver,
+                        "nodeID": node,
+                        "topologyKeys": [],
+                        **({"allocatable": {"count": dice.choice((1, 1, 2, 3))}} if dice.one_in(2) else {}),
+                    }
+                    for driver in drivers
+                ]
+            },
+        }
+        for node in nodes
+        if not dice.one_in(4)
+    ]
+
+
+# ── claims and volumes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _claim(dice: VolumeDice, seed: int, space: str, number: int) -> Json:
+    fate = dice.choices((BOUND, WAIT, MAKE, TRACK, NOW, NONE), (6, 4, 3, 3, 1, 1))[0]
+    name = f"s{seed}-{space}-{number}"
+    mode = "ReadWriteOncePod" if fate == BOUND and dice.one_in(3) else "ReadWriteOnce"
+    bound = {"volumeName": f"{name}-v"} if fate == BOUND else {}
+    done = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}} if fate == BOUND else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": space, "labels": {"fate": fate}, **done},
+        "spec": {
+            "accessModes": [mode],
+            "storageClassName": f"s{seed}-{MAKE if fate in (BOUND, NONE) else fate}",
+            "resources": {"requests": {"storage": str(dice.randint(1, 3) * _GI)}},
+            **bound,
+        },
+        **({"status": {"phase": "Bound"}} if bound else {}),
+    }
+
+
+def _volume_of(dice: VolumeDice, seed: int, claim: Json, nodes: Sequence[str], driver: str) -> Json:
+    """The volume that a claim is bound to, usable somewhere or everywhere."""
+    name, spec = claim["metadata"]["name"], claim["spec"]
+    one = _volume(f"{name}-v", f"s{seed}-{MAKE}", 6 * _GI, spec["accessModes"][0])
+    one["spec"]["claimRef"] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim["metadata"]["namespace"],
+        "name": name,
+    }
+    if dice.one_in(4):
+        one["spec"]["hostPath"] = {"path": "/mnt/x"}
+    else:
+        one["spec"]["csi"] = {"driver": driver, "volumeHandle": name}
+    match dice.randrange(5):
+        case 0:
+            one["metadata"]["labels"] = {dice.choice((ZONE, OLD_ZONE)): dice.choice((*ZONES, "z1__z2"))}
+        case 1:
+            one["spec"]["nodeAffinity"] = _within(HOST, [dice.choice(nodes)])
+        case 2 | 3:
+            one["spec"]["nodeAffinity"] = _within(ZONE, dice.sample(ZONES, dice.randint(1, 2)))
+        case _:
+            pass
+    one["status"] = {"phase": "Bound"}
+    return one
+
+
+def _free_volume(dice: VolumeDice, seed: int, number: int, nodes: Sequence[str]) -> Json:
+    size = dice.randint(2, 6) * _GI + number * 2**20
+    one = _volume(f"s{seed}-free{number}", f"s{seed}-{WAIT}", size, "ReadWriteOnce")
+    one["spec"]["local"] = {"path": f"/mnt/{number}"}
+    where = (HOST, [dice.choice(nodes)]) if dice.one_in(2) else (ZONE, [dice.choice(ZONES)])
+    one["spec"]["nodeAffinity"] = _within(*where)
+    one["status"] = {"phase": "Released" if dice.one_in(8) else "Available"}
+    return one
+
+
+def _volume(name: str, of_class: str, size_bytes: int, mode: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": str(size_bytes)},
+            "accessModes": [mode],
+            "storageClassName": of_class,
+            "persistentVolumeReclaimPolicy": "Retain",
+        },
+    }
+
+
+def _within(key: str, values: Sequence[str]) -> Json:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+    return {"required": {"nodeSelectorTerms": [term]}}
