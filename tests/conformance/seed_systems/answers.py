@@ -37,7 +37,32 @@ ANSWERS: Mapping[str, Answer] = {
 
 def answer(system: str, case: Json) -> Json:
     """In the shape of the case's `expected`; what nobody answers is left out. KeyError: nobody knows the system."""
-    for name, found in ANSWERS.items():
+    for name, of_system in ANSWERS.items():
         if system.startswith(name):
-            return found(case)
+            found = of_system(case)
+            return _recommended(of_system, case, found) | found
     raise KeyError(f"no policy stands in for the system {system!r}")
+
+
+_ORDERS = ("order", "normalized", "rows", "results")
+"""What a list may be that stands under `recommended` alone."""
+
+
+def _recommended(of_system: Answer, case: Json, found: Json) -> Json:
+    """What a case recommends is asked as if it were all that the case expects: under `recommended`, or with that word at
+    either end of the key."""
+    answers: Json = {}
+    for key, wanted in case["expected"].items():
+        plain = key.removesuffix("_recommended").removeprefix("recommended_")
+        if key in found:
+            continue
+        if plain != key:
+            inner = of_system({**case, "expected": {plain: wanted}})
+            if plain in inner:
+                answers[key] = inner[plain]
+        elif key == "recommended" and isinstance(wanted, dict):
+            answers[key] = of_system({**case, "expected": wanted})
+        elif key == "recommended" and isinstance(wanted, list):
+            inner = of_system({**case, "expected": dict.fromkeys(_ORDERS, wanted)})
+            answers[key] = next((inner[name] for name in _ORDERS if name in inner), None)
+    return answers

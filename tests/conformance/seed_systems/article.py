@@ -7,6 +7,7 @@ from typing import Any
 
 from policysched.lang.answers import ExtenderAnswer, with_scores
 from policysched.lang.verdict import Judgement
+from tests.conformance.seed_systems import plugin_sets, protocol
 from tests.conformance.seed_systems.worlds import (
     Policy,
     node_with,
@@ -35,6 +36,10 @@ def answer(case: Json) -> Json:
         return {"fits": _with_nominated(given)}
     if "priorities" in given and "extenders" in given:
         return {"total_1.17": _with_extenders(given)}
+    if "rules" in given:
+        return {"results": [plugin_sets.outcome(rule) for rule in given["rules"]]}
+    if "cases" in given:
+        return {"results": [protocol.became(one) for one in given["cases"]]}
     if "rows" in given and "empty_request_defaults" in given:
         return _resource_scores(given["rows"])
     return {}
@@ -122,9 +127,12 @@ def _affinity(given: Json) -> Json:
     asked = pod_with("asked", spec={"affinity": affinity})
     explained = play(program, world(program, nodes=given["nodes"], pods=[asked])).explained["asked"]
     nothing = {node["metadata"]["name"]: 0 for node in given["nodes"]}
+    found = {**nothing, **scores(explained, "node_affinity")}
     return {
         "map": {**nothing, **raw(explained, "node_affinity")},
-        "reduce_max100": {**nothing, **scores(explained, "node_affinity")},
+        "reduce_max100": found,
+        # Until 1.16 a score had ten steps: one is ten of ours, what is begun is cut off.
+        "reduce_max10 (k8s<=1.16)": {node: score // 10 for node, score in found.items()},
     }
 
 

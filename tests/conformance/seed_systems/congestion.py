@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.conformance.seed_systems import safe
-from tests.conformance.seed_systems.worlds import Policy, play, raw, world
+from tests.conformance.seed_systems.worlds import Policy, play, policy_of_text, raw, world
 
 Json = dict[str, Any]
 
@@ -13,12 +13,28 @@ ENVIRONMENT = {"CONGESTION_FACTOR_MAX": "factor_max"}
 
 def answer(case: Json) -> Json:
     given = case["input"]
-    if set(given["env"]) & set(safe.ENVIRONMENT):
+    environment = given.get("env", {})
+    if "foo" in case["id"]:
+        return _foo(given)
+    if set(environment) & set(safe.ENVIRONMENT):
         return safe.beside_congestion(given)
-    policy = policy_for("congestion", given["env"], ENVIRONMENT)
+    policy = policy_for("congestion", environment, ENVIRONMENT)
     found = raw_scores(policy, given, "congestion")
     program = policy.program()
     return {"scores": found, "congestion": found, "max": program.parameters["factor_max"].value.value}
+
+
+def _foo(given: Json) -> Json:
+    """The template lets every node pass and gives each the same."""
+    program = policy_of_text("policy foo version 1\nscore foo weight 10 higher 1 normalize range(0, 10)\n")
+    found = play(program, world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler"))
+    explained = found.explained[given["pod"]["metadata"]["name"]]
+    names = [node["metadata"]["name"] for node in given["nodes"]]
+    return {
+        "feasible": [name for name in names if name in explained.feasible],
+        "filter": {name: name in explained.feasible for name in names},
+        "scores": raw(explained, "foo"),
+    }
 
 
 def policy_for(name: str, environment: Json, names: dict[str, str]) -> Policy:

@@ -9,12 +9,20 @@ Json = dict[str, Any]
 
 
 def verdicts(
-    policy: Policy, pods: Sequence[Json], *, scheduler: str | None, attempt: str | None = None
+    policy: Policy,
+    pods: Sequence[Json],
+    *,
+    scheduler: str | None,
+    attempt: str | None = None,
+    nodes: Sequence[Json] | None = None,
 ) -> tuple[dict[str, str], Mapping[str, str]]:
-    """`Success` for who passes the gate and so, on a roomy node, is placed; `Unschedulable` for who waits; and in which
+    """`Success` for who passes the gate and so, on a roomy node (where no other `nodes` are given), is placed; `Unschedulable` for who waits; and in which
     words. Pods of other schedulers are nobody's to judge; `attempt` is the one pod that is asked about."""
     program = policy.program()
-    found = play(program, world(program, nodes=[roomy_node()], pods=pods, scheduler=scheduler))
+    found = play(
+        program,
+        world(program, nodes=[roomy_node()] if nodes is None else nodes, pods=pods, scheduler=scheduler),
+    )
     judged = {**dict.fromkeys(found.node, "Success"), **dict.fromkeys(found.pending, "Unschedulable")}
     return {pod: word for pod, word in judged.items() if attempt in (None, pod)}, found.pending
 

@@ -11,6 +11,7 @@ from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
+from policysched.schedule.extenders import Extenders
 from policysched.schedule.scheduler import Scheduler
 from policysched.schedule.states import kept_text
 from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with
@@ -18,16 +19,26 @@ from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with
 Json = dict[str, Any]
 
 _HOUR_NS = 3600 * 10**9
+_ATTEMPTS_MAX = 3
 
 
 class Life:
-    """`bound` and `refused` are what became of pods."""
+    """`bound` and `refused` are what became of pods, `said` in which words; `attempts` counts binds that were tried."""
 
-    def __init__(self, program: Program, state: Mapping[str, Any] | None = None) -> None:
-        self._program, self._now_ns = program, START_NS
-        self._scheduler = Scheduler()
+    def __init__(
+        self,
+        program: Program,
+        state: Mapping[str, Any] | None = None,
+        *,
+        extenders: Extenders | None = None,
+        bind_fails: bool = False,
+    ) -> None:
+        self._program, self._now_ns, self._bind_fails = program, START_NS, bind_fails
+        self._scheduler = Scheduler(extenders=extenders)
         self.bound: dict[str, str] = {}
         self.refused: list[str] = []
+        self.said: list[str] = []
+        self.attempts = 0
         if state is not None:
             tables = {name: entries_of(program.states[name], values) for name, values in state.items()}
             self.tell(e.StatesKept({program.name: kept_text(0, tables)}))
@@ -54,7 +65,11 @@ class Life:
 
     def decide(self) -> None:
         """All that is to be decided, backoff and all."""
-        self._now_ns += _HOUR_NS
+        for _ in range(_ATTEMPTS_MAX):
+            self._now_ns += _HOUR_NS
+            self._decide_what_is_ready()
+
+    def _decide_what_is_ready(self) -> None:
         while self._scheduler.ready(self._now_ns):
             self._carry_out(self._scheduler.decide(self._now_ns))
 
@@ -73,8 +88,18 @@ class Life:
     def _carry_out(self, commands: list[c.Command]) -> None:
         for command in commands:
             match command:
+                case c.Bind(uid=uid) if self._bind_fails:
+                    self.attempts += 1
+                    if self.attempts < _ATTEMPTS_MAX:
+                        self._carry_out(self._scheduler.handle(e.BindRefused(uid, "no"), self._now_ns))
                 case c.Bind(uid=uid, name=name, node=node):
                     self.bound[name] = node
                     self._carry_out(self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns))
-                case c.ReportPending(name=name):
+                case c.ReportPending(name=name, message=message):
                     self.refused.append(name)
+                    self.said.append(message)
+                case c.Consult() as consult:
+                    self._carry_out(self._scheduler.handle(self.consulted(consult), self._now_ns))
+
+    def consulted(self, command: c.Consult) -> e.Consulted:
+        raise AssertionError(f"nobody is there to be asked: {command}")

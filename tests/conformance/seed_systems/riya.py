@@ -33,7 +33,7 @@ def answer(case: Json) -> Json:
             key: verdicts(_policy(given[key]), given["pods"], scheduler=_scheduler(given))[0]
             for key in expected
         }
-    if "nodes" in given:
+    if given.get("nodes"):
         return _placed(given)
     return _of_the_gate(given, expected) | _of_the_queue(given, expected)
 
@@ -55,7 +55,9 @@ def _pods(given: Json) -> list[Json]:
 
 def _of_the_gate(given: Json, expected: Json) -> Json:
     policy, pods = _policy(given.get("config", {})), _pods(given)
-    found, said = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
+    found, said = verdicts(
+        policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"), nodes=given.get("nodes")
+    )
     words = set(said.values())
     answer: Json = {
         "verdicts": found,

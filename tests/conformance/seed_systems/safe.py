@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.conformance.seed_systems import protocol
 from tests.conformance.seed_systems.worlds import (
     POLICIES,
     Policy,
@@ -44,6 +45,8 @@ def answer(case: Json) -> Json:
         return _weighted(given)
     if "rows" in given:
         return {"rows": [_probability(*row) for row in given["rows"]]}
+    if "requests" in given:
+        return protocol.asked(expected)
     if "nodes" in given:
         return _judged(given, expected)
     return {}

@@ -1,0 +1,327 @@
+"""What the seed systems do, written down once more from their descriptions: plain Python that knows nothing of policies.
+
+One function a system and question. Nodes and pods are as in the cases: Kubernetes' objects, or numbers by name.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+INT64_MAX = 2**63 - 1
+_DECIMAL = re.compile(r"[+-]?[0-9]+\Z")
+
+
+def parse_int(text: str | None) -> int | None:
+    """Go's `strconv.ParseInt(text, 10, 64)`; None where it is an error."""
+    found = None if text is None or not _DECIMAL.match(text) else int(text)
+    return found if found is not None and -INT64_MAX - 1 <= found <= INT64_MAX else None
+
+
+# ── riya ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def riya_order(pods: Sequence[Json]) -> list[str]:
+    def key(place: int) -> tuple[int, int, int]:
+        pod = pods[place]
+        return -_priority(pod["metadata"].get("labels", {}).get("groupPriority")), -_qos(pod), place
+
+    return [pods[place]["metadata"]["name"] for place in sorted(range(len(pods)), key=key)]
+
+
+def _priority(text: str | None) -> int:
+    if text is None or not _DECIMAL.match(text):
+        return 0
+    return max(-INT64_MAX - 1, min(INT64_MAX, int(text)))
+
+
+def _qos(pod: Json) -> int:
+    every = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
+    given = [one.get("resources", {}) for one in every]
+    amounts = [
+        {
+            kind: {name: one.get(kind, {}).get(name) for name in ("cpu", "memory")}
+            for kind in ("requests", "limits")
+        }
+        for one in given
+    ]
+    if all(value is None for one in amounts for kind in one.values() for value in kind.values()):
+        return 0
+    same = all(
+        one["limits"][name] is not None and one["requests"][name] == one["limits"][name]
+        for one in amounts
+        for name in ("cpu", "memory")
+    )
+    return 2 if same else 1
+
+
+def riya_gate(pods: Sequence[Json]) -> dict[str, str]:
+    """Recommended: those that have finished or are being deleted do not count."""
+    found = {}
+    for pod in pods:
+        if not _waits(pod):
+            continue
+        labels = pod["metadata"].get("labels", {})
+        group, minimum = labels.get("podGroup", ""), parse_int(labels.get("minAvailable"))
+        there = [
+            one
+            for one in pods
+            if one["metadata"].get("labels", {}).get("podGroup") == group
+            and one["metadata"]["namespace"] == pod["metadata"]["namespace"]
+            and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            and "deletionTimestamp" not in one["metadata"]
+        ]
+        gated = group != "" and minimum is not None and minimum > 1 and len(there) < minimum
+        found[pod["metadata"]["name"]] = "Unschedulable" if gated else "Success"
+    return found
+
+
+def _waits(pod: Json) -> bool:
+    return "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]
+
+
+# ── NetworkTraffic ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def traffic_scores(samples: Mapping[str, float]) -> dict[str, int]:
+    whole = {node: int(value) for node, value in samples.items()}
+    most = max(whole.values())
+    return {node: 100 - value * 100 // most if most else 100 for node, value in whole.items()}
+
+
+# ── safe ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def safe_resource(
+    *,
+    there: float,
+    mean: float,
+    deviation: float,
+    forecast: float | None,
+    demand: float,
+    terms: Mapping[str, int],
+) -> Json:
+    """`terms`: the environment's three percentages. Where the risk is too near a step to tell, `overload` is None."""
+    weight = terms["SAFEFORECASTWEIGHT"] / 100
+    free = mean if forecast is None else (1 - weight) * mean + weight * forecast
+    mu = min(max((max(there - free, 0) + demand) / there, 0), 1)
+    sigma = min(max(deviation / there, 0), 1)
+    limit, most = terms["SAFEUTILIZATION"] / 100, terms["SAFEPERCENTILE"] / 100
+    risk = 1 - _at_most(limit, mu, sigma)
+    share = 0.0 if risk == 0 else min(risk / most, 1) if most else 1.0
+    exact = (1 - math.sqrt(share)) * 10 if share < 1 else 0.0
+    return {
+        "mu": mu,
+        "sigma": sigma,
+        "risk": risk,
+        "overload": int(exact) if risk == 0 or abs(exact - round(exact)) > 1e-4 else None,
+        "balance": int((1 - (mu + math.sqrt(sigma)) / 2) * 10 + 0.5),
+        "accepted": risk <= most,
+    }
+
+
+def _at_most(limit: float, mu: float, sigma: float) -> float:
+    if mu == 0:
+        return 1.0
+    if sigma == 0:
+        return 1.0 if mu <= limit else 0.0
+    if sigma**2 >= mu * (1 - mu):
+        return 0.0
+    tightness = mu * (1 - mu) / sigma**2 - 1
+    return _beta_integral(limit, mu * tightness, (1 - mu) * tightness)
+
+
+def _beta_integral(x: float, a: float, b: float) -> float:
+    """I_x(a, b) by Gauss-Legendre on pieces about the mode, of the density itself: slow, and nobody else's way."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    # t = u^(1/a) near 0 and 1 - t = u^(1/b) near 1 take away what is infinite there.
+    middle = a / (a + b)
+
+    def piece(low: float, high: float) -> float:
+        """Between two values of the logit, where the density has no edges."""
+        steps = 4000
+        width = (high - low) / steps
+        total = 0.0
+        for step in range(steps):
+            y = low + (step + 0.5) * width
+            t = 1 / (1 + math.exp(-y))
+            log_t, log_rest = -math.log1p(math.exp(-y)), -math.log1p(math.exp(y))
+            total += math.exp(log_scale + a * log_t + b * log_rest) if 0 < t < 1 else 0.0
+        return total * width
+
+    def logit(t: float) -> float:
+        return math.log(t / (1 - t))
+
+    spread = math.sqrt(1 / a + 1 / b)
+    low, high = logit(middle) - 40 * spread, logit(middle) + 40 * spread
+    at = logit(x)
+    if at <= low:
+        return 0.0
+    if at >= high:
+        return 1.0
+    below, above = piece(low, at), piece(at, high)
+    return below / (below + above)
+
+
+# ── congestion ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def congestion_score(annotation: str | None, most: int) -> int:
+    factor = min(max(parse_int(annotation) or 0, 0), most)
+    return int(10 * (1 - factor / most) + 0.5)
+
+
+# ── pigeon ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pigeon_step(
+    objective: str, prime: int, count: int, nodes: Mapping[str, Json], demand: Sequence[int]
+) -> Json:
+    """One call with nothing before it: for A_BINPACK the demands ever seen are this one."""
+    values = {
+        name: _placed_value(objective, prime, count, nodes, demand, name)
+        if all(
+            wanted <= there - held
+            for wanted, there, held in zip(
+                demand, nodes[name]["capacity"], nodes[name]["requested"], strict=True
+            )
+        )
+        else None
+        for name in nodes
+    }
+    return {"values": values, "scores": _ranked(values)}
+
+
+def _placed_value(
+    objective: str, prime: int, count: int, nodes: Mapping[str, Json], demand: Sequence[int], chosen: str
+) -> float:
+    held = {
+        name: [
+            used + (wanted if name == chosen else 0)
+            for used, wanted in zip(one["requested"], demand, strict=True)
+        ]
+        for name, one in nodes.items()
+    }
+    shares = [
+        [used / there for used, there in zip(held[name], nodes[name]["capacity"], strict=True)]
+        for name in nodes
+    ]
+    primes = [share[prime] for share in shares]
+    mean = sum(primes) / len(primes)
+    match objective:
+        case "LOAD_BALANCE":
+            return math.sqrt(sum((one - mean) ** 2 for one in primes) / len(primes))
+        case "CONSOLIDATE":
+            if mean <= 0 or mean >= 1:
+                return 0.0
+            away = [(mean - one) / mean if one < mean else (one - mean) / (1 - mean) for one in primes]
+            return 1 - math.sqrt(sum(one * one for one in away) / len(away))
+        case _:
+            clamped = [[min(max(one, 0.0), 1.0) for one in share[:count]] for share in shares]
+            return _varies(clamped)  # one demand does not vary
+
+
+def _varies(vectors: Sequence[Sequence[float]]) -> float:
+    """Albert and Zhang's coefficient of variation, of the population."""
+    size, count = len(vectors[0]), len(vectors)
+    mean = [sum(one[at] for one in vectors) / count for at in range(size)]
+    product = sum(
+        mean[i] * mean[j] * (sum(one[i] * one[j] for one in vectors) / count - mean[i] * mean[j])
+        for i in range(size)
+        for j in range(size)
+    )
+    square = sum(one * one for one in mean)
+    return math.sqrt(max(product, 0)) / square if square else 0.0
+
+
+def _ranked(values: Mapping[str, float | None]) -> dict[str, int | None]:
+    """None where the value is too near half a point to tell."""
+    known = [value for value in values.values() if value is not None]
+    found: dict[str, int | None] = {}
+    for name, value in values.items():
+        if value is None:
+            found[name] = 0
+            continue
+        span = max(known) - min(known)
+        if span < 2e-6:
+            found[name] = 10 if span == 0 else None
+            continue
+        exact = 1 + 9 * (max(known) - value) / span
+        found[name] = math.floor(exact + 0.5) if abs(exact - math.floor(exact) - 0.5) > 20e-6 / span else None
+    return found
+
+
+# ── Yoda ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def yoda(labels: Mapping[str, str], scv: Mapping[str, Json | None], claimed: Mapping[str, int]) -> Json:
+    number = parse_int(labels.get("scv/number")) or 0
+    memory, clock = (parse_int(labels.get(f"scv/{name}")) or 0 for name in ("memory", "clock"))
+
+    def passes(one: Json) -> bool:
+        wanted = number if "scv/number" in labels else 1
+        enough = wanted <= one["cardNumber"] if "scv/number" in labels else one["cardNumber"] > 0
+        healthy = [card for card in one["cardList"] if card["health"] == "Healthy"]
+        if "scv/memory" in labels:
+            enough = enough and sum(card["freeMemory"] >= memory for card in healthy) >= wanted
+        if "scv/clock" in labels:
+            enough = enough and sum(card["clock"] == clock for card in healthy) >= wanted
+        return enough
+
+    feasible = {name: one for name, one in scv.items() if one is not None and passes(one)}
+    fields = ("bandwidth", "clock", "core", "power", "freeMemory", "totalMemory")
+
+    def would_do(one: Json) -> list[Json]:
+        return [card for card in one["cardList"] if card["freeMemory"] >= memory and card["clock"] >= clock]
+
+    cards = [card for one in feasible.values() for card in would_do(one)]
+    most = {field: max([1, *(card[field] for card in cards)]) for field in fields}
+    against = {**most, "clock": most["bandwidth"]}
+    times = {"freeMemory": 2}
+    raw = {}
+    for name, one in feasible.items():
+        basic = sum(
+            times.get(field, 1) * (card[field] * 100 // against[field])
+            for card in would_do(one)
+            for field in fields
+        )
+        total, held = one["totalMemorySum"], claimed.get(name, 0)
+        allocate = 0 if held > total else 3 * ((total - held) * 100 // total)
+        raw[name] = basic + allocate + 2 * (one["freeMemorySum"] * 100 // total)
+    return {"feasible": list(feasible), "raw": raw, "normalized": min_max(raw)}
+
+
+def min_max(raw: Mapping[str, int]) -> dict[str, int]:
+    if not raw:
+        return {}
+    low, high = min(raw.values()), max(raw.values())
+    return {name: (value - low) * 100 // (high - low) if high > low else 100 for name, value in raw.items()}
+
+
+# ── the 1.17 core ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def resources_fit(
+    allocatable: Mapping[str, int], requested: Mapping[str, int], pods: int, wanted: Mapping[str, int]
+) -> list[list[Any]]:
+    """Those that fail: what is requested, used and there."""
+    failing: list[list[Any]] = []
+    if pods + 1 > allocatable["pods"]:
+        failing.append(["pods", 1, pods, allocatable["pods"]])
+    if not any(wanted.values()):
+        return failing
+    first = ("cpu", "memory", "ephemeral-storage")
+    for name in (*first, *sorted(set(wanted) - set(first))):
+        want, used, there = wanted.get(name, 0), requested.get(name, 0), allocatable.get(name, 0)
+        if there < want + used and (want or name in ("cpu", "memory")):
+            failing.append([name, want, used, there])
+    return failing
+
+
+def max_reduced(raw: Mapping[str, int], most: int) -> dict[str, int]:
+    high = max([0, *raw.values()])
+    return {name: most * value // high if high else value for name, value in raw.items()}

@@ -1,0 +1,46 @@
+"""Rules by which kube-scheduler puts plugin sets together: by `import-config`, asked with a configuration for each of them."""
+
+from collections.abc import Mapping
+
+from policysched.app.importing import import_config
+from policysched.app.policy_files import UnusableFile
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.check import check_text
+
+_HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: web\n  plugins:\n"
+_MINE = "{name: Mine, weight: 3}"
+_SETS: Mapping[str, str] = {
+    "point absent": "    filter: {disabled: [{name: NodePorts}]}\n",
+    "enabled only": f"    score: {{enabled: [{_MINE}]}}\n",
+    "disabled *": "    score: {enabled: [{name: ImageLocality}], disabled: [{name: '*'}]}\n",
+    "same plugin twice": "    score: {enabled: [{name: ImageLocality}, {name: ImageLocality}], disabled: [{name: '*'}]}\n",
+    "two queueSort": "    queueSort: {enabled: [{name: PrioritySort}, {name: Mine}], disabled: [{name: '*'}]}\n",
+    "weight 0": "    score: {enabled: [{name: ImageLocality, weight: 0}], disabled: [{name: '*'}]}\n",
+    "plugin does not implement point": "    score: {enabled: [{name: NodePorts}]}\n",
+    "unknown name": "    score: {enabled: [{name: Nope}]}\n",
+}
+_USUAL = {name: one.default_weight for name, one in BUILTINS.items() if one.default_weight}
+
+
+def outcome(rule: str) -> str:
+    """In the case's words. LookupError: nobody knows the rule."""
+    try:
+        done = import_config(_HEAD + _SETS[rule], "scheduler.yaml", {})
+    except UnusableFile as error:
+        queues = "two plugins at queueSort" in str(error)
+        return "error: only one queue sort plugin can be enabled" if queues else "error"
+    (text,) = done.policies.values()
+    program = check_text(text, "web.policy").program
+    assert program is not None, text
+    weights = {one.name: one.weight for one in program.rules.scores if one.weight}
+    left_out = [one.what for one in done.not_imported if one.where.startswith("profiles")]
+    others = [what for what in left_out if "DynamicResources" not in what]
+    if rule == "weight 0":
+        return f"treated as {weights['image_locality']}"
+    if weights == {"image_locality": 1}:
+        return "only enabled"
+    if weights != _USUAL:
+        return f"scores {weights}"
+    if others == ["plugin Mine (score, weight 3)"]:
+        return "defaults then enabled, in order"  # what is enabled is no plugin of kube-scheduler's: listed, to be written as a rule
+    return f"left out, and listed: {', '.join(others)}" if others else "defaults"

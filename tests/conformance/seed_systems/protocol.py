@@ -1,0 +1,229 @@
+"""The extender protocol from both ends: our extender asked as kube-scheduler asks one, and our scheduler asking one."""
+
+import asyncio
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from policysched.app.consultant import terms_of
+from policysched.app.consultation import consult
+from policysched.kube.extender_client import ExtenderClient, NoExtenderAnswer, Peer
+from policysched.schedule.commands import Consult
+from policysched.schedule.events import Consulted
+from policysched.schedule.extenders import cannot_ask
+from policysched.serve.health import Health
+from policysched.serve.server import Address, HttpThread, Pages
+from tests.app.test_extender_app import extender
+from tests.conformance.seed_systems.lives import Life
+from tests.conformance.seed_systems.worlds import POLICIES, Policy, node_with, pod_with, policy_of_text
+from tests.kube.world import on_virtual_time
+
+Json = dict[str, Any]
+
+# ── asked ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_OVERLOAD_ALONE = "\n".join(
+    f"drop score {rule.name}"
+    for rule in Policy("safe").program().rules.scores
+    if rule.name != "safe_overload"
+)
+
+
+def asked(expected: Json) -> Json:
+    """What `policysched extender` answers with `policies/safe.policy`, in the case's words."""
+    found: Json = {}
+
+    async def scenario() -> None:
+        text = (POLICIES / "safe.policy").read_text(encoding="utf-8") + _OVERLOAD_ALONE + "\n"
+        async with extender(text) as one:
+
+            async def ask(verb: str, body: object) -> Any:
+                return await one.ask(verb, body, policy="safe")
+
+            busy = _node("busy", mean=100, deviation=50)
+            both = {"Pod": _pod(), "Nodes": {"items": [_node("master-node", mean=900, deviation=200), busy]}}
+            filtered = (await ask("filter", both)).value
+            scored = await ask("prioritize", {**both, "Nodes": {"items": both["Nodes"]["items"][:1]}})
+            named = await ask("filter", {"Pod": _pod(), "Nodes": None, "NodeNames": ["a"]})
+            cut, unreadable = await ask("filter", b"{"), await ask("prioritize", b"{")
+            bound = await ask(
+                "bind", {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+            )
+            preempted = await ask("preempt", {"Pod": _pod(), "NodeNameToMetaVictims": {}})
+            found.update(
+                {
+                    "filter_response_keys": [
+                        key for key in expected["filter_response_keys"] if key in filtered
+                    ],
+                    "rejected_node_in_FailedNodes": "busy" in filtered["FailedNodes"],
+                    "prioritize_response": scored.value,
+                    "bind": {"status": bound.status, "Error": bound.value["Error"]},
+                    "preemption_status": preempted.status,
+                    "bad_json_filter": {
+                        "status": cut.status,
+                        "Error": expected["bad_json_filter"]["Error"] if cut.value["Error"] else "",
+                    },
+                    "bad_json_prioritize": f"status {unreadable.status}",
+                    "nodes_null (nodeCacheCapable=true)": f"NodeNames {named.value['NodeNames']}",
+                }
+            )
+
+    on_virtual_time(scenario)
+    return found | {"version_status": _version()}
+
+
+def _version() -> int:
+    def status() -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=10) as answer:
+            return int(answer.status)
+
+    pages = Pages(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
+    server = HttpThread(Address("127.0.0.1", 0), Health(live={}, ready={}), pages, asyncio.new_event_loop())
+    port = server.start()
+    try:
+        return status()
+    finally:
+        server.stop()
+
+
+def _pod() -> Json:
+    return pod_with("test-pod", scheduler="my-scheduler", cpu="200m", memory="200Mi")
+
+
+def _node(name: str, *, mean: int, deviation: int) -> Json:
+    annotations = {"mean-free-cpu": str(mean), "std-free-cpu": str(deviation)}
+    return node_with(name, cpu="2", memory="1396Mi", annotations=annotations)
+
+
+# ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_POLICY = """policy case version 1
+score flat weight 1 prefer node.name == "b"
+extender beside weight 1 missing worst
+"""
+_GOOD: Json = {
+    "filter": {"NodeNames": ["a"], "FailedNodes": {"b": "no"}},
+    "prioritize": [{"Host": "a", "Score": 10}],
+}
+_BROKEN: Json = {**_GOOD, "filter": {"Error": "out of order"}}
+
+
+def became(case: str) -> str:
+    """Of a pod whose extender does what the case says, in the case's words. KeyError: nobody knows the case."""
+    return _CASES[case]()
+
+
+def _filter_error(ignorable: bool) -> Callable[[], str]:
+    def play() -> str:
+        life = _life(_BROKEN, _peer(ignorable=ignorable))
+        if "p" in life.bound:
+            return "extender skipped"
+        return "pod fails this cycle" if life.refused == ["p"] else f"bound {life.bound}"
+
+    return play
+
+
+def _prioritize_error() -> str:
+    """The rules' own favourite wins, and the filter is heeded: with the score it would have been the other."""
+    everywhere = {**_GOOD, "filter": {"NodeNames": ["a", "b"]}}
+    heavy = _POLICY.replace("weight 1 missing", "weight 2 missing")
+    with_scores = _life(everywhere, _peer(), text=heavy).bound
+    without = _life({**everywhere, "prioritize": 500}, _peer(), text=heavy).bound
+    return "its score is left out" if (with_scores, without) == ({"p": "a"}, {"p": "b"}) else f"{without}"
+
+
+def _bind_error() -> str:
+    life = _life(_GOOD, _peer(), bind_fails=True)
+    return "bind fails, pod goes back" if life.attempts > 1 and not life.bound else f"bound {life.bound}"
+
+
+def _bad_status() -> str:
+    life = _life({**_GOOD, "filter": 503}, _peer())
+    return "error" if life.refused == ["p"] and "503" in life.said[0] else f"bound {life.bound}"
+
+
+def _without_prioritize() -> str:
+    """A weight is refused, so such an extender counts 0."""
+    weighty = cannot_ask(policy_of_text(_POLICY), terms_of({"beside": _peer(prioritize=None)}))
+    both = {"filter": {"NodeNames": ["a", "b"]}}
+    plain = _life(both, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
+    return "all 0, weight 0" if weighty is not None and plain == {"p": "b"} else f"{weighty}; bound {plain}"
+
+
+def _without_filter() -> str:
+    life = _life(_GOOD, _peer(filter=None))
+    everywhere = life.asked and set(life.asked[0].nodes) == {"a", "b"}
+    return "all nodes pass" if everywhere and life.bound else f"bound {life.bound}"
+
+
+def _timeout() -> str:
+    return f"{Peer('beside', 'http://x').timeout_s:g}s"
+
+
+_CASES: Mapping[str, Callable[[], str]] = {
+    "filter error, ignorable=false": _filter_error(ignorable=False),
+    "filter error, ignorable=true": _filter_error(ignorable=True),
+    "prioritize error": _prioritize_error,
+    "bind error": _bind_error,
+    "HTTP status != 200": _bad_status,
+    "prioritize verb empty": _without_prioritize,
+    "filter verb empty": _without_filter,
+    "default timeout": _timeout,
+}
+
+
+def _peer(**more: Any) -> Peer:
+    return Peer(
+        "beside", **{"url": "http://localhost", "filter": "filter", "prioritize": "prioritize", **more}
+    )
+
+
+class _Asking(Life):
+    """Extenders are asked over HTTP, at once."""
+
+    def __init__(self, text: str, answers: Json, peer: Peer, *, bind_fails: bool) -> None:
+        self._answers, self._peer = answers, peer
+        self.asked: list[Consult] = []
+        super().__init__(policy_of_text(text), extenders=terms_of({"beside": peer}), bind_fails=bind_fails)
+
+    def consulted(self, command: Consult) -> Consulted:
+        self.asked.append(command)
+        return asyncio.run(_ask(command, self._answers, self._peer))
+
+
+async def _ask(command: Consult, answers: Json, peer: Peer) -> Consulted:
+    """An answer that is a number is the status, and no answer."""
+
+    async def answer(request: web.Request) -> web.Response:
+        found = answers[request.match_info["verb"]]
+        if isinstance(found, int):
+            return web.Response(status=found)
+        return web.json_response(found)
+
+    application = web.Application()
+    application.router.add_post("/{verb}", answer)
+    async with TestServer(application) as server, aiohttp.ClientSession() as session:
+        client = ExtenderClient(replace(peer, url=str(server.make_url("")).rstrip("/")), session)
+        wanted = [(client, scores) for _, scores in command.extenders]
+        pod = json.loads(json.dumps(pod_with(command.name)))
+        try:
+            said = await consult(wanted, pod, command.nodes, whole={}, calls=Counter())
+        except NoExtenderAnswer as error:
+            return Consulted(command.number, {}, str(error))
+    return Consulted(command.number, said)
+
+
+def _life(answers: Json, peer: Peer, *, text: str = _POLICY, bind_fails: bool = False) -> _Asking:
+    life = _Asking(text, answers, peer, bind_fails=bind_fails)
+    life.add_node("a")
+    life.add_node("b")
+    life.add_pod("p")
+    life.decide()
+    return life
