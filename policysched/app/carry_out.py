@@ -10,7 +10,7 @@ from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.settings import Place
 from policysched.kube.bind import Binder
 from policysched.kube.evict import Evictor
-from policysched.kube.prepare import VolumeWriter
+from policysched.kube.prepare import PreparationWriter
 from policysched.kube.report import About, Condition, Reporter, Words
 from policysched.schedule import commands as c
 
@@ -26,7 +26,7 @@ class Carrier:
     def __init__(
         self,
         binder: Binder,
-        volumes: VolumeWriter,
+        volumes: PreparationWriter,
         evictor: Evictor,
         reporter: Reporter,
         last_good: LastGood,
@@ -53,7 +53,7 @@ class Carrier:
             case c.Bind():
                 self._reporter.withdraw(command.uid)
                 self._binder.put(command)
-            case c.PrepareVolumes():
+            case c.Prepare() | c.Unreserve() | c.Deallocate():
                 self._volumes.put(command)
             case c.Evict() | c.ClearNomination():
                 self._evictor.put(command)

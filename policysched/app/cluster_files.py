@@ -18,6 +18,7 @@ import yaml
 from policysched.app.policy_files import UnusableFile
 from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.cluster.cache import Cache
+from policysched.cluster.device_objects import DeviceObject
 from policysched.cluster.objects import (
     CsiNode,
     DisruptionBudget,
@@ -29,6 +30,7 @@ from policysched.cluster.objects import (
 )
 from policysched.cluster.storage import StorageObject
 from policysched.kube import wire
+from policysched.kube.devices import READERS as _DEVICES
 from policysched.kube.malformed import Malformed
 from policysched.kube.object_shapes import SHAPES
 from policysched.kube.reading import refuse_misfit
@@ -48,6 +50,7 @@ class ClusterFiles:
     pod_sets: list[PodSet] = field(default_factory=list)
     node_objects: list[NodeObjectSeen] = field(default_factory=list)
     storage: list[StorageObject | CsiNode] = field(default_factory=list)
+    devices: list[DeviceObject] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
@@ -70,6 +73,8 @@ class ClusterFiles:
                     self.budgets.append(wire.disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
                     self.pod_sets.append(wire.pod_set(obj, kind))
+                case "ResourceClaim" | "ResourceSlice" | "DeviceClass" as kind:
+                    self.devices.append(_DEVICES[kind](obj))
                 case str(kind) if kind in _STORAGE:
                     self.storage.append(_STORAGE[kind](obj))
                 case kind if _may_be_a_nodes(obj):
@@ -103,6 +108,8 @@ class ClusterFiles:
             cache.put_pod_set(pod_set)
         for stored in self.storage:
             cache.put_storage(stored)
+        for offered in self.devices:
+            cache.put_device_object(offered)
         for seen in self.pods:
             cache.put_pod(seen)
         return cache

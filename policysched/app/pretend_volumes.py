@@ -1,4 +1,4 @@
-"""What a cluster would do about a pod's volumes, where there is none: every claim is bound at once.
+"""What a cluster would do about a pod's claims, where there is none: every one is bound, or gets its devices, at once.
 
 A volume that is made belongs to the pod's node alone, as a local one does: how far others could reach it only its
 driver knows.
@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import ClaimKey, NodeName, NodeSelectorTerm, Requirement
+from policysched.cluster.device_objects import Consumer
+from policysched.cluster.objects import NodeName, NodeSelectorTerm, Preparable, Requirement
 from policysched.cluster.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 from policysched.schedule import events as e
-from policysched.schedule.commands import PrepareVolumes
+from policysched.schedule.commands import Deallocate, Prepare, Unreserve
 
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def carried_out(command: PrepareVolumes, cache: Cache) -> Iterator[e.Event]:
+def carried_out(command: Prepare, cache: Cache) -> Iterator[e.Event]:
     """What happens then, in order. Each event is to be handled before the next is asked for."""
-    versions: dict[str | ClaimKey, int] = {}
+    versions: dict[Preparable, int] = {}
     for one in command.to_bind:
         volume = cache.volumes.volumes[one.volume]
         versions[volume.name] = volume.version + 1
@@ -34,7 +35,31 @@ def carried_out(command: PrepareVolumes, cache: Cache) -> Iterator[e.Event]:
         bound = None if volume.claim is None else cache.volumes.claims.get(volume.claim.claim)
         if bound is not None and not bound.volume and volume.belongs_to(bound, volume.claim):
             yield e.StorageSeen(_bound_claim(bound, volume))
-    yield e.VolumesWritten(command.uid, versions)
+    for wanted in command.to_reserve:
+        known = cache.devices.claims[wanted.claim]
+        pod = Consumer("", "pods", command.name, command.uid)
+        versions[known.key] = known.version + 1
+        yield e.DeviceObjectSeen(
+            replace(
+                known,
+                version=known.version + 1,
+                allocation=wanted.allocation or known.allocation,
+                reserved_for=(*known.reserved_for, pod),
+            )
+        )
+    yield e.PreparationWritten(command.uid, versions)
+
+
+def taken_back(command: Unreserve | Deallocate, cache: Cache) -> Iterator[e.Event]:
+    """What the claims are then."""
+    keys = [command.claim] if isinstance(command, Deallocate) else [key for key, _ in command.claims]
+    for known in [cache.devices.claims[key] for key in keys if key in cache.devices.claims]:
+        left = replace(known, version=known.version + 1)
+        if isinstance(command, Deallocate):
+            yield e.DeviceObjectSeen(replace(left, allocation=None, reserved_for=()))
+        else:
+            others = tuple(one for one in known.reserved_for if one.uid != command.uid)
+            yield e.DeviceObjectSeen(replace(left, reserved_for=others))
 
 
 def _bound_volume(volume: PersistentVolume, claim: ClaimRef) -> PersistentVolume:

@@ -34,9 +34,18 @@ from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
 from policysched.kube.extender_client import ExtenderClient
 from policysched.kube.lease import Standing
-from policysched.kube.prepare import VolumeWriter
+from policysched.kube.prepare import PreparationWriter
 from policysched.kube.report import Reporter, Shown
-from policysched.kube.resources import BUDGETS, NAMESPACES, POD_SETS, PODS, STORAGE, config_map, node_objects
+from policysched.kube.resources import (
+    BUDGETS,
+    DEVICES,
+    NAMESPACES,
+    POD_SETS,
+    PODS,
+    STORAGE,
+    config_map,
+    node_objects,
+)
 from policysched.kube.transport import Transport
 from policysched.samples.sources import Sources
 from policysched.schedule.events import Event, StatesKept
@@ -107,7 +116,7 @@ class SchedulerApp:
             may_send=runtime.leadership.leads,
             observe_s=runtime.observe_bind_s,
         )
-        self.volumes = VolumeWriter(
+        self.volumes = PreparationWriter(
             api,
             self.post,
             random=runtime.random("volumes"),
@@ -233,7 +242,9 @@ class SchedulerApp:
 
     def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        parts |= self._mirror.cluster((NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS, *STORAGE))
+        parts |= self._mirror.cluster(
+            (NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS, *STORAGE, *DEVICES)
+        )
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
         for one in self.settings.node_objects:
             # Not among what deciding waits for: a kind that is not served must not keep everything pending.

@@ -99,7 +99,7 @@ def simulate(
                     del waiting[uid]
                     binds.append(bind)
                     commands += scheduler.handle(e.BindConfirmed(uid, node), now_ns)
-                case c.PrepareVolumes() as prepare:
+                case c.Prepare() as prepare:
                     for happened in carried_out(prepare, scheduler.cache):
                         commands += scheduler.handle(happened, now_ns)
                 case c.Evict(uid=uid, victims=victims):
@@ -140,6 +140,7 @@ def _events(
         *(e.BudgetSeen(budget) for budget in files.budgets),
         *(e.PodSetSeen(one) for one in files.pod_sets),
         *(e.StorageSeen(one) for one in files.storage),
+        *(e.DeviceObjectSeen(one) for one in files.devices),
         *(e.PodSeen(seen) for seen in pods),
         e.PoliciesOffered(bundle, resource_version=""),
         *(e.SamplesArrived(program.name, metric, found) for metric, found in samples.items()),

@@ -151,7 +151,7 @@ def _metrics_at_hand(config_path: Path | None, *, live: bool) -> "MetricsAtHand 
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)
 _NOT_COVERED = (
-    f"note: {', '.join(dict.fromkeys(one.plugin for one in UNCOVERED))} of kube-scheduler are not covered yet; "
+    f"note: {', '.join(dict.fromkeys(one.plugin for one in UNCOVERED))} of kube-scheduler are not covered yet, or not whole; "
     "`policysched show` says what becomes of pods that use them"
 )
 

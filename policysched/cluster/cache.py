@@ -9,6 +9,14 @@ from dataclasses import replace
 from typing import assert_never
 
 from policysched.cluster.census import Census
+from policysched.cluster.device_objects import (
+    DeviceClass,
+    DeviceKind,
+    DeviceObject,
+    ResourceClaim,
+    ResourceSlice,
+)
+from policysched.cluster.devices import Devices
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
@@ -25,6 +33,7 @@ from policysched.cluster.objects import (
     PodSet,
     PodSetKind,
     PodUid,
+    ResourceClaimKey,
 )
 from policysched.cluster.pod_sets import PodSets
 from policysched.cluster.shares import Shares
@@ -67,6 +76,7 @@ class Cache:
         self.census = Census()
         self._node_objects: dict[NodeName, dict[str, str]] = {}
         self.volumes = Volumes()
+        self.devices = Devices()
         self._node_storage = NodeStorage()
         self._changed_nodes: set[NodeName] = set()
 
@@ -211,6 +221,7 @@ class Cache:
         if gone is None:
             return _NOTHING
         self.shares.resize(gone.allocatable, -1)
+        self.devices.forget_node(name)
         self._changed_nodes.add(name)
         return frozenset({ClusterEvent.NODE_DELETE})
 
@@ -288,6 +299,30 @@ class Cache:
                 return self.drop_csi_node(NodeName(name))
             case "VolumeAttachment":
                 return self.drop_attachment(name)
+            case _:
+                assert_never(kind)
+
+    def put_device_object(self, one: DeviceObject) -> Events:
+        """A claim for devices, a slice of them, or a class."""
+        match one:
+            case ResourceClaim():
+                return self.devices.put_claim(one)
+            case ResourceSlice():
+                return self.devices.put_slice(one)
+            case DeviceClass():
+                return self.devices.put_class(one)
+            case _:
+                assert_never(one)
+
+    def drop_device_object(self, kind: DeviceKind, namespace: str, name: str) -> Events:
+        """`namespace` is empty for what has none."""
+        match kind:
+            case "ResourceClaim":
+                return self.devices.drop_claim(ResourceClaimKey(namespace, name))
+            case "ResourceSlice":
+                return self.devices.drop_slice(name)
+            case "DeviceClass":
+                return self.devices.drop_class(name)
             case _:
                 assert_never(kind)
 

@@ -173,6 +173,32 @@ class ClaimUse:
     made_for: PodUid | None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ResourceClaimKey:
+    """A ResourceClaim's place in the API. No tuple, so that it never equals a PersistentVolumeClaim's."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaimUse:
+    """A claim for devices in the pod's `resourceClaims`. `claim` None: it is yet to be made from its template. `made_for`:
+    it has to be made for this very pod; None for a claim that stands by itself."""
+
+    claim: ResourceClaimKey | None
+    made_for: PodUid | None
+
+
+AnyClaim = ClaimKey | ResourceClaimKey
+
+Preparable = str | ClaimKey | ResourceClaimKey
+"""What is written before a bind: a volume, by its name, a claim for one, a claim for devices."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """A volume that a pod names without a claim and that two pods may not write to at a time. `name` tells disks of one
@@ -204,7 +230,7 @@ class Pod:
     deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
     is its controller ("" without one). `required_features` are what the node's kubelet must have declared to be able to run it. `uncovered` names what the pod uses that no built-in covers.
     `claims` are its volumes with a claim, in their order; `disks` those that pods may not share freely; `mounts` those that
-    it names itself and a CSI driver attaches (kinds that were in-tree once).
+    it names itself and a CSI driver attaches (kinds that were in-tree once). `device_claims` are those for devices.
     """
 
     uid: PodUid
@@ -241,6 +267,7 @@ class Pod:
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
     mounts: tuple[Mount, ...] = ()
+    device_claims: tuple[DeviceClaimUse, ...] = ()
 
     @property
     def full_name(self) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from policysched.cluster.objects import NodeSelectorTerm, Requirement
+from policysched.cluster.objects import Node, NodeSelectorTerm, Requirement
 from policysched.lang.types import INT64_MAX, INT64_MIN
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
@@ -18,6 +18,18 @@ def volume_fits_labels(terms: Iterable[NodeSelectorTerm] | None, labels: Mapping
     return terms is None or any(
         bool(term.expressions or term.fields)
         and all(requirement_holds(one, labels) for one in term.expressions)
+        for term in terms
+    )
+
+
+def node_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
+    """Whether a node selector with these terms selects the node, by its labels and its name. A term without any requirement
+    selects nothing. Source: `NodeSelector.Match` in k8s.io/component-helpers/scheduling/corev1/nodeaffinity."""
+    fields = {"metadata.name": str(node.name)}
+    return any(
+        bool(term.expressions or term.fields)
+        and all(requirement_holds(one, node.labels) for one in term.expressions)
+        and all(one.key in fields and requirement_holds(one, fields) for one in term.fields)
         for term in terms
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.change_log import ChangeLog
-from policysched.cluster.objects import ClaimKey, Mount, NodeName, Pod, PodUid
+from policysched.cluster.objects import ClaimKey, Mount, NodeName, Pod, PodUid, Preparable
 from policysched.cluster.storage import (
     ClaimRef,
     CsiDriver,
@@ -299,7 +299,7 @@ class Volumes:
         self.promises.add(pod, choice, node)
         self._touch_choice(choice)
 
-    def written(self, pod: PodUid, choice: VolumeChoice, versions: Mapping[Promised, int]) -> None:
+    def written(self, pod: PodUid, choice: VolumeChoice, versions: Mapping[Preparable, int]) -> None:
         """These versions of the objects say what was promised: the promise ends when the watch has come to them."""
         for key in choice.keys:
             promise = self.promises.given.get(key)

@@ -1,21 +1,25 @@
-"""Writing what the volumes of a placed pod need: which claim a volume is for, which node a claim's volume is for.
+"""Writing what a placed pod needs: which claim a volume is for, which node a claim's volume is for, which devices a claim
+has and for whom.
 
-    PrepareVolumes ──PATCH claimRef of each volume──PATCH selected-node of each claim──► VolumesWritten
-                          └── 409, 404, 403, another refusal, no answer for long ─────► VolumesRefused
+    Prepare ──PATCH claimRef of each volume──PATCH selected-node of each claim──claims for devices──► PreparationWritten
+                          └── 409, 404, 403, another refusal, no answer for long ──────────────────► PreparationRefused
 
 Each patch names the UID and the version that the decision was made on, so that it lands on that very object or not at
 all, however late. One whose answer was lost is repeated; if it had landed after all, the repetition is refused as a
 conflict, the pod is tried again, and finds what it had written. Volumes come before claims, as in kube-scheduler.
+Claims for devices have a road of their own (`kube.reserve`), for others may write to them meanwhile.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from policysched.cluster.objects import ClaimKey
+from policysched.cluster.device_objects import Consumer
+from policysched.cluster.objects import Preparable
 from policysched.kube.api import (
     MERGE_PATCH,
     Api,
@@ -27,12 +31,14 @@ from policysched.kube.api import (
 )
 from policysched.kube.backoff import Backoff
 from policysched.kube.connectivity import Connectivity
+from policysched.kube.reserve import NotReserved, deallocate, reserve, unreserve, version_of
 from policysched.kube.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
-from policysched.schedule.commands import PrepareVolumes, VolumeToBind, VolumeToMake
-from policysched.schedule.events import VolumesRefused, VolumesWritten
+from policysched.schedule.commands import Deallocate, Prepare, Unreserve, VolumeToBind, VolumeToMake
+from policysched.schedule.events import PreparationRefused, PreparationWritten
 
+log = logging.getLogger(__name__)
 Json = dict[str, Any]
-PrepareOutcome = VolumesWritten | VolumesRefused
+PrepareOutcome = PreparationWritten | PreparationRefused
 
 _ACTIVITY = "binding volumes"
 _REQUEST_LIFE = {"timeout": "5s"}
@@ -61,8 +67,8 @@ class _GaveUp(Exception):
     """No answer that settles it came in time, or we may not send any more."""
 
 
-class VolumeWriter:
-    """Carries out `PrepareVolumes`, several at a time. `deliver` gets exactly one outcome for each. Nothing is sent while
+class PreparationWriter:
+    """Carries out `Prepare`, several at a time. `deliver` gets exactly one outcome for each. Nothing is sent while
     `may_send` says no."""
 
     def __init__(
@@ -81,7 +87,7 @@ class VolumeWriter:
         self._connectivity = connectivity
         self._settings = settings
         self._may_send = may_send
-        self._queue: deque[PrepareVolumes] = deque()
+        self._queue: deque[Prepare | Unreserve | Deallocate] = deque()
         self._wake = asyncio.Semaphore(0)
         self._active = 0
         self.counts = PrepareCounts()
@@ -91,7 +97,7 @@ class VolumeWriter:
         """Commands without an outcome."""
         return len(self._queue) + self._active
 
-    def put(self, command: PrepareVolumes) -> None:
+    def put(self, command: Prepare | Unreserve | Deallocate) -> None:
         self._queue.append(command)
         self._wake.release()
 
@@ -107,32 +113,68 @@ class VolumeWriter:
             command = self._queue.popleft()
             self._active += 1
             try:
+                if not isinstance(command, Prepare):
+                    await self._take_back(command)
+                    continue
                 outcome = await self._carry_out(command)
             finally:
                 self._active -= 1
-            if isinstance(outcome, VolumesWritten):
+            if isinstance(outcome, PreparationWritten):
                 self.counts.written += 1
             else:
                 self.counts.refused += 1
             self._deliver(outcome)
 
-    async def _carry_out(self, command: PrepareVolumes) -> PrepareOutcome:
-        versions: dict[str | ClaimKey, int] = {}
+    async def _take_back(self, command: Unreserve | Deallocate) -> None:
+        """Nobody waits for it: where it cannot be done, whoever looks at the claim next sees it as it is."""
+        try:
+            if isinstance(command, Deallocate):
+                await deallocate(self, command)
+            else:
+                for key, uid in command.claims:
+                    await unreserve(self, key, uid, command.uid)
+        except (Refused, NotReserved, _GaveUp) as error:
+            log.info("a claim was left as it was", extra={"why": str(error)})
+
+    async def _carry_out(self, command: Prepare) -> PrepareOutcome:
+        versions: dict[Preparable, int] = {}
         try:
             for volume in command.to_bind:
-                versions[volume.volume] = await self._until_settled(volume_path(volume), volume_patch(volume))
+                versions[volume.volume] = await self._patched(volume_path(volume), volume_patch(volume))
             for claim in command.to_make:
                 path, body = claim_path(claim), claim_patch(claim, command.node)
-                versions[claim.claim] = await self._until_settled(path, body)
+                versions[claim.claim] = await self._patched(path, body)
+            for devices in command.to_reserve:
+                pod = Consumer("", "pods", command.name, command.uid)
+                versions[devices.claim] = await reserve(self, devices, pod)
         except Refused as error:
-            return VolumesRefused(command.uid, error.message, versions)
+            return PreparationRefused(command.uid, error.message, versions)
+        except NotReserved as error:
+            return PreparationRefused(command.uid, str(error), versions)
         except _GaveUp as error:
-            return VolumesRefused(command.uid, str(error), versions)
-        return VolumesWritten(command.uid, versions)
+            return PreparationRefused(command.uid, str(error), versions)
+        return PreparationWritten(command.uid, versions)
 
-    async def _until_settled(self, path: str, body: Json) -> int:
-        """Repeat a patch until it is answered with yes or a refusal that stands; the version that it made. Raises that
-        refusal, or _GaveUp."""
+    async def _patched(self, path: str, body: Json) -> int:
+        """The version that the patch made. Raises as `until_settled`."""
+        return version_of(await self.patch(path, body))
+
+    async def patch(self, path: str, body: Json) -> Json:
+        """The object as patched. Raises as `until_settled`."""
+        return await self._until_settled(
+            lambda: self._api.patch(
+                path, body, MERGE_PATCH, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
+            )
+        )
+
+    async def get(self, path: str) -> Json:
+        """The object as it is. Raises as `until_settled`."""
+        return await self._until_settled(
+            lambda: self._api.get(path, timeout_s=self._settings.answer_timeout_s)
+        )
+
+    async def _until_settled(self, ask: Callable[[], Awaitable[Json]]) -> Json:
+        """Repeat a request until it is answered with yes or a refusal that stands. Raises that refusal, or _GaveUp."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, first_s=settings.retry_first_s, longest_s=settings.retry_longest_s)
         gives_up_s = loop.time() + settings.give_up_s
@@ -140,7 +182,7 @@ class VolumeWriter:
             if not self._may_send():
                 raise _GaveUp("not leading any more")
             try:
-                answer = await self._patch(path, body)
+                answer = await ask()
             except ApiProblem as error:
                 if isinstance(error, Refused) and not isinstance(
                     error, Unauthorized | Throttled | ServerFault
@@ -154,11 +196,7 @@ class VolumeWriter:
                 await asyncio.sleep(wait_s)
             else:
                 self._connectivity.worked(_ACTIVITY)
-                return _version(answer)
-
-    def _patch(self, path: str, body: Json) -> Awaitable[Json]:
-        timeout_s = self._settings.answer_timeout_s
-        return self._api.patch(path, body, MERGE_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
+                return answer
 
 
 def volume_path(one: VolumeToBind) -> str:
@@ -193,10 +231,3 @@ def claim_patch(one: VolumeToMake, node: str) -> Json:
             "annotations": {SELECTED_NODE: node},
         }
     }
-
-
-def _version(answer: Json) -> int:
-    """Of the object as it is now. 0, which every version has reached, where the answer does not say."""
-    meta = answer.get("metadata")
-    written = meta.get("resourceVersion") if isinstance(meta, dict) else None
-    return int(written) if isinstance(written, str) and written.isdecimal() else 0

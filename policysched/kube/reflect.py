@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from policysched.kube.api import Api, ApiProblem, Expired, ServerFault, refused
+from policysched.kube.api import Api, ApiProblem, Expired, Forbidden, NotFound, Refused, ServerFault, refused
 from policysched.kube.backoff import Backoff
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.malformed import Malformed
@@ -39,13 +39,15 @@ FAULTS_BEFORE_A_RELIST = 3
 @dataclass(frozen=True, slots=True)
 class ReflectSettings:
     """`page_size` objects a request. The server ends a watch after a time drawn from `watch_min_s` to `watch_max_s`,
-    so that not all watches of all clients come back at once."""
+    so that not all watches of all clients come back at once. A kind that the server does not show is asked for again after
+    `unserved_s`."""
 
     page_size: int = 500
     watch_min_s: int = 300
     watch_max_s: int = 600
     idle_s: float = 150.0
     page_timeout_s: float = 30.0
+    unserved_s: float = 30.0
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class Reflector(Generic[Emitted]):
         self._version = ""
         self._highest = 0
         self._broken_off = False
+        self._served: bool | None = None
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
         self.lists_total = 0
@@ -110,6 +113,12 @@ class Reflector(Generic[Emitted]):
                 page_size = self._settings.page_size if self._version else 0
                 self._version = ""
                 await self._wait_after(error)
+            except (NotFound, Forbidden) as error:
+                if self._resource.served is None or self._version:
+                    self._broken_off = True
+                    await self._wait_after(error)
+                else:
+                    await self._go_without(self._resource.served(False), error)
             except ServerFault as error:
                 # As with "Too large resource version" (504), from a server that lost its memory: no waiting helps.
                 if self._backoff.failures >= FAULTS_BEFORE_A_RELIST:
@@ -118,6 +127,17 @@ class Reflector(Generic[Emitted]):
             except ApiProblem as error:
                 self._broken_off = True
                 await self._wait_after(error)
+
+    async def _go_without(self, event: Emitted, error: Refused) -> None:
+        """A server that does not show the kind, which it need not: nobody waits for its list, and it is asked for again now
+        and then."""
+        if self._served is not False:
+            log.info("not shown by the API server", extra={"kind": self._resource.kind, "why": str(error)})
+            self._served = False
+            self._emit(event)
+            self._on_listed()
+        self._connectivity.worked(self._activity)
+        await asyncio.sleep(self._settings.unserved_s)
 
     async def _server_is_older(self) -> bool:
         """After a connection broke: whether the server has not even reached the version that we know. One that was
@@ -170,6 +190,9 @@ class Reflector(Generic[Emitted]):
             self._drop(key, as_of)
         self.lists_total += 1
         self._worked()
+        if self._resource.served is not None and self._served is not True:
+            self._served = True
+            self._emit(self._resource.served(True))
         self._on_listed()
 
     def _note_time_running_backwards(self, as_of: int) -> None:

@@ -4,13 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from policysched.cluster.device_objects import DeviceKind, ResourceClaim
 from policysched.cluster.objects import NodeName, PodSetKind, PodUid
 from policysched.cluster.storage import StorageKind
-from policysched.kube import storage, wire
+from policysched.kube import devices, storage, wire
 from policysched.kube.malformed import Malformed
 from policysched.schedule.events import (
     BudgetGone,
     BudgetSeen,
+    DeviceKindServed,
+    DeviceObjectGone,
+    DeviceObjectSeen,
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
@@ -32,7 +36,8 @@ Emitted = TypeVar("Emitted")
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[Emitted]):
     """`key` identifies an object from its creation to its end. `seen` may raise Malformed. `holds` says whether an
-    object holds something (room) that must not be forgotten because a later version of it cannot be read."""
+    object holds something (room) that must not be forgotten because a later version of it cannot be read. `served`,
+    where it is given, is emitted when the server turns out to show the kind, or not to (404, 403): without it every server does."""
 
     kind: str
     path: str
@@ -41,6 +46,7 @@ class Resource(Generic[Emitted]):
     gone: Callable[[str], Emitted]
     holds: Callable[[Emitted], bool]
     params: Mapping[str, str] = field(default_factory=dict)
+    served: Callable[[bool], Emitted] | None = None
 
 
 def _uid(meta: Json) -> str:
@@ -140,6 +146,10 @@ POD_SETS: tuple[Resource[PodSetSeen | PodSetGone], ...] = (
 """What pods that say nothing of spreading are spread by."""
 
 
+def _namespaced(meta: Json) -> str:
+    return _full_name(meta) if meta.get("namespace") else _name(meta)
+
+
 def _storage(kind: StorageKind, path: str) -> Resource[StorageSeen | StorageGone]:
     read = storage.READERS[kind]
 
@@ -150,9 +160,7 @@ def _storage(kind: StorageKind, path: str) -> Resource[StorageSeen | StorageGone
     return Resource(
         kind=kind,
         path=path,
-        key=lambda meta: (
-            f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
-        ),
+        key=_namespaced,
         seen=lambda obj: StorageSeen(read(obj)),
         gone=gone,
         holds=_holds_nothing,
@@ -168,6 +176,37 @@ STORAGE = (
     _storage("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
     _storage("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
 )
+
+
+def _devices(kind: DeviceKind, path: str) -> Resource[DeviceObjectSeen | DeviceObjectGone | DeviceKindServed]:
+    read = devices.READERS[kind]
+
+    def gone(key: str) -> DeviceObjectGone:
+        namespace, _, name = key.rpartition("/")
+        return DeviceObjectGone(kind, namespace, name)
+
+    return Resource(
+        kind=kind,
+        path=path,
+        key=_namespaced,
+        seen=lambda obj: DeviceObjectSeen(read(obj)),
+        gone=gone,
+        # A claim that cannot be read any more has its devices all the same.
+        holds=lambda event: (
+            isinstance(event, DeviceObjectSeen)
+            and isinstance(event.seen, ResourceClaim)
+            and event.seen.allocation is not None
+        ),
+        served=lambda served: DeviceKindServed(kind, served),
+    )
+
+
+DEVICES = (
+    _devices("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims"),
+    _devices("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
+    _devices("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
+)
+"""Served from Kubernetes 1.34 on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import orjson
 
 from policysched.cluster import objects as o
 from policysched.kube.affinity import label_selector, node_affinity
+from policysched.kube.devices import device_claim_uses, names_no_claim
 from policysched.kube.pod_affinity import pod_affinity, spread_constraints
 from policysched.kube.pod_volumes import claim_uses, disks, mounts
 from policysched.kube.reading import object_name, reading, strings, text, time_ns
@@ -109,6 +110,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         claims=claim_uses(volumes, space, text(meta["name"]), uid),
         disks=disks(volumes),
         mounts=mounts(volumes),
+        device_claims=device_claim_uses(spec, status, space, uid),
     )
     return o.ObservedPod(
         pod=value,
@@ -251,8 +253,8 @@ def _pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
 
 def _uncovered(spec: Json) -> tuple[str, ...]:
     found = []
-    if spec.get("resourceClaims"):
-        found.append("spec.resourceClaims")
+    if names_no_claim(spec):
+        found.append("spec.resourceClaims of an unknown kind")
     if spec.get("schedulingGroup") or spec.get("workloadRef"):
         found.append("spec.schedulingGroup")
     return tuple(found)

@@ -45,6 +45,17 @@ class ClusterEvent(Enum):
     STORAGE_CAPACITY_ADD = "storage.k8s.io/CSIStorageCapacityAdd"
     STORAGE_CAPACITY_UPDATE = "storage.k8s.io/CSIStorageCapacityUpdate"  # more room than before
     ATTACHMENT_DELETE = "storage.k8s.io/VolumeAttachmentDelete"
+    RESOURCE_CLAIM_ADD = (
+        "resource.k8s.io/ResourceClaimAdd"  # these two wake the pods that use the claim, and no others
+    )
+    RESOURCE_CLAIM_UPDATE = "resource.k8s.io/ResourceClaimUpdate"
+    DEVICES_FREED = (
+        "DevicesFreed"  # a claim gave its devices back; kube-scheduler counts it as an update of the claim
+    )
+    DEVICE_CLASS_ADD = "resource.k8s.io/DeviceClassAdd"
+    DEVICE_CLASS_UPDATE = "resource.k8s.io/DeviceClassUpdate"
+    RESOURCE_SLICE_ADD = "resource.k8s.io/ResourceSliceAdd"
+    RESOURCE_SLICE_UPDATE = "resource.k8s.io/ResourceSliceUpdate"
     SAMPLES = "SamplesArrived"
     STATE = "StateFed"  # a value that a policy keeps has moved; kube-scheduler has no such event
     TIME = "TimePassed"

@@ -54,6 +54,11 @@ CLAIMS_WITHOUT_A_RULE = (
 )
 """For a pod whose claims nobody would bind: better waiting than bound wrongly."""
 
+DEVICES_WITHOUT_A_RULE = (
+    "the pod has resource claims, and the policy has no `filter dynamic_resources` to see to them"
+)
+"""For a pod whose claims nobody would give devices."""
+
 
 def no_sample_reason(metric: str) -> str:
     return f"node(s) had no sample of {metric}"

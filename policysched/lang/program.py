@@ -423,11 +423,20 @@ class Program:
 
 def sees_to_claims(program: Program) -> bool:
     """Whether pods with claims can be placed at all: some text, perhaps a layer's, has `filter volume_binding`."""
+    return _filters_by(program, "volume_binding")
+
+
+def sees_to_devices(program: Program) -> bool:
+    """The same of claims for devices, and `filter dynamic_resources`."""
+    return _filters_by(program, "dynamic_resources")
+
+
+def _filters_by(program: Program, builtin: str) -> bool:
     everything = (
         rules_for(program, active) for active in [(), *((index,) for index in range(len(program.layers)))]
     )
     return any(
-        isinstance(rule, BuiltinFilter) and rule.builtin == "volume_binding"
+        isinstance(rule, BuiltinFilter) and rule.builtin == builtin
         for rules in everything
         for rule in rules.filters
     )

@@ -1,7 +1,7 @@
 """What refuses a pod before any node is looked at: its inputs, and what no built-in covers."""
 
-from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, uncovered_message
-from policysched.lang.program import sees_to_claims
+from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, DEVICES_WITHOUT_A_RULE, uncovered_message
+from policysched.lang.program import sees_to_claims, sees_to_devices
 from policysched.oracle.context import Context
 from policysched.oracle.inputs import Refused, read_input
 
@@ -18,4 +18,6 @@ def pod_refusal(context: Context) -> str | None:
         return uncovered_message(context.pod.uncovered)
     if context.pod.claims and not sees_to_claims(context.program):
         return CLAIMS_WITHOUT_A_RULE
+    if context.pod.device_claims and not sees_to_devices(context.program):
+        return DEVICES_WITHOUT_A_RULE
     return None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from policysched.cluster.devices import DeviceStock
 from policysched.cluster.objects import ClaimKey, Namespace, Node, NodeName, Pod, PodSet
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Stock
@@ -39,7 +40,8 @@ class Reasons:
 class ClusterFacts:
     """What is relative to all nodes, candidates or not. `nodes` are all of them with what is placed on them;
     `with_affinity` are the placed pods that have terms about other pods, with their nodes; `pod_sets` all Services and
-    controllers. `stock` are the volumes and claims, `used_claims` those that placed pods use."""
+    controllers. `stock` are the volumes and claims, `used_claims` those that placed pods use; `devices` the devices and claims
+    for them."""
 
     node_count: int
     nodes_with_image: Mapping[str, int]
@@ -47,6 +49,7 @@ class ClusterFacts:
     namespaces: Mapping[str, Namespace]
     with_affinity: Sequence[tuple[Pod, Node]]
     stock: Stock
+    devices: DeviceStock
     used_claims: frozenset[ClaimKey]
     pod_sets: Collection[PodSet] = ()
 

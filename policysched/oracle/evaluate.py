@@ -140,6 +140,7 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
         namespaces=cache.namespaces,
         with_affinity=with_affinity,
         stock=cache.volumes.stock,
+        devices=cache.devices.fresh_stock,
         used_claims=frozenset(cache.ledger.claims),
         pod_sets=cache.pod_sets.by_key.values(),
     )

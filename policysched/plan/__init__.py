@@ -20,11 +20,12 @@ from policysched.plan.listing import Listing, listing
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.plan import compile_program as compile  # noqa: A004  # the seam's word
-from policysched.plan.verdict import Verdict, VolumesToBind
+from policysched.plan.verdict import BeforeBind, Verdict, VolumesToBind
 from policysched.plan.victims import MayEvict
 from policysched.plan.within import Within
 
 __all__ = [
+    "BeforeBind",
     "DryRun",
     "Evaluator",
     "GangTerms",

@@ -1,6 +1,6 @@
 """What refuses a pod before any node is looked at, and what is said of it once."""
 
-from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, uncovered_message
+from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, DEVICES_WITHOUT_A_RULE, uncovered_message
 from policysched.lang.program import Input, Program
 from policysched.lang.records import NoValue, held_value
 from policysched.plan.scalars import Seen, input_text
@@ -9,8 +9,9 @@ from policysched.plan.scalars import Seen, input_text
 class Admission:
     """The inputs of pod and namespace, in the order in which they are declared."""
 
-    def __init__(self, program: Program, *, sees_to_claims: bool) -> None:
+    def __init__(self, program: Program, *, sees_to_claims: bool, sees_to_devices: bool) -> None:
         self._sees_to_claims = sees_to_claims
+        self._sees_to_devices = sees_to_devices
         self._inputs = [
             (declared, input_text(declared))
             for declared in program.inputs.values()
@@ -30,7 +31,9 @@ class Admission:
                 return refusal
         if seen.pod.uncovered:
             return uncovered_message(seen.pod.uncovered)
-        return CLAIMS_WITHOUT_A_RULE if seen.pod.claims and not self._sees_to_claims else None
+        if seen.pod.claims and not self._sees_to_claims:
+            return CLAIMS_WITHOUT_A_RULE
+        return DEVICES_WITHOUT_A_RULE if seen.pod.device_claims and not self._sees_to_devices else None
 
     def warnings(self, seen: Seen) -> tuple[str, ...]:
         """Invalid values that count as absent, each in a sentence."""

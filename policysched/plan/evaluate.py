@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from policysched.cluster.cache import Cache
+from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
 from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
@@ -28,6 +29,7 @@ from policysched.plan.explain import explanation
 from policysched.plan.judge import judgement, rows_of
 from policysched.plan.kernel import NOTHING_AROUND, Around
 from policysched.plan.kernels import COLUMNS
+from policysched.plan.kernels.dynamic_resources import DynamicResources
 from policysched.plan.kernels.volume_binding import VolumeBinding
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.metrics import MetricColumn
@@ -40,7 +42,7 @@ from policysched.plan.rules import BoundFilter, ConditionalFilter
 from policysched.plan.scalars import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
-from policysched.plan.verdict import NoNode, Verdict, VolumesToBind
+from policysched.plan.verdict import BeforeBind, NoNode, Verdict, VolumesToBind
 from policysched.plan.withheld import Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
 
@@ -189,7 +191,7 @@ class Evaluator:
         state, world = self._state(plan, variant, seen, overlay)
         return DryRun(state, world, overlay or self.overlay(), within)
 
-    def volumes(
+    def before_bind(
         self,
         plan: Plan,
         pod: Pod,
@@ -199,10 +201,10 @@ class Evaluator:
         facts: PodFacts,
         samples: Samples,
         overlay: Overlay | None = None,
-    ) -> VolumesToBind | None:
-        """What has to be done about the pod's volumes before it is bound to a node that `evaluate` has chosen; None:
-        nothing."""
-        if not pod.claims:
+    ) -> BeforeBind | None:
+        """What has to be done about the pod's volumes and devices before it is bound to a node that `evaluate` has chosen;
+        None: nothing."""
+        if not pod.claims and not pod.device_claims:
             return None
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
@@ -212,14 +214,17 @@ class Evaluator:
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         view = world.view([row])
+        volumes, devices = None, DeviceChoice()
         for rule in bound.filters:
             kernel = rule.kernel
             if isinstance(kernel, ConditionalFilter):
                 kernel = kernel.kernel if kernel.applies(view)[0] else rule.kernel
             if isinstance(kernel, VolumeBinding):
                 choice = kernel.choice(self._cache.nodes[node], view)
-                return VolumesToBind(choice, kernel.timeout_s) if choice else None
-        return None
+                volumes = VolumesToBind(choice, kernel.timeout_s) if choice else None
+            elif isinstance(kernel, DynamicResources):
+                devices = kernel.choice(self._cache.nodes[node], view.devices)
+        return BeforeBind(volumes, devices) if volumes is not None or devices else None
 
     def explain(
         self,
@@ -385,6 +390,9 @@ class Evaluator:
         return plan, (
             variant.active,
             reads.key_but_claims(seen),
+            seen.pod.uid
+            if seen.pod.device_claims
+            else None,  # a claim that pods share may be reserved for one of them
             labels,
             around,
             clock,

@@ -33,7 +33,7 @@ NOTHING_AROUND = Around()
 
 
 class Touch(Flag):
-    """What can change an answer: the node, the pods on it, facts about all nodes, volumes and claims, samples, the clock."""
+    """What can change an answer: the node, the pods on it, facts about all nodes, volumes, devices and claims, samples, the clock."""
 
     NOTHING = 0
     NODE = auto()

@@ -7,6 +7,7 @@ within one decision: the caller commits it by assuming each placement in the cac
 from collections import Counter
 from collections.abc import Callable
 
+from policysched.cluster.devices import DeviceChoice, LaidDevices
 from policysched.cluster.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 from policysched.cluster.shares import HypotheticalShares, Shares
 from policysched.cluster.usage import Usage
@@ -18,7 +19,7 @@ from policysched.plan.placed import HypotheticalPods
 class Overlay:
     """Totals of the touched rows. `log` lists touched rows in order, so that kept results can catch up; `laid` the pods
     that were laid, in order, and `lifts` counts how often one of them was taken from it again. `claims` says how many more
-    or fewer volumes of pods are a claim, `promises` which volumes pods on it were given."""
+    or fewer volumes of pods are a claim, `promises` which volumes pods on it were given, `devices` which devices."""
 
     def __init__(
         self, columns: Columns, placement_of: Callable[[PodUid], Placement | None], shares: Shares
@@ -34,6 +35,7 @@ class Overlay:
         self.log: list[int] = []
         self.claims: Counter[ClaimKey] = Counter()
         self.promises = Promises()
+        self.devices = LaidDevices()
         self.pods = HypotheticalPods(lambda: columns.placed)
 
     def place(self, pod: Pod, node: NodeName) -> None:
@@ -67,6 +69,10 @@ class Overlay:
     def promise(self, uid: PodUid, choice: VolumeChoice, node: NodeName) -> None:
         """As if the volumes were given to the pod: nobody else on the overlay gets them."""
         self.promises.add(uid, choice, node)
+
+    def promise_devices(self, choice: DeviceChoice) -> None:
+        """As if the devices were given away: nobody else on the overlay gets them."""
+        self._columns.devices.lay(self.devices, choice)
 
     @property
     def usages(self) -> dict[int, Usage]:

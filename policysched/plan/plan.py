@@ -8,7 +8,7 @@ from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.expr import MOVING, Stage, stage_of
-from policysched.lang.program import Between, Program, rules_for, sees_to_claims
+from policysched.lang.program import Between, Program, rules_for, sees_to_claims, sees_to_devices
 from policysched.lang.reads import program_reads, reads_of
 from policysched.plan.admission import Admission
 from policysched.plan.assume import Assume
@@ -30,7 +30,9 @@ class Plan:
         self._order = Order(program)
         self._gangs = Gangs(program)
         self.sees_to_claims = sees_to_claims(program)
-        self._admission = Admission(program, sees_to_claims=self.sees_to_claims)
+        self._admission = Admission(
+            program, sees_to_claims=self.sees_to_claims, sees_to_devices=sees_to_devices(program)
+        )
         self._victims = Victims(program)
         self.assume = Assume(program)
         self._called = {

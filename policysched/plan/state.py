@@ -50,6 +50,7 @@ class World:
             pods=None if self.overlay is None else self.overlay.pods,
             claims=None if self.overlay is None else self.overlay.claims,
             promises=None if self.overlay is None else self.overlay.promises,
+            devices=None if self.overlay is None else self.overlay.devices,
         )
 
     def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import NodeName
 from policysched.cluster.volumes import VolumeChoice
 from policysched.lang.events import ClusterEvent
@@ -14,6 +15,14 @@ class VolumesToBind:
 
     choice: VolumeChoice
     timeout_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeBind:
+    """What has to be done for a pod between its node and its bind: not both nothing."""
+
+    volumes: VolumesToBind | None
+    devices: DeviceChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from policysched.cluster.devices import DeviceStock, LaidDevices
 from policysched.cluster.objects import ClaimKey, Mount, Node, NodeName, Pairs, PodUid
 from policysched.cluster.storage import PersistentVolumeClaim
 from policysched.cluster.usage import Usage
@@ -39,6 +40,7 @@ class View:
     __slots__ = (
         "_claims",
         "_columns",
+        "_devices",
         "_everywhere",
         "_hypothetical",
         "_laid",
@@ -65,6 +67,7 @@ class View:
         pods: HypotheticalPods | None = None,
         claims: Mapping[ClaimKey, int] | None = None,
         promises: Promises | None = None,
+        devices: LaidDevices | None = None,
     ) -> None:
         self._columns = columns
         self._laid = laid or {}
@@ -72,6 +75,7 @@ class View:
         self._pods = pods
         self._claims = claims or {}
         self._promises = promises
+        self._devices = devices
         self._everywhere: View | None = None
         self.now_ns = now_ns
         self.asked: set[ColumnKind] = set()
@@ -156,6 +160,13 @@ class View:
                 new[place] = sum(mount not in there.of_pods for mount in own)
         return counts, new
 
+    @property
+    def devices(self) -> DeviceStock:
+        """Devices and claims for them, with what the overlay has promised."""
+        self.whole_answer = False
+        stock = self._columns.devices
+        return stock if self._devices is None else stock.laid(self._devices)
+
     def claim_uses(self, claim: ClaimKey) -> int:
         """How many volumes of placed pods are this claim, the overlay's included."""
         self.whole_answer = False
@@ -178,6 +189,7 @@ class View:
                 pods=self._pods,
                 claims=self._claims,
                 promises=self._promises,
+                devices=self._devices,
             )
         return self._everywhere
 

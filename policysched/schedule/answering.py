@@ -370,8 +370,13 @@ class Answering:
 
 def _less_what_others_see_to(pod: Pod, plan: Plan) -> Pod:
     """What no built-in of ours covers is kube-scheduler's here, which has its own plugins for it; so are claims, where the
-    policy has no rule that sees to them."""
-    return replace(pod, uncovered=(), claims=pod.claims if plan.sees_to_claims else ())
+    policy has no rule that sees to them, and claims for devices, to which it gives them itself."""
+    return replace(
+        pod,
+        uncovered=(),
+        claims=pod.claims if plan.sees_to_claims else (),
+        device_claims=(),
+    )
 
 
 def _facts(pod: Pod, now_ns: int) -> PodFacts:

@@ -26,6 +26,14 @@ def check(core: Core) -> list[str]:
     for key, promised in core.cache.volumes.unwritten_promises():
         if promised not in core.preparations:
             found.append(f"{key} is promised to pod {promised}, which is not being prepared")
+    for claim, promised in core.cache.devices.unwritten_promises():
+        if promised not in core.preparations:
+            found.append(f"devices of {claim} are promised to pod {promised}, which is not being prepared")
+    found += core.cache.devices.check()
+    found += [
+        f"claims are reserved for pod {uid}, and no bind is in flight"
+        for uid in core.reserved.keys() - core.in_flight.keys()
+    ]
     for uid, seen in core.cache.pods.items():
         ours = seen.pod.scheduler in core.policies.running
         free = seen.node is None and core.cache.ledger.state(uid) is PlacementState.UNKNOWN

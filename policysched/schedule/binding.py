@@ -8,7 +8,7 @@ the watch). The pod may have been deleted, or shown as bound, before the answer 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.schedule.admission import Admission
-from policysched.schedule.commands import Log, ReportScheduled
+from policysched.schedule.commands import Log, ReportScheduled, Unreserve
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.records import BindFailed, Bound
 from policysched.schedule.units import Place
@@ -22,6 +22,7 @@ class Binding:
     def confirmed(self, uid: PodUid, node: NodeName, now_ns: int) -> None:
         core = self._core
         flight = core.in_flight.pop(uid, None)
+        core.reserved.pop(uid, None)
         seen = core.cache.pods.get(uid)
         if flight is None or seen is None:
             return  # answered before, or deleted since: it holds nothing
@@ -52,10 +53,13 @@ class Binding:
     def failed(self, uid: PodUid, words: str, now_ns: int) -> None:
         """The pod does not get its node, and is tried again after a while."""
         core = self._core
+        reserved = core.reserved.get(uid)
         flight = self._land(uid, now_ns)
         if flight is None:
             return
         pod = flight.pod
+        if reserved:
+            core.out.append(Unreserve(uid, reserved))
         core.counters.count("error", pod.policy)
         core.counters.binds_failed.append(BindFailed(pod.policy, now_ns - flight.decided_ns))
         pod.place, pod.node = Place.NOWHERE, None
@@ -89,6 +93,7 @@ class Binding:
         """Take the promise back; the flight where the pod is still pending after it, else None."""
         core = self._core
         flight = core.in_flight.pop(uid, None)
+        core.reserved.pop(uid, None)
         if flight is None:
             return None
         if core.cache.ledger.state(uid) in (PlacementState.ASSUMED, PlacementState.PREPARED):

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.cluster.objects import ClaimKey, NodeName, PodUid
+from policysched.cluster.device_objects import Allocation, Consumer
+from policysched.cluster.objects import ClaimKey, NodeName, PodUid, ResourceClaimKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,23 @@ class VolumeToMake:
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareVolumes:
-    """Write what the PV controller and the provisioners need to bind the pod's claims for this node, volumes first.
-    Answered by exactly one `VolumesWritten` or `VolumesRefused`; the bind follows once the claims are bound."""
+class ClaimToReserve:
+    """Reserve the claim for the pod, and give it these devices if it has none (None: it has some). `version`, `finalizers` and
+    `reserved_for` are those that it was decided on; of a later version of the same claim only what still holds is written."""
+
+    claim: ResourceClaimKey
+    uid: str
+    version: int
+    allocation: Allocation | None
+    finalizers: tuple[str, ...]
+    reserved_for: tuple[Consumer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Write what the PV controller and the provisioners need to bind the pod's claims for this node, volumes first, then its
+    claims for devices. Answered by exactly one `PreparationWritten` or `PreparationRefused`; the bind follows once the claims
+    are bound."""
 
     uid: PodUid
     namespace: str
@@ -52,6 +67,24 @@ class PrepareVolumes:
     node: NodeName
     to_bind: tuple[VolumeToBind, ...]
     to_make: tuple[VolumeToMake, ...]
+    to_reserve: tuple[ClaimToReserve, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreserve:
+    """The claims are not reserved for the pod any more, where they are. Not answered."""
+
+    uid: PodUid
+    claims: tuple[tuple[ResourceClaimKey, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocate:
+    """Take the claim's devices back, so that it may be given others: if it is still of this version. Not answered."""
+
+    claim: ResourceClaimKey
+    uid: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +222,9 @@ class Log:
 
 Command = (
     Bind
-    | PrepareVolumes
+    | Prepare
+    | Unreserve
+    | Deallocate
     | Evict
     | ClearNomination
     | Consult

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import (
-    ClaimKey,
     MetricSamples,
     Namespace,
     NodeName,
@@ -14,10 +13,12 @@ from policysched.cluster.objects import (
     Placement,
     Pod,
     PodUid,
+    Preparable,
+    ResourceClaimKey,
 )
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program
-from policysched.plan import Evaluator, Plan, VolumesToBind
+from policysched.plan import BeforeBind, Evaluator, Plan
 from policysched.plan.reads import nameless
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import ClearNomination, Command, KeepStates, Log
@@ -51,14 +52,15 @@ class Preparation:
     """A pod that is assumed and whose claims are not bound yet. `versions` None: what is to be written is not written yet."""
 
     flight: Flight
-    volumes: VolumesToBind
+    needs: BeforeBind
     ends_ns: int
-    versions: Mapping[str | ClaimKey, int] | None = None
+    versions: Mapping[Preparable, int] | None = None
 
 
 class Core:
     """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
-    an answer, which outlive a pod that is deleted meanwhile (some of them are not sent yet: `preparations`);
+    an answer, which outlive a pod that is deleted meanwhile (some of them are not sent yet: `preparations`); `reserved`
+    the claims, by key and UID, that were reserved for their pods;
     `by_scheduler` every known pod by the schedulerName that it gives. `prepared` has what a policy's new text says of its
     pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call."""
 
@@ -81,6 +83,7 @@ class Core:
         self.pods: dict[PodUid, PendingPod] = {}
         self.in_flight: dict[PodUid, Flight] = {}
         self.preparations: dict[PodUid, Preparation] = {}
+        self.reserved: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.by_scheduler: dict[str, dict[PodUid, None]] = {}
         self.prepared: dict[PodUid, Standing] = {}
         self.out: list[Command] = []

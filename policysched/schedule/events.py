@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from policysched.cluster.device_objects import DeviceKind, DeviceObject
 from policysched.cluster.objects import (
-    ClaimKey,
     CsiNode,
     DisruptionBudget,
     MetricSamples,
@@ -15,6 +15,7 @@ from policysched.cluster.objects import (
     PodSet,
     PodSetKind,
     PodUid,
+    Preparable,
 )
 from policysched.cluster.storage import StorageKind, StorageObject
 from policysched.lang.answers import Answers
@@ -113,6 +114,30 @@ class StorageGone:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceObjectSeen:
+    """A claim for devices, a slice of them, or a class was added or changed."""
+
+    seen: DeviceObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObjectGone:
+    """`namespace` is empty for what has none."""
+
+    kind: DeviceKind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKindServed:
+    """Whether the API server lets us see objects of this kind."""
+
+    kind: DeviceKind
+    served: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """The first whole lists of everything that is mirrored are in: deciding may begin."""
 
@@ -170,22 +195,22 @@ class BindLost:
 
 
 @dataclass(frozen=True, slots=True)
-class VolumesWritten:
-    """A `PrepareVolumes` was carried out: these are the versions in which the objects say so, by a volume's name or a claim's
+class PreparationWritten:
+    """A `Prepare` was carried out: these are the versions in which the objects say so, by a volume's name or a claim's
     key."""
 
     uid: PodUid
-    versions: Mapping[str | ClaimKey, int]
+    versions: Mapping[Preparable, int]
 
 
 @dataclass(frozen=True, slots=True)
-class VolumesRefused:
-    """A `PrepareVolumes` ended before everything was written; `versions` are those of what was. `reason` is the server's
+class PreparationRefused:
+    """A `Prepare` ended before everything was written; `versions` are those of what was. `reason` is the server's
     word."""
 
     uid: PodUid
     reason: str
-    versions: Mapping[str | ClaimKey, int]
+    versions: Mapping[Preparable, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +259,9 @@ Event = (
     | PodSetGone
     | StorageSeen
     | StorageGone
+    | DeviceObjectSeen
+    | DeviceObjectGone
+    | DeviceKindServed
     | Synced
     | PoliciesOffered
     | StatesKept
@@ -241,8 +269,8 @@ Event = (
     | BindConfirmed
     | BindRefused
     | BindLost
-    | VolumesWritten
-    | VolumesRefused
+    | PreparationWritten
+    | PreparationRefused
     | Evicted
     | EvictionRefused
     | Consulted

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from policysched.cluster.objects import ClaimKey, Pod, PodUid
+from policysched.cluster.objects import AnyClaim, Pod, PodUid
 from policysched.lang.program import GangMode, OnTimeout
 from policysched.plan import GangTerms
 from policysched.schedule.heap import MovableHeap
@@ -92,7 +92,7 @@ class Gang(Unit):
         return self.id[1]
 
     @property
-    def claims(self) -> frozenset[ClaimKey]:
+    def claims(self) -> frozenset[AnyClaim]:
         return frozenset().union(*(pod.claims for pod in self.due.values()))
 
     @property

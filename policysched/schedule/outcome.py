@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policysched.cluster.objects import NodeName
 from policysched.lang.events import ClusterEvent
-from policysched.plan import VolumesToBind
+from policysched.plan import BeforeBind
 from policysched.schedule.reports import PendingReason
 
 
@@ -23,10 +23,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """A node, and what has to be done about the pod's volumes before it is bound there (None: nothing, or not asked yet)."""
+    """A node, and what has to be done for the pod before it is bound there (None: nothing, or not asked yet)."""
 
     node: NodeName
     score: int
     nodes: int
     feasible: int
-    volumes: VolumesToBind | None = None
+    needs: BeforeBind | None = None

@@ -44,7 +44,11 @@ from policysched.schedule.units import PendingPod, Place, Unit
 Ask = Callable[[PendingPod, Overlay, Within | None], Success | Failure]
 Lay = Callable[[PendingPod, NodeName, Overlay], object]
 
-_NO_CLAIMS = "no new claims to deallocate, "
+NO_CLAIMS = "no new claims to deallocate"
+STILL_NOT = "still not schedulable"
+DEALLOCATED = "deallocation of ResourceClaim completed"
+"""What kube-scheduler's DynamicResources says before preemption is thought of: of pods without claims for devices, of those with
+some, and where a claim has to give its devices back."""
 NO_CLAIM_STATE = "not found"
 """What kube-scheduler's DynamicResources says after a pod was refused before it had a look at it."""
 
@@ -106,10 +110,11 @@ class Preemption:
         if not plan.preempts:
             return None
         core.counters.preemption_attempts += 1
+        claims = STILL_NOT if value.device_claims else NO_CLAIMS
         if value.preemption_policy == "Never":
-            return self._no_room(pod.policy, NEVER)
+            return self._no_room(pod.policy, NEVER, claims=claims)
         if now_ns < self._forbidden_until_ns:
-            return self._no_room(pod.policy, self._forbidden_words, self._forbidden_until_ns)
+            return self._no_room(pod.policy, self._forbidden_words, self._forbidden_until_ns, claims)
         dry_run = core.evaluator.dry_run(
             plan,
             value,
@@ -120,7 +125,7 @@ class Preemption:
         )
         allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
         if self._still_ending(pod.uid, dry_run, allowed):
-            return self._no_room(pod.policy, STILL_ENDING)
+            return self._no_room(pod.policy, STILL_ENDING, claims=claims)
         spared_until_ns = self._breaker.next_time_ns()
         lowest = core.cache.ledger.lowest_priority
         if lowest is None or lowest >= value.priority:
@@ -134,7 +139,7 @@ class Preemption:
         if not found.candidates:
             self._core.take_back_nomination(pod.uid, now_ns)
             words = unavailable_message(len(core.cache.nodes), found.reasons)
-            return self._no_room(pod.policy, words, spared_until_ns)
+            return self._no_room(pod.policy, words, spared_until_ns, claims)
         chosen = least_harm(found.candidates)
         self._evict(pod, chosen, now_ns)
         return MadeRoom()
@@ -251,8 +256,11 @@ class Preemption:
                 elif gang is not own:
                     self.give_up(gang, now_ns)
 
-    def _no_room(self, policy: str, words: str, valid_until_ns: int | None = None) -> NoRoom:
-        return NoRoom(words_of(self._core.policies.running[policy].program, words), valid_until_ns)
+    def _no_room(
+        self, policy: str, words: str, valid_until_ns: int | None = None, claims: str = NO_CLAIMS
+    ) -> NoRoom:
+        program = self._core.policies.running[policy].program
+        return NoRoom(words_of(program, words, claims), valid_until_ns)
 
     def _pods_on(self, node: NodeName) -> Collection[Pod]:
         return self._core.cache.ledger.usage(node).pods.values()
@@ -353,15 +361,15 @@ def _names(pods: tuple[Pod, ...]) -> str:
     return ", ".join(one.full_name for one in pods)
 
 
-def words_of(program: Program, words: str) -> str:
+def words_of(program: Program, words: str, claims: str = NO_CLAIMS) -> str:
     """What stands behind the filters' reasons, as kube-scheduler puts it."""
-    return f"{_NO_CLAIMS if _is_whole(program) else ''}preemption: {words}"
+    return f"{f'{claims}, ' if _is_whole(program) else ''}preemption: {words}"
 
 
-def words_after_refusal(program: Program, node_count: int) -> str:
+def words_after_refusal(program: Program, node_count: int, refused_by: str | None = None) -> str:
     """What stands behind the reason for which a filter refuses a pod whatever the node. With the default profile
-    preemption is not thought of then; with fewer filters it is, to no avail."""
-    if _is_whole(program):
+    preemption is not thought of then, unless it is for claims for devices; with fewer filters it is, to no avail."""
+    if _is_whole(program) and refused_by != "dynamic_resources":
         return NO_CLAIM_STATE
     if program.preemption.mode == "never":
         return ""

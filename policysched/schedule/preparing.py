@@ -1,31 +1,36 @@
-"""Between a pod's node and its bind: its claims are bound to volumes there.
+"""Between a pod's node and its bind: its claims are bound to volumes there, and those for devices reserved for it.
 
-    assumed ──PrepareVolumes──► writing ──VolumesWritten──► waiting ──all claims bound──► prepared ─► Bind
+    assumed ──Prepare──► writing ──PreparationWritten──► waiting ──all claims bound──► prepared ─► Bind
                                    └─────── refused, undone, a node gone, time over ───────┴──► withdrawn, tried again
 
 The volumes are promised to the pod from the moment at which it is assumed. Once they are written the PV controller and
 the provisioners do the rest, and the watch shows how far they are; nothing is judged by a version that is older than
 what was written. Nothing has to be undone when this ends early, or when another process goes on: what was written says
-which node and which volumes the claims are for, and the next decision goes by that. Source: `BindPodVolumes` in
-kubernetes' `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
+which node and which volumes the claims are for, and the next decision goes by that. A claim for devices keeps them,
+and is not reserved for the pod any more. Source: `BindPodVolumes` in kubernetes'
+`pkg/scheduler/framework/plugins/volumebinding/binder.go`, `PreBind` and `Unreserve` in `dynamicresources`.
 """
 
 from collections.abc import Mapping
 
 from policysched.cluster.claims import not_found, required_on
-from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid
+from policysched.cluster.device_objects import Allocation, ResourceClaim
+from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid, Preparable
 from policysched.cluster.selectors import volume_fits_labels
 from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
-from policysched.plan import VolumesToBind
+from policysched.cluster.volumes import VolumeChoice
+from policysched.plan import BeforeBind
 from policysched.schedule.binding import Binding
-from policysched.schedule.commands import Bind, PrepareVolumes, VolumeToBind, VolumeToMake
+from policysched.schedule.commands import Bind, ClaimToReserve, Prepare, VolumeToBind, VolumeToMake
 from policysched.schedule.core import Core, Flight, Preparation
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import SECOND_NS
 
-Versions = Mapping[str | ClaimKey, int]
+Versions = Mapping[Preparable, int]
 
 _PLUGIN = 'running PreBind plugin "VolumeBinding"'
+DEVICES_TIMEOUT_S = 600
+"""How long a pod may take to get its claims for devices, which nobody waits for once they are written."""
 _TIME_OVER = "context deadline exceeded"
 
 
@@ -41,26 +46,29 @@ class Preparing:
         self._binding = binding
         self._ends: MovableHeap[PodUid] = MovableHeap()
 
-    def begin(self, flight: Flight, volumes: VolumesToBind, now_ns: int) -> None:
+    def begin(self, flight: Flight, needs: BeforeBind, now_ns: int) -> None:
         """The pod was just assumed."""
         core, pod = self._core, flight.pod.pod
-        core.cache.volumes.promise(pod.uid, volumes.choice, flight.node)
-        ends_ns = now_ns + volumes.timeout_s * SECOND_NS
-        core.preparations[pod.uid] = Preparation(flight, volumes, ends_ns)
+        choice = _volumes(needs)
+        core.cache.volumes.promise(pod.uid, choice, flight.node)
+        core.cache.devices.promise(pod.uid, needs.devices)
+        timeout_s = DEVICES_TIMEOUT_S if needs.volumes is None else needs.volumes.timeout_s
+        ends_ns = now_ns + timeout_s * SECOND_NS
+        core.preparations[pod.uid] = Preparation(flight, needs, ends_ns)
         self._ends.put(pod.uid, ends_ns)
         core.out.append(
-            PrepareVolumes(
+            Prepare(
                 pod.uid,
                 pod.namespace,
                 pod.name,
                 flight.node,
                 tuple(
-                    found
-                    for claim, volume in volumes.choice.static
-                    if (found := _to_bind(claim, volume)) is not None
+                    found for claim, volume in choice.static if (found := _to_bind(claim, volume)) is not None
                 ),
-                tuple(
-                    VolumeToMake(claim.key, claim.uid, claim.version) for claim in volumes.choice.provisioned
+                tuple(VolumeToMake(claim.key, claim.uid, claim.version) for claim in choice.provisioned),
+                (
+                    *(_to_reserve(claim, given) for claim, given in needs.devices.allocated),
+                    *(_to_reserve(claim, None) for claim in needs.devices.reserved),
                 ),
             )
         )
@@ -70,13 +78,13 @@ class Preparing:
         if preparation is None:
             return  # given up meanwhile
         preparation.versions = versions
-        self._core.cache.volumes.written(uid, preparation.volumes.choice, versions)
+        self._written(preparation, versions)
         self._look_at(preparation, now_ns)
 
     def refused(self, uid: PodUid, reason: str, versions: Versions, now_ns: int) -> None:
         preparation = self._core.preparations.get(uid)
         if preparation is not None:
-            self._core.cache.volumes.written(uid, preparation.volumes.choice, versions)
+            self._written(preparation, versions)
             self._fail(preparation, reason, now_ns)
 
     def look(self, now_ns: int, *, claim: ClaimKey | None = None, node: NodeName | None = None) -> None:
@@ -102,6 +110,15 @@ class Preparing:
             self._end(preparation, now_ns)
             self._binding.lost(uid, "the pod is gone or bound while its volumes are being bound", now_ns)
 
+    def _written(self, preparation: Preparation, versions: Versions) -> None:
+        core, uid, devices = self._core, preparation.flight.pod.uid, preparation.needs.devices
+        core.cache.volumes.written(uid, _volumes(preparation.needs), versions)
+        core.cache.devices.written(uid, devices, versions)
+        claims = [*(claim for claim, _ in devices.allocated), *devices.reserved]
+        reserved = tuple((claim.key, claim.uid) for claim in claims if claim.key in versions)
+        if reserved:
+            core.reserved[uid] = reserved
+
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _look_at(self, preparation: Preparation, now_ns: int) -> None:
@@ -124,7 +141,7 @@ class Preparing:
         node = self._core.cache.nodes.get(node_name)
         if node is None:
             raise _Undone(f'failed to get node "{node_name}": {not_found("node", node_name)}')
-        choice = preparation.volumes.choice
+        choice = _volumes(preparation.needs)
         return all(
             [
                 *(self._is_bound(claim, volume, node, versions) for claim, volume in choice.static),
@@ -174,7 +191,17 @@ class Preparing:
         uid = preparation.flight.pod.uid
         del self._core.preparations[uid]
         self._ends.discard(uid)
-        self._core.queue.wake(self._core.cache.volumes.release(uid, preparation.volumes.choice), now_ns)
+        cache = self._core.cache
+        self._core.queue.wake(cache.volumes.release(uid, _volumes(preparation.needs)), now_ns)
+        self._core.queue.wake(cache.devices.release(uid, preparation.needs.devices), now_ns)
+
+
+def _volumes(needs: BeforeBind) -> VolumeChoice:
+    return VolumeChoice() if needs.volumes is None else needs.volumes.choice
+
+
+def _to_reserve(claim: ResourceClaim, given: Allocation | None) -> ClaimToReserve:
+    return ClaimToReserve(claim.key, claim.uid, claim.version, given, claim.finalizers, claim.reserved_for)
 
 
 def bind_command(flight: Flight) -> Bind:

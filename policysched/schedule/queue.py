@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from policysched.cluster.objects import ClaimKey
+from policysched.cluster.objects import AnyClaim
 from policysched.lang.events import ClusterEvent
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import SECOND_NS, Limits
@@ -53,7 +53,7 @@ class Room:
     tellings: int = 0
     telling: str = ""
     untold: list[Unit] | None = None
-    claims: frozenset[ClaimKey] = frozenset()
+    claims: frozenset[AnyClaim] = frozenset()
 
 
 class Queue:
@@ -244,7 +244,7 @@ class Queue:
         now_ns: int,
         *,
         policy: str | None = None,
-        claim: ClaimKey | None = None,
+        claim: AnyClaim | None = None,
     ) -> None:
         """Something happened that may help those who wait for it (all policies', or one's; those who use the claim)."""
         waited_for = [event for event in events if self._waiting_for[event]]

@@ -118,9 +118,15 @@ class Scheduler:
                 self._storage.seen(seen, now_ns)
             case e.StorageGone(kind, namespace_name, name):
                 self._storage.gone(kind, namespace_name, name, now_ns)
-            case e.VolumesWritten(uid, versions):
+            case e.DeviceObjectSeen(device_object):
+                self._storage.device_seen(device_object, now_ns)
+            case e.DeviceObjectGone(device_kind, namespace_name, name):
+                self._storage.device_gone(device_kind, namespace_name, name, now_ns)
+            case e.DeviceKindServed(device_kind, served):
+                self._storage.device_kind(device_kind, now_ns, served=served)
+            case e.PreparationWritten(uid, versions):
                 self._preparing.written(uid, versions, now_ns)
-            case e.VolumesRefused(uid, reason, versions):
+            case e.PreparationRefused(uid, reason, versions):
                 self._preparing.refused(uid, reason, versions, now_ns)
             case e.Synced():
                 self._sync(now_ns)

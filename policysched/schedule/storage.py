@@ -1,14 +1,18 @@
-"""Volumes, claims and their kin as events: into the cache, to the pods that they wake, to the pods that wait for them."""
+"""Volumes, devices, claims and their kin as events: into the cache, to the pods that they wake, to the pods that wait for them."""
 
-from policysched.cluster.objects import ClaimKey, CsiNode
+from policysched.cluster.device_objects import DeviceKind, DeviceObject, ResourceClaim
+from policysched.cluster.objects import ClaimKey, CsiNode, ResourceClaimKey
 from policysched.cluster.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageKind,
     StorageObject,
 )
+from policysched.lang.events import ClusterEvent
 from policysched.schedule.core import Core
 from policysched.schedule.preparing import Preparing
+
+_FOR_ALL = frozenset({ClusterEvent.DEVICES_FREED})
 
 
 class Storage:
@@ -27,6 +31,26 @@ class Storage:
                 self._preparing.look(now_ns, claim=one.key)
             case _:
                 self._core.queue.wake(events, now_ns)
+
+    def device_seen(self, one: DeviceObject, now_ns: int) -> None:
+        events = self._core.cache.put_device_object(one)
+        self._wake(events, one.key if isinstance(one, ResourceClaim) else None, now_ns)
+
+    def device_gone(self, kind: DeviceKind, namespace: str, name: str, now_ns: int) -> None:
+        self._wake(self._core.cache.drop_device_object(kind, namespace, name), None, now_ns)
+
+    def device_kind(self, kind: DeviceKind, now_ns: int, *, served: bool) -> None:
+        devices = self._core.cache.devices
+        if served:
+            self._wake(devices.serve(kind), None, now_ns)
+        else:
+            devices.miss(kind)
+
+    def _wake(self, events: frozenset[ClusterEvent], claim: ResourceClaimKey | None, now_ns: int) -> None:
+        """What happens to a claim helps those who use it, devices that are free help all."""
+        queue = self._core.queue
+        queue.wake(events & _FOR_ALL, now_ns)
+        queue.wake(events - _FOR_ALL, now_ns, claim=claim)
 
     def gone(self, kind: StorageKind, namespace: str, name: str, now_ns: int) -> None:
         events = self._core.cache.drop_storage(kind, namespace, name)

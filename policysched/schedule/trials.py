@@ -12,18 +12,27 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.objects import NodeName, PodUid
+from policysched.cluster.resource_claims import NOT_HERE, devices_of, unusable_claim
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Extender
-from policysched.plan import Overlay, Verdict, VolumesToBind, Within
+from policysched.plan import BeforeBind, Overlay, Verdict, Within
 from policysched.schedule.admission import Admission
+from policysched.schedule.commands import Deallocate
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gang_room import gang_overlay, in_trial_order
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import nominated_overlay, reserved_for_others
 from policysched.schedule.outcome import Failure, Success
-from policysched.schedule.preemption import MadeRoom, NoRoom, Preemption, words_after_refusal
+from policysched.schedule.preemption import (
+    DEALLOCATED,
+    STILL_NOT,
+    MadeRoom,
+    NoRoom,
+    Preemption,
+    words_after_refusal,
+)
 from policysched.schedule.preparing import Preparing, bind_command
 from policysched.schedule.records import Decision, samples_seen
 from policysched.schedule.reports import PendingReason
@@ -89,15 +98,18 @@ class Trials:
             result, by_extenders = asked, True
             kin = "refused by extenders", pod.policy, pod.uid
         if isinstance(result, Success):
-            result = replace(result, volumes=self._volumes(pod, result.node, None, now_ns))
+            result = replace(result, needs=self._before_bind(pod, result.node, None, now_ns))
             self._assume(pod, result, now_ns)
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
         if refused is not None:
             core.take_back_nomination(pod.uid, now_ns)
+        deallocated = gang is None and NOT_HERE in result.counts and self._deallocate(pod)
         if result.nodes and not extenders:
             result = self._make_room(pod, result, now_ns)
+            if deallocated:
+                result = replace(result, message=result.message.replace(STILL_NOT, DEALLOCATED))
         elif result.nodes and core.plan(pod.policy).preempts:
             result = _without_room(result, extenders)
         self._record_failure(pod, result, now_ns)
@@ -113,6 +125,15 @@ class Trials:
             message=result.message,
         )
         core.report(pod, result.reason, result.message, now_ns)
+
+    def _deallocate(self, pod: PendingPod) -> bool:
+        """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""
+        devices = devices_of(pod.pod, self._core.cache.devices.stock)
+        claim = None if isinstance(devices, str) else unusable_claim(pod.pod, devices)
+        if claim is None:
+            return False
+        self._core.out.append(Deallocate(claim.key, claim.uid, claim.version))
+        return True
 
     def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int) -> Failure:
         """What is to be said and waited for once preemption was thought of."""
@@ -201,15 +222,15 @@ class Trials:
         """No node was looked at, and nobody is evicted: what the filter reads has to change."""
         assert verdict.pod_refusal is not None, f"{verdict} has no words"
         program = self._core.plan(pod.policy).program
-        post = words_after_refusal(program, verdict.node_count)
+        post = words_after_refusal(program, verdict.node_count, verdict.refused_by)
         message = refused_message(verdict.node_count, verdict.pod_refusal, post)
         return Failure("Unschedulable", message, 0, {}, verdict.wakes() | _ALWAYS, None)
 
-    def _volumes(
+    def _before_bind(
         self, pod: PendingPod, node: NodeName, overlay: Overlay | None, now_ns: int
-    ) -> VolumesToBind | None:
+    ) -> BeforeBind | None:
         core = self._core
-        return core.evaluator.volumes(
+        return core.evaluator.before_bind(
             core.plan(pod.policy),
             pod.pod,
             node,
@@ -282,7 +303,7 @@ class Trials:
                 continue
             result = self._ask(pod, overlay, now_ns, within)
             if isinstance(result, Success):
-                result = replace(result, volumes=self._lay(pod, result.node, overlay, now_ns))
+                result = replace(result, needs=self._lay(pod, result.node, overlay, now_ns))
                 found.fits.append((pod, result))
                 alike[kin[pod.uid]] -= 1
             else:
@@ -290,13 +311,15 @@ class Trials:
                 possible -= alike[kin[pod.uid]]
         return found
 
-    def _lay(self, pod: PendingPod, node: NodeName, overlay: Overlay, now_ns: int) -> VolumesToBind | None:
-        """As if the pod were on the node and its volumes its own; answers what has to be done about these."""
-        volumes = self._volumes(pod, node, overlay, now_ns)
+    def _lay(self, pod: PendingPod, node: NodeName, overlay: Overlay, now_ns: int) -> BeforeBind | None:
+        """As if the pod were on the node and its volumes and devices its own; answers what has to be done about these."""
+        needs = self._before_bind(pod, node, overlay, now_ns)
         overlay.place(pod.pod, node)
-        if volumes is not None:
-            overlay.promise(pod.uid, volumes.choice, node)
-        return volumes
+        if needs is not None:
+            overlay.promise_devices(needs.devices)
+            if needs.volumes is not None:
+                overlay.promise(pod.uid, needs.volumes.choice, node)
+        return needs
 
     def _make_room_for_gang(self, gang: Gang, found: _Found, now_ns: int) -> MadeRoom | NoRoom | None:
         """None: nobody is evicted, and nothing is said of it."""
@@ -381,10 +404,10 @@ class Trials:
         core.reports.hush(pod.uid)
         core.queue.succeeded(pod, now_ns)
         core.queue.wake(events, now_ns)
-        if success.volumes is None:
+        if success.needs is None:
             core.out.append(bind_command(flight))
         else:
-            self._preparing.begin(flight, success.volumes, now_ns)
+            self._preparing.begin(flight, success.needs, now_ns)
         self._record(pod, success.node, success.score, success.nodes, success.feasible, "", {}, now_ns)
 
     def _record_failure(self, pod: PendingPod, failure: Failure, now_ns: int) -> None:

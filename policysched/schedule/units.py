@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any
 
-from policysched.cluster.objects import ClaimKey, NodeName, ObservedPod, Pod, PodFacts, PodUid
+from policysched.cluster.objects import AnyClaim, NodeName, ObservedPod, Pod, PodFacts, PodUid
 
 
 class Place(Enum):
@@ -71,7 +71,7 @@ class Unit(ABC):
         return self.speaker.namespace
 
     @property
-    def claims(self) -> frozenset[ClaimKey]:
+    def claims(self) -> frozenset[AnyClaim]:
         """The claims of its pods' volumes."""
         return frozenset()
 
@@ -103,8 +103,9 @@ class PendingPod(Unit):
         return self.seen.pod
 
     @property
-    def claims(self) -> frozenset[ClaimKey]:
-        return frozenset(use.claim for use in self.pod.claims)
+    def claims(self) -> frozenset[AnyClaim]:
+        devices = (use.claim for use in self.pod.device_claims if use.claim is not None)
+        return frozenset((*(use.claim for use in self.pod.claims), *devices))
 
     @property
     def uid(self) -> PodUid:

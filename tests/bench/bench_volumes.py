@@ -84,10 +84,10 @@ def _decision_s(case: _Case) -> float:
         one = waiting.pop()
         verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
         assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.counts()}"
-        volumes = evaluator.volumes(plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={})
+        needs = evaluator.before_bind(plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={})
         cache.assume(one, verdict.selected)
-        if volumes is not None:
-            cache.volumes.promise(one.uid, volumes.choice, verdict.selected)
+        if needs is not None and needs.volumes is not None:
+            cache.volumes.promise(one.uid, needs.volumes.choice, verdict.selected)
 
     decide()
     decide()

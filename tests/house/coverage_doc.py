@@ -23,10 +23,14 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
 def covered() -> str:
     """Two sentences for the README."""
     plugins = list(dict.fromkeys(one.plugin for one in BUILTINS.values()))
-    pending = list(dict.fromkeys(one.plugin for one in UNCOVERED if one.happens == "the pod stays pending"))
+    lacking = list(dict.fromkeys(one.plugin for one in UNCOVERED))
+    pending = [one for one in lacking if one not in plugins]
+    parts = [one for one in lacking if one in plugins]
+    looks = "looks" if len(pending) == 1 else "look"
+    in_part = f", and parts of what {_listed(parts)} does" if parts else ""
     return (
         f"Covered, in kube-scheduler {KUBE_DEFAULT_VERSION}'s own arithmetic: {_listed(plugins)}.\n\n"
-        f"Not covered: what {_listed(pending)} look at. A pod that uses it stays pending with a message that names it; it is "
+        f"Not covered: what {_listed(pending)} {looks} at{in_part}. A pod that uses it stays pending with a message that names it; it is "
         "never bound as if it had not asked. `policysched show` prints the whole list, and so does "
         "[docs/running.md](docs/running.md#what-is-not-covered)."
     )

@@ -92,7 +92,7 @@ def test_what_no_builtin_covers_is_named() -> None:
         volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "t", "emptyDir": {}}],
     )
 
-    assert one.uncovered == ("spec.resourceClaims",)
+    assert one.uncovered == ("spec.resourceClaims of an unknown kind",)
 
 
 def test_an_image_without_a_tag_is_the_latest() -> None:

@@ -142,7 +142,9 @@ def test_a_pod_that_uses_what_nothing_covers_waits_and_says_so() -> None:
 
     found = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
 
-    assert found.pod_refusal == "the pod uses spec.resourceClaims, which this version does not cover yet"
+    assert found.pod_refusal == (
+        "the pod uses spec.resourceClaims of an unknown kind, which this version does not cover yet"
+    )
 
 
 def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain() -> None:

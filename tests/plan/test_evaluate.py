@@ -88,7 +88,7 @@ def test_only_rules_that_no_new_node_helps_against_make_a_pod_the_policys_own_pr
 
 
 def test_a_pod_that_uses_what_nothing_covers_is_refused_by_name() -> None:
-    claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+    claim = {"resourceClaims": [{"name": "gpu"}]}
 
     verdict = ask(Evaluator(world([node("a")])), plan_of("include kube_default"), pod(spec=claim))
 

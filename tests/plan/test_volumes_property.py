@@ -67,9 +67,8 @@ def followed(scene: Scene) -> None:
             slow = oracle.evaluate(program, pod, cache, **given_)
             assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
             if verdict.selected is not None:
-                chosen_alike(
-                    cache, evaluator.volumes(compiled, pod, verdict.selected, **given_), pod, verdict.selected
-                )
+                needs = evaluator.before_bind(compiled, pod, verdict.selected, **given_)
+                chosen_alike(cache, None if needs is None else needs.volumes, pod, verdict.selected)
             assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
         if dice.one_in(4) and cache.nodes and cache.ledger.placement(scene.pods[0].uid) is None:
             cache.assume(scene.pods[0], dice.choice(sorted(cache.nodes)))
@@ -92,7 +91,8 @@ def laid_agrees(scene: Scene) -> None:
     node = evaluator.evaluate(compiled, first, **given_, overlay=overlay).selected
     if node is None:
         return
-    found = evaluator.volumes(compiled, first, node, **given_, overlay=overlay)
+    needs = evaluator.before_bind(compiled, first, node, **given_, overlay=overlay)
+    found = None if needs is None else needs.volumes
 
     overlay.place(first, node)
     if found is not None:

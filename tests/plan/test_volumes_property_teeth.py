@@ -42,7 +42,8 @@ class Story:
             verdict = evaluator.evaluate(compiled, self.pod, **given_)
             assert (verdict.selected, verdict.feasible_count) == (plain.selected, len(plain.feasible))
             if verdict.selected is not None:
-                found = evaluator.volumes(compiled, self.pod, verdict.selected, **given_)
+                needs = evaluator.before_bind(compiled, self.pod, verdict.selected, **given_)
+                found = None if needs is None else needs.volumes
                 chosen_alike(cache, found, self.pod, verdict.selected)
             assert differences(evaluator.explain(compiled, self.pod, **given_), plain) == []
 

@@ -246,7 +246,7 @@ def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
 
 
 def test_a_pod_with_an_uncovered_feature_stays_pending_with_words_that_name_it() -> None:
-    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    claims = [{"name": "gpu"}]
     rig = Rig(FIT, node("a"))
 
     rig.see(pod("web", spec={"resourceClaims": claims}))

@@ -26,14 +26,14 @@ def rig_with(*storage: object, nodes: tuple[str, ...] = ("a", "b"), policy: str 
 def written(rig: Rig, **versions: int) -> None:
     """The writer has done what it was told; `data=2` is the claim's version, other names are volumes."""
     known = {DATA if name == "data" else name.replace("_", "-"): number for name, number in versions.items()}
-    rig.tell(e.VolumesWritten(UID, known))
+    rig.tell(e.PreparationWritten(UID, known))
 
 
 def test_a_pod_is_bound_once_its_claim_is() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    (prepare,) = rig.of(c.PrepareVolumes)
+    (prepare,) = rig.of(c.Prepare)
 
     written(rig, on_b=2)
     rig.tell(e.StorageSeen(volume("on-b", claim="data", claim_uid="uid-data", node="b", version=2)))
@@ -53,7 +53,7 @@ def test_a_claim_that_is_bound_already_needs_no_preparing() -> None:
     rig.see(pod("web", spec=using("data")))
     rig.settle()
 
-    assert rig.of(c.PrepareVolumes) == []
+    assert rig.of(c.Prepare) == []
     assert rig.where() == {"web": "b"}
 
 
@@ -68,7 +68,7 @@ def test_for_a_volume_that_is_to_be_made_the_claim_is_sent_to_the_node() -> None
     rig.tell(e.StorageSeen(volume("made-1", node="a", claim="data", claim_uid="uid-data", of_class="made")))
     rig.tell(e.StorageSeen(claim(of_class="made", selected="a", bound_to="made-1", version=3)))
 
-    (prepare,) = rig.of(c.PrepareVolumes)
+    (prepare,) = rig.of(c.Prepare)
     assert prepare.to_make == (c.VolumeToMake(DATA, "uid-data", 1),)
     assert rig.where() == {"web": "a"}
 
@@ -79,7 +79,7 @@ def test_two_pods_are_not_promised_one_volume() -> None:
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    assert [one.to_bind[0].claim.name for one in rig.of(c.PrepareVolumes)] == ["one"]
+    assert [one.to_bind[0].claim.name for one in rig.of(c.Prepare)] == ["one"]
     assert rig.words("second") == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
@@ -90,10 +90,10 @@ def test_a_refused_write_gives_the_volume_to_the_next_and_the_pod_comes_back_lat
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    rig.tell(e.VolumesRefused(PodUid("uid-default-first"), "the object has been modified", {}))
+    rig.tell(e.PreparationRefused(PodUid("uid-default-first"), "the object has been modified", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.PrepareVolumes)] == ["first", "second"]
+    assert [one.name for one in rig.of(c.Prepare)] == ["first", "second"]
     assert rig.words("first") == 'running PreBind plugin "VolumeBinding": the object has been modified'
 
 
@@ -104,7 +104,7 @@ def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() ->
     written(rig, on_b=2)
 
     rig.pass_time(599)
-    before = len(rig.of(c.PrepareVolumes))
+    before = len(rig.of(c.Prepare))
     rig.pass_time(1)
     free = rig.scheduler.cache.ledger.state(UID)
     said = rig.words("web")
@@ -112,7 +112,7 @@ def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() ->
 
     assert (before, free) == (1, PlacementState.UNKNOWN)
     assert said == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
-    assert [one.node for one in rig.of(c.PrepareVolumes)] == ["b", "b"], "what was written is for this claim"
+    assert [one.node for one in rig.of(c.Prepare)] == ["b", "b"], "what was written is for this claim"
 
 
 def test_the_policy_says_how_long_it_may_take() -> None:
@@ -131,7 +131,7 @@ def test_a_provisioner_that_gives_up_sends_the_pod_elsewhere() -> None:
     rig = rig_with(made, claim(of_class="made"))
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    first = rig.of(c.PrepareVolumes)[0].node
+    first = rig.of(c.Prepare)[0].node
     written(rig, data=2)
     rig.tell(e.StorageSeen(claim(of_class="made", selected=first, version=2)))
 
@@ -175,7 +175,7 @@ def test_a_pod_that_is_deleted_meanwhile_frees_room_and_volumes() -> None:
     rig.tell(e.PodGone(PodUid("uid-default-first")))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.PrepareVolumes)] == ["first", "second"]
+    assert [one.name for one in rig.of(c.Prepare)] == ["first", "second"]
 
 
 def test_the_answer_to_a_write_that_nobody_waits_for_any_more_changes_nothing() -> None:
@@ -228,13 +228,13 @@ def test_members_of_a_gang_get_volumes_of_their_own_or_nothing() -> None:
     for name in ("one", "two"):
         rig.see(pod(name, labels={"group": "g"}, spec=using(name)))
     rig.settle()
-    nothing = rig.of(c.PrepareVolumes)
+    nothing = rig.of(c.Prepare)
 
     rig.tell(e.StorageSeen(volume("v2", node="a")))
     rig.pass_time(10)
 
     assert nothing == []
-    assert {one.to_bind[0].volume for one in rig.of(c.PrepareVolumes)} == {"v1", "v2"}
+    assert {one.to_bind[0].volume for one in rig.of(c.Prepare)} == {"v1", "v2"}
 
 
 def test_a_raised_limit_wakes_who_was_refused_for_it() -> None:
@@ -263,8 +263,8 @@ def test_who_starts_anew_goes_by_what_was_written() -> None:
 
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    (prepare,) = rig.of(c.PrepareVolumes)
-    rig.tell(e.VolumesWritten(UID, {}))
+    (prepare,) = rig.of(c.Prepare)
+    rig.tell(e.PreparationWritten(UID, {}))
     rig.tell(e.StorageSeen(claim(bound_to="on-b", version=2)))
 
     assert (prepare.node, prepare.to_bind) == ("b", ())
@@ -278,7 +278,7 @@ def test_a_claim_ref_without_a_uid_gets_one_and_no_mark() -> None:
     rig.see(pod("web", spec=using("data")))
     rig.settle()
 
-    (prepare,) = rig.of(c.PrepareVolumes)
+    (prepare,) = rig.of(c.Prepare)
     assert [(one.volume, one.mark) for one in prepare.to_bind] == [("on-b", False)]
 
 

@@ -35,8 +35,8 @@ class World:
     claims: dict[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     watch: deque[e.Event] = field(default_factory=deque)
-    to_do: list[c.PrepareVolumes | c.Bind] = field(default_factory=list)
-    latest: dict[PodUid, c.PrepareVolumes] = field(default_factory=dict)
+    to_do: list[c.Prepare | c.Bind] = field(default_factory=list)
+    latest: dict[PodUid, c.Prepare] = field(default_factory=dict)
     came: int = 0
     made: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -193,7 +193,7 @@ class World:
 
     def _take(self, commands: list[c.Command]) -> None:
         for command in commands:
-            if isinstance(command, c.PrepareVolumes):
+            if isinstance(command, c.Prepare):
                 # A pod that is gone, or whose time was over, leaves its command behind: of two that write one version only
                 # the first comes through.
                 self.latest[command.uid] = command
@@ -201,7 +201,7 @@ class World:
                     other = self.latest.get(uid)
                     if other is not None and any(one is other for one in self.to_do):
                         self.wrong += _both(command, other)
-            if isinstance(command, c.PrepareVolumes | c.Bind):
+            if isinstance(command, c.Prepare | c.Bind):
                 self.to_do.append(command)
 
     def _look(self) -> None:
@@ -225,7 +225,7 @@ class World:
             return e.BindLost(bind.uid, "elsewhere")
         return e.BindConfirmed(bind.uid, bind.node)
 
-    def _write(self, command: c.PrepareVolumes, kind: str) -> None:
+    def _write(self, command: c.Prepare, kind: str) -> None:
         versions: dict[str | ClaimKey, int] = {}
         refusal = "the object has been modified" if kind == "refused" else None
         for one in command.to_bind:
@@ -243,11 +243,11 @@ class World:
                 versions[wanted.key] = self._write_claim(replace(wanted, selected_node=command.node))
         if kind == "answer lost":
             # Repeated, and refused for the version that it wrote itself.
-            self._tell(e.VolumesRefused(command.uid, "the object has been modified", {}))
+            self._tell(e.PreparationRefused(command.uid, "the object has been modified", {}))
         elif refusal is not None:
-            self._tell(e.VolumesRefused(command.uid, refusal, versions))
+            self._tell(e.PreparationRefused(command.uid, refusal, versions))
         else:
-            self._tell(e.VolumesWritten(command.uid, versions))
+            self._tell(e.PreparationWritten(command.uid, versions))
 
     def _write_volume(self, one: PersistentVolume) -> int:
         self.version += 1
@@ -279,7 +279,7 @@ def _reaches(one: PersistentVolume, name: str) -> bool:
     )
 
 
-def _both(one: c.PrepareVolumes, other: c.PrepareVolumes) -> list[str]:
+def _both(one: c.Prepare, other: c.Prepare) -> list[str]:
     theirs = {given.volume: given.claim for given in other.to_bind}
     return [
         f"{given.volume} is given to {given.claim.name} and to {theirs[given.volume].name}"

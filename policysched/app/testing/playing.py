@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from policysched.app.consultant import terms_of
-from policysched.app.pretend_volumes import carried_out
+from policysched.app.pretend_volumes import carried_out, taken_back
 from policysched.app.simulate import pending_message
 from policysched.app.testing.canned import consulted, with_answers
 from policysched.app.testing.world import World
@@ -171,8 +171,11 @@ class Play:
                     answer = consulted(consult, self._world.extenders)
                     self._said[uid] = nodes, answer.answers
                     queue += self._scheduler.handle(answer, self._now_ns)
-                case c.PrepareVolumes() as prepare:
+                case c.Prepare() as prepare:
                     for happened in carried_out(prepare, self._scheduler.cache):
+                        queue += self._scheduler.handle(happened, self._now_ns)
+                case c.Unreserve() | c.Deallocate() as command:
+                    for happened in taken_back(command, self._scheduler.cache):
                         queue += self._scheduler.handle(happened, self._now_ns)
                 case c.Evict(uid=uid, victims=victims):
                     told = tuple(one.uid for one in victims)

@@ -350,6 +350,7 @@ def _around(files: ClusterFiles) -> tuple[Event, ...]:
         *(e.BudgetSeen(budget) for budget in files.budgets),
         *(e.PodSetSeen(one) for one in files.pod_sets),
         *(e.StorageSeen(one) for one in files.storage),
+        *(e.DeviceObjectSeen(one) for one in files.devices),
     )
 
 

@@ -6,7 +6,7 @@ meanings in `oracle.builtins`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -25,6 +25,7 @@ _ORDER = (
     "volume_zone",
     "pod_topology_spread",
     "inter_pod_affinity",
+    "dynamic_resources",
     "node_resources_balanced_allocation",
     "image_locality",
     "node_declared_features",
@@ -49,11 +50,12 @@ KUBE_DEFAULT_VERSION = "1.36"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`'s: built-ins that it had not, and
-    words for parameters of scores. Everything else is the same, weights and reasons included. Sources: the plugins in
+    """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`'s: built-ins that it had not, those that did not
+    score yet, and words for parameters of scores. Everything else is the same, weights and reasons included. Sources: the plugins in
     kubernetes v1.34.3, v1.35.0 and v1.36.3, and the defaults of their feature gates."""
 
     without: frozenset[str] = frozenset()
+    without_scores: frozenset[str] = frozenset()
     score_words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -65,5 +67,7 @@ _UNTIL_1_35 = Release(
     },
 )
 
-RELEASES: Mapping[str, Release] = {"1.34": _UNTIL_1_35, "1.35": _UNTIL_1_35, KUBE_DEFAULT_VERSION: Release()}
+_UNTIL_1_34 = replace(_UNTIL_1_35, without_scores=frozenset({"dynamic_resources"}))
+
+RELEASES: Mapping[str, Release] = {"1.34": _UNTIL_1_34, "1.35": _UNTIL_1_35, KUBE_DEFAULT_VERSION: Release()}
 """Whose defaults can be included, oldest first."""

@@ -146,7 +146,7 @@ def defaults(span: Span, version: str = KUBE_DEFAULT_VERSION) -> Iterator[s.Filt
         if one.filters:
             yield s.Filter(s.Name(one.name, span), (), None, False, span)
     for one in there:
-        if one.default_weight is not None:
+        if one.default_weight is not None and one.name not in release.without_scores:
             weight = s.NumberLit(str(one.default_weight), "", span)
             words = release.score_words.get(one.name, {})
             params = tuple(

@@ -1,0 +1,485 @@
+"""Devices, claims and classes as last seen, and which devices are promised to pods that are on their way.
+
+    asked for ──promise (a pod is assumed)──► promised ──written──► the watch shows it: the claim itself says so
+        ▲                                        │ release, or the claim is another
+        └────────────────────────────────────────┘
+
+No device that is one claim's is given to a second: what the claims' statuses say and what is promised are counted
+together. Pods that share a claim share its promise. What could be found for claims of one text on one node is kept
+until that node's devices change, so that a pod from a template costs a look at the nodes that others went to.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from policysched.cluster.device_objects import (
+    Allocation,
+    DeviceClass,
+    DeviceKind,
+    PoolId,
+    ResourceClaim,
+    ResourceSlice,
+)
+from policysched.cluster.device_pools import Pool, pools_for
+from policysched.cluster.device_search import OVERRUN, Found, SearchFailed, search
+from policysched.cluster.device_selectors import DeviceSelectors, SelectorError
+from policysched.cluster.device_use import DeviceUse, Taken
+from policysched.cluster.objects import Node, NodeName, PodUid, Preparable, ResourceClaimKey
+from policysched.lang.events import ClusterEvent
+
+_NOTHING: frozenset[ClusterEvent] = frozenset()
+_SPECS_KEPT = 16
+_ANSWERS_KEPT = 4096  # of selectors, a slice
+
+OVERRUNS_MAX = 8
+"""Nodes on which the search for the same claims may go past its bound; then no more are searched until something changes, so that
+no claim can hold up all others."""
+
+Outcome = Found | SearchFailed | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """What has to happen to a pod's claims on its node: those that get `allocated` (with what), and those that have their
+    devices and get `reserved` for it besides. Empty: nothing."""
+
+    allocated: tuple[tuple[ResourceClaim, Allocation], ...] = ()
+    reserved: tuple[ResourceClaim, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.allocated or self.reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """For pods that may share the claim. `written`: the version that says it, once it is written."""
+
+    pods: frozenset[PodUid]
+    uid: str
+    allocation: Allocation
+    written: int | None = None
+
+    def is_over(self, claim: ResourceClaim) -> bool:
+        if claim.uid != self.uid or claim.allocation is not None:
+            return True
+        return self.written is not None and claim.version >= self.written
+
+
+@dataclass(slots=True)
+class _Answer:
+    """`stamp` and `labels` of the node for which it holds."""
+
+    stamp: Hashable
+    labels: Mapping[str, str]
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class _AnswersOfSpecs:
+    """`overruns` since the devices' stamp was `stamp`."""
+
+    by_node: dict[NodeName, _Answer] = field(default_factory=dict)
+    stamp: Hashable = None
+    overruns: int = 0
+
+
+class _Answers:
+    """By what claims ask for and by node."""
+
+    def __init__(self) -> None:
+        self._by_specs: OrderedDict[tuple[str, ...], _AnswersOfSpecs] = OrderedDict()
+
+    def of(self, claims: Sequence[ResourceClaim]) -> _AnswersOfSpecs:
+        specs = tuple(claim.spec for claim in claims)
+        found = self._by_specs.get(specs)
+        if found is None:
+            found = self._by_specs[specs] = _AnswersOfSpecs()
+            if len(self._by_specs) > _SPECS_KEPT:
+                self._by_specs.popitem(last=False)
+        else:
+            self._by_specs.move_to_end(specs)
+        return found
+
+
+@dataclass(slots=True)
+class LaidDevices:
+    """What is promised besides on a cluster that is not. `nodes` counts changes of each node's devices, `anywhere` those of devices
+    that several nodes can use; `additions` counts all."""
+
+    allocations: dict[ResourceClaimKey, Allocation] = field(default_factory=dict)
+    use: DeviceUse = field(default_factory=DeviceUse)
+    nodes: dict[NodeName, int] = field(default_factory=dict)
+    anywhere: int = 0
+    additions: int = 0
+    answers: _Answers = field(default_factory=_Answers)
+
+
+class Devices:
+    """`absent`: kinds that the API server does not serve. Every `put_` and `drop_` answers whom it could help; a claim's own
+    events help those who use it, `DEVICES_FREED` whoever looks for devices."""
+
+    def __init__(self) -> None:
+        self.claims: dict[ResourceClaimKey, ResourceClaim] = {}
+        self.slices: dict[str, ResourceSlice] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.absent: frozenset[DeviceKind] = frozenset()
+        self.use = DeviceUse()
+        self._promises: dict[ResourceClaimKey, _Promise] = {}
+        self._counted: dict[ResourceClaimKey, Allocation] = {}  # what `use` has of each claim
+        self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
+        self._of_node: dict[NodeName, dict[str, ResourceSlice]] = {}
+        self._of_many: dict[str, ResourceSlice] = {}
+        self._selectors = DeviceSelectors()
+        self._selected: dict[str, dict[tuple[str, int], bool | SelectorError]] = {}
+        self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[Pool, ...]]] = {}
+        self._answers = _Answers()
+        self._now = 0
+        self._claim_stamps: dict[ResourceClaimKey, int] = {}
+        self._node_stamps: dict[NodeName, int] = {}
+        self._shared_stamp = 0
+        self._class_stamp = 0
+        self.stamp = 0
+        """Moves with every change of slices, classes and of what is taken."""
+
+    @property
+    def stock(self) -> "DeviceStock":
+        return DeviceStock(self)
+
+    @property
+    def fresh_stock(self) -> "DeviceStock":
+        """One that keeps no answers."""
+        return DeviceStock(self, fresh=True)
+
+    # ── what is served ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def serve(self, kind: DeviceKind) -> frozenset[ClusterEvent]:
+        """The API server has shown a whole list of them."""
+        if kind not in self.absent:
+            return _NOTHING
+        self.absent -= {kind}
+        self._moved()
+        return frozenset({ClusterEvent.DEVICES_FREED})
+
+    def miss(self, kind: DeviceKind) -> None:
+        """The API server does not serve them."""
+        self.absent |= {kind}
+        self._moved()
+
+    # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_claim(self, claim: ResourceClaim) -> frozenset[ClusterEvent]:
+        known = self.claims.get(claim.key)
+        if known == claim:
+            return _NOTHING
+        self.claims[claim.key] = claim
+        promise = self._promises.get(claim.key)
+        if promise is not None and promise.is_over(claim):
+            del self._promises[claim.key]
+        self._claim_stamps[claim.key] = self._tick()
+        freed = self._recount(claim.key)
+        own = ClusterEvent.RESOURCE_CLAIM_UPDATE if known else ClusterEvent.RESOURCE_CLAIM_ADD
+        return freed | {own}
+
+    def drop_claim(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
+        if self.claims.pop(key, None) is None:
+            return _NOTHING
+        self._promises.pop(key, None)
+        self._claim_stamps.pop(key, None)
+        self._tick()
+        return self._recount(key)
+
+    # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_slice(self, one: ResourceSlice) -> frozenset[ClusterEvent]:
+        known = self.slices.get(one.name)
+        if known == one:
+            return _NOTHING
+        if known is not None:
+            self._unlist(known)
+        self.slices[one.name] = one
+        self._touch_pool(one.pool)
+        self._by_pool.setdefault(one.pool, {})[one.name] = one
+        if _only_node(one) is None or one.counters:
+            self._of_many[one.name] = one
+        else:
+            assert one.reach.node is not None, f"{one.name} is of no node"
+            self._of_node.setdefault(one.reach.node, {})[one.name] = one
+        self._touch_pool(one.pool)
+        return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if known else ClusterEvent.RESOURCE_SLICE_ADD})
+
+    def drop_slice(self, name: str) -> frozenset[ClusterEvent]:
+        """A slice of a new generation that goes may give the pool back to what is left; kube-scheduler waits for the next
+        other event."""
+        known = self.slices.pop(name, None)
+        if known is None:
+            return _NOTHING
+        self._unlist(known)
+        return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
+
+    def _unlist(self, one: ResourceSlice) -> None:
+        self._touch_pool(one.pool)
+        self._selected.pop(one.name, None)
+        self._of_many.pop(one.name, None)
+        if one.reach.node is not None:
+            of_node = self._of_node.get(one.reach.node, {})
+            of_node.pop(one.name, None)
+            if not of_node:
+                self._of_node.pop(one.reach.node, None)
+        pool = self._by_pool[one.pool]
+        del pool[one.name]
+        if not pool:
+            del self._by_pool[one.pool]
+
+    def put_class(self, one: DeviceClass) -> frozenset[ClusterEvent]:
+        known = self.classes.get(one.name)
+        if known == one:
+            return _NOTHING
+        self.classes[one.name] = one
+        self._class_stamp = self._moved()
+        return frozenset({ClusterEvent.DEVICE_CLASS_UPDATE if known else ClusterEvent.DEVICE_CLASS_ADD})
+
+    def drop_class(self, name: str) -> frozenset[ClusterEvent]:
+        """Wakes nobody: without its class a claim gets nothing."""
+        if self.classes.pop(name, None) is not None:
+            self._class_stamp = self._moved()
+        return _NOTHING
+
+    # ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def promise(self, pod: PodUid, choice: DeviceChoice) -> None:
+        """From now on nobody else gets the devices."""
+        for claim, given in choice.allocated:
+            known = self._promises.get(claim.key)
+            if known is not None and known.uid == claim.uid:
+                assert known.allocation == given, f"{claim.key} is promised {known.allocation}, not {given}"
+                self._promises[claim.key] = replace(known, pods=known.pods | {pod})
+            else:
+                self._promises[claim.key] = _Promise(frozenset({pod}), claim.uid, given)
+            self._claim_stamps[claim.key] = self._tick()
+            self._recount(claim.key)
+
+    def written(self, pod: PodUid, choice: DeviceChoice, versions: Mapping[Preparable, int]) -> None:
+        """These versions of the claims say what was promised: the promise ends when the watch has come to them."""
+        for claim, _ in choice.allocated:
+            promise, version = self._promises.get(claim.key), versions.get(claim.key)
+            if promise is None or version is None or pod not in promise.pods:
+                continue
+            promise = self._promises[claim.key] = replace(promise, written=version)
+            seen = self.claims.get(claim.key)
+            if seen is not None and promise.is_over(seen):
+                del self._promises[claim.key]
+            self._claim_stamps[claim.key] = self._tick()
+            self._recount(claim.key)
+
+    def release(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
+        """The pod does not go there. What was written stays promised until the watch shows it."""
+        freed = _NOTHING
+        for claim, _ in choice.allocated:
+            promise = self._promises.get(claim.key)
+            if promise is None or pod not in promise.pods or promise.written is not None:
+                continue
+            if promise.pods == {pod}:
+                del self._promises[claim.key]
+            else:
+                self._promises[claim.key] = replace(promise, pods=promise.pods - {pod})
+            self._claim_stamps[claim.key] = self._tick()
+            freed |= self._recount(claim.key)
+        return freed
+
+    def unwritten_promises(self) -> list[tuple[ResourceClaimKey, PodUid]]:
+        """What is promised to whom, without what is written already."""
+        return [
+            (key, pod)
+            for key, one in self._promises.items()
+            if one.written is None
+            for pod in sorted(one.pods)
+        ]
+
+    def allocation(self, key: ResourceClaimKey) -> Allocation | None:
+        """What the claim has, or is promised."""
+        claim, promise = self.claims.get(key), self._promises.get(key)
+        if claim is not None and claim.allocation is not None:
+            return claim.allocation
+        return None if promise is None else promise.allocation
+
+    def check(self) -> list[str]:
+        """Recount what is taken; one sentence a difference, none when all is well."""
+        fresh, twice = DeviceUse(), DeviceUse()
+        for key in self.claims.keys() | self._promises.keys():
+            given = self.allocation(key)
+            if given is not None:
+                fresh.add(given)
+        for promise in self._promises.values():
+            twice.add(promise.allocation)
+        found = []
+        if fresh != self.use:
+            found.append(f"devices taken are counted as {self.use}, a recount says {fresh}")
+        found += [
+            f"device {device} is promised and taken {fresh.whole[device]} times"
+            for device in twice.whole
+            if fresh.whole[device] > 1
+        ]
+        return found
+
+    # ── stamps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim_stamp(self, key: ResourceClaimKey) -> int:
+        return self._claim_stamps.get(key, 0)
+
+    def node_of(self, pool: PoolId) -> NodeName | None:
+        """The node that alone can use the pool's devices; None: several, or nobody knows."""
+        nodes = {_only_node(one) for one in self._by_pool.get(pool, {}).values()}
+        return nodes.pop() if len(nodes) == 1 else None
+
+    def _recount(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
+        """Count what the claim has now instead of what it had."""
+        before, after = self._counted.get(key), self.allocation(key)
+        if before == after:
+            return _NOTHING
+        if before is not None:
+            del self._counted[key]
+            self.use.remove(before)
+        if after is not None:
+            self._counted[key] = after
+            self.use.add(after)
+        changed = {one.device for given in (before, after) if given is not None for one in given.devices}
+        for pool in {PoolId(one.driver, one.pool) for one in changed}:
+            self._touch_pool(pool)
+        return _NOTHING if before is None else frozenset({ClusterEvent.DEVICES_FREED})
+
+    def _touch_pool(self, pool: PoolId) -> None:
+        stamp, node = self._moved(), self.node_of(pool)
+        if node is None:
+            self._shared_stamp = stamp
+        else:
+            self._node_stamps[node] = stamp
+
+    def _moved(self) -> int:
+        self.stamp = self._tick()
+        return self.stamp
+
+    def _tick(self) -> int:
+        self._now += 1
+        return self._now
+
+    # ── looking for devices ────────────────────────────────────────────────────────────────────────────────────────
+
+    def find(self, claims: Sequence[ResourceClaim], node: Node, laid: LaidDevices | None) -> Outcome:
+        """What there is for these claims on the node."""
+        stamp: Hashable = (self._node_stamps.get(node.name, 0), self._shared_stamp, self._class_stamp)
+        kept = self._answers
+        if laid is not None and (laid.anywhere or laid.nodes.get(node.name)):
+            stamp, kept = (stamp, laid.anywhere, laid.nodes.get(node.name, 0)), laid.answers
+        else:
+            laid = None
+        answers = kept.of(claims)
+        known = answers.by_node.get(node.name)
+        if known is not None and known.stamp == stamp and known.labels == node.labels:
+            return known.outcome
+        if answers.stamp != self.stamp:
+            answers.stamp, answers.overruns = self.stamp, 0
+        if answers.overruns >= OVERRUNS_MAX:
+            return SearchFailed(OVERRUN)
+        outcome = self.search(claims, node, laid)
+        answers.by_node[node.name] = _Answer(stamp, node.labels, outcome)
+        answers.overruns += isinstance(outcome, SearchFailed) and outcome.words == OVERRUN
+        return outcome
+
+    def search(self, claims: Sequence[ResourceClaim], node: Node, laid: LaidDevices | None) -> Outcome:
+        """The same, whatever is kept."""
+        taken = Taken(self.use) if laid is None else Taken(self.use, laid.use)
+        try:
+            return search(claims, node, self._pools_of(node), taken, self.classes, self._matches)
+        except SearchFailed as failed:
+            return SearchFailed(failed.words, failed.claim)  # without the road that led there
+
+    def _pools_of(self, node: Node) -> tuple[Pool, ...]:
+        stamp = self._node_stamps.get(node.name, 0), self._shared_stamp
+        known = self._pools.get(node.name)
+        if known is not None and known[0] == stamp and known[1] == node.labels:
+            return known[2]
+        slices = (*self._of_node.get(node.name, {}).values(), *self._of_many.values())
+        pools = pools_for(node, slices, lambda pool: self._by_pool.get(pool, {}).values())
+        self._pools[node.name] = stamp, node.labels, pools
+        return pools
+
+    def _matches(self, expression: str, one: ResourceSlice, index: int) -> bool:
+        """Raises SelectorError. Asked once of each device as it stands in its slice."""
+        known = self._selected.setdefault(one.name, {})
+        found = known.get((expression, index))
+        if found is None:
+            if len(known) >= _ANSWERS_KEPT:
+                known.clear()
+            try:
+                found = self._selectors.matches(expression, one.pool.driver, one.devices[index])
+            except SelectorError as error:
+                found = SelectorError(str(error.args[0]), compiling=error.compiling)
+            known[expression, index] = found
+        if isinstance(found, SelectorError):
+            raise found
+        return found
+
+    def forget_node(self, name: NodeName) -> None:
+        """It is gone: what was kept of it is of no use."""
+        self._pools.pop(name, None)
+
+
+def _only_node(one: ResourceSlice) -> NodeName | None:
+    return None if one.per_device else one.reach.node
+
+
+class DeviceStock:
+    """What there is to choose from: devices and claims as seen, with everything that is promised, and with what else is
+    promised on a cluster that is not (`laid`)."""
+
+    __slots__ = ("_devices", "_fresh", "_laid")
+
+    def __init__(self, devices: Devices, laid: LaidDevices | None = None, *, fresh: bool = False) -> None:
+        """`fresh`: each search is made anew, to be held against what is kept."""
+        self._devices = devices
+        self._laid = laid
+        self._fresh = fresh
+
+    def laid(self, laid: LaidDevices) -> "DeviceStock":
+        return DeviceStock(self._devices, laid)
+
+    @property
+    def absent(self) -> frozenset[DeviceKind]:
+        return self._devices.absent
+
+    def claim(self, key: ResourceClaimKey) -> ResourceClaim | None:
+        return self._devices.claims.get(key)
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        return self._devices.classes.get(name)
+
+    def allocation(self, key: ResourceClaimKey) -> Allocation | None:
+        """What the claim has, or is promised."""
+        found = self._devices.allocation(key)
+        return self._laid.allocations.get(key) if found is None and self._laid is not None else found
+
+    def find(self, claims: Sequence[ResourceClaim], node: Node) -> Outcome:
+        if self._fresh:
+            return self._devices.search(claims, node, self._laid)
+        return self._devices.find(claims, node, self._laid)
+
+    def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
+        """Equal stamps, equal answers about these claims, whatever the node."""
+        devices, laid = self._devices, 0 if self._laid is None else self._laid.additions
+        return devices.stamp, laid, tuple(devices.claim_stamp(key) for key in keys)
+
+    def lay(self, laid: LaidDevices, choice: DeviceChoice) -> None:
+        """As if the devices were given away."""
+        laid.additions += 1
+        for claim, given in choice.allocated:
+            if self.laid(laid).allocation(claim.key) is not None:
+                continue
+            laid.allocations[claim.key] = given
+            laid.use.add(given)
+            for pool in {PoolId(one.device.driver, one.device.pool) for one in given.devices}:
+                node = self._devices.node_of(pool)
+                if node is None:
+                    laid.anywhere += 1
+                else:
+                    laid.nodes[node] = laid.nodes.get(node, 0) + 1

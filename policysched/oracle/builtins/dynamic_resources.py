@@ -1,0 +1,51 @@
+"""Filter, for the pod's resource claims:
+
+- a claim that has its devices can be used on the nodes that its allocation selects;
+- the others get theirs on the node: of the pools there (of a pool only the slices of its newest generation, and none
+  while some are missing), gone through by driver and name, the first devices that the class's and the request's CEL selectors
+  choose, that nobody has (`adminAccess` does not ask), whose taints are tolerated, whose counters and capacity suffice, and that
+  keep the claim's constraints, so that all requests of all claims get what they ask for.
+
+A pod is refused before any node is looked at while a claim is not there, is being deleted, was made for another pod, is
+reserved for 256 already, or names a class that is not there. A selector that cannot be evaluated refuses the node in
+its own words.
+
+Where it refuses nobody and the pod gets a node, the devices are promised to the claims, their finalizer, allocation and
+reservation are written, and the pod is bound.
+
+Score: for each request with alternatives (`firstAvailable`) 8 less the place of the one that is taken, summed, as a share of
+the greatest sum."""
+
+from collections.abc import Mapping, Sequence
+
+from policysched.cluster.objects import NodeName, Pod
+from policysched.cluster.resource_claims import devices_of, look, preference_on
+from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+
+
+def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
+    if not pod.device_claims:
+        return None
+    devices = devices_of(pod, facts.devices)
+    return devices if isinstance(devices, str) else None
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    if not pod.device_claims:
+        return None
+    devices = devices_of(pod, facts.devices)
+    found = devices if isinstance(devices, str) else look(devices, seen.node, facts.devices)
+    return Reasons((found,), resolvable=False) if isinstance(found, str) else None
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    if not pod.device_claims:
+        return None
+    devices = devices_of(pod, facts.devices)
+    if isinstance(devices, str):
+        return {seen.node.name: NodeScore(0, 0) for seen in candidates}  # only where the filter is left out
+    raw = {seen.node.name: preference_on(devices, seen.node, facts.devices) for seen in candidates}
+    most = max(raw.values())
+    return {name: NodeScore(one, MAX_SCORE * one // most if most else 0) for name, one in raw.items()}

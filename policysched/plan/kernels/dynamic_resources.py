@@ -1,0 +1,122 @@
+"""Claims for devices, node by node: what there is for them is found by a search, which is kept until the node's devices change.
+
+No column tells whether a node has the devices, for the answer depends on what all requests of all claims ask for
+together; so each node is asked, and a pod whose claims ask for the same as another's costs a look at each answer kept.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from policysched.cluster.devices import DeviceChoice, DeviceStock
+from policysched.cluster.objects import Node, Pod
+from policysched.cluster.resource_claims import PodDevices, choice_on, devices_of, look, preference_on
+from policysched.plan.columns import Array
+from policysched.plan.kernel import (
+    Around,
+    ByMaximum,
+    FilterKernel,
+    Normalizer,
+    Params,
+    PlainFilter,
+    PlainScore,
+    ScoreKernel,
+    Touch,
+)
+from policysched.plan.view import View
+
+
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+    return DynamicResources(pod) if pod.device_claims else None
+
+
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+    return _Score(pod) if pod.device_claims else None
+
+
+class _Claims:
+    """The pod's claims as of some stamps."""
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.keys = tuple(use.claim for use in pod.device_claims if use.claim is not None)
+        self._stamps: Hashable = None
+        self._devices: PodDevices | str = ""
+
+    def as_of(self, stock: DeviceStock) -> PodDevices | str:
+        stamps = stock.stamps_of(self.keys)
+        if stamps != self._stamps:
+            self._stamps, self._devices = stamps, devices_of(self.pod, stock)
+        return self._devices
+
+
+class DynamicResources(PlainFilter):
+    touch = Touch.NODE | Touch.VOLUMES
+
+    def __init__(self, pod: Pod) -> None:
+        self._claims = _Claims(pod)
+
+    def refused(self, view: View) -> Array:
+        return np.array([words is not None for words in self._words(view)], np.bool_)
+
+    def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
+        words = self._words(view)
+        return [
+            (text, np.array([one == text for one in words], np.bool_))
+            for text in dict.fromkeys(words)
+            if text is not None
+        ]
+
+    def beforehand(self, view: View) -> str | None:
+        devices = self._claims.as_of(view.devices)
+        return devices if isinstance(devices, str) else None
+
+    def fingerprint(self, view: View) -> Hashable:
+        return view.devices.stamps_of(self._claims.keys)
+
+    def choice(self, node: Node, stock: DeviceStock) -> DeviceChoice:
+        """What has to happen to the pod's claims on a node that this filter lets pass."""
+        claims, pod = self._claims.as_of(stock), self._claims.pod
+        assert not isinstance(claims, str), f"{pod.full_name} was let pass, and now: {claims}"
+        found = choice_on(pod, claims, node, stock)
+        assert isinstance(found, DeviceChoice), f"{pod.full_name} on {node.name}, that it may have: {found}"
+        return found
+
+    def _words(self, view: View) -> list[str | None]:
+        """Why each row is refused; None where it is not, or is no node."""
+        stock = view.devices
+        devices = self._claims.as_of(stock)
+        if isinstance(devices, str):
+            return [devices] * view.count
+        found: list[str | None] = []
+        for place in range(view.count):
+            at = view.node_at(place)
+            if at is None:
+                found.append(None)
+                continue
+            outcome = look(devices, at[0], stock)
+            found.append(outcome if isinstance(outcome, str) else None)
+        return found
+
+
+class _Score(PlainScore):
+    touch = Touch.NODE | Touch.CLUSTER
+    normalizer: Normalizer = ByMaximum(reverse=False)
+
+    def __init__(self, pod: Pod) -> None:
+        self._claims = _Claims(pod)
+
+    def raw(self, view: View) -> Array:
+        stock = view.devices
+        devices = self._claims.as_of(stock)
+        found = np.zeros(view.count, np.int64)
+        if isinstance(devices, str) or not devices.have_alternatives:
+            return found
+        for place in range(view.count):
+            at = view.node_at(place)
+            if at is not None:
+                found[place] = preference_on(devices, at[0], stock)
+        return found
+
+    def fingerprint(self, view: View) -> Hashable:
+        return view.devices.stamps_of(self._claims.keys)

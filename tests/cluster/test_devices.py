@@ -1,0 +1,511 @@
+"""Which devices claims get on a node, in kube-scheduler's order, and that no device is given to two."""
+
+from typing import Any
+
+import pytest
+
+from policysched.cluster.device_objects import ResourceClaim, ResourceClaimKey
+from policysched.cluster.devices import DeviceChoice, Devices
+from policysched.cluster.objects import NodeName, Pod, PodUid
+from policysched.cluster.resource_claims import PodDevices, choice_on, devices_of, preference_on
+from policysched.lang.events import ClusterEvent
+from tests.devices import (
+    DRIVER,
+    ask,
+    asking,
+    claim,
+    device_class,
+    device_slice,
+    given,
+    gpu,
+    user,
+)
+from tests.words import node
+
+OURS = f'device.attributes["{DRIVER}"]'
+
+
+def world(*objects: object) -> Devices:
+    """Slices, classes and claims; the class `gpu` is there."""
+    devices = Devices()
+    devices.put_class(device_class())
+    for one in objects:
+        match one:
+            case ResourceClaim():
+                devices.put_claim(one)
+            case _ if hasattr(one, "selectors"):
+                devices.put_class(one)  # type: ignore[arg-type]
+            case _:
+                devices.put_slice(one)  # type: ignore[arg-type]
+    return devices
+
+
+def choose(devices: Devices, pod: Pod, at: str = "a", **labels: str) -> DeviceChoice | str:
+    """What the pod gets on the node of this name, or why it cannot."""
+    found = devices_of(pod, devices.stock)
+    return found if isinstance(found, str) else choice_on(pod, found, node(at, labels=labels), devices.stock)
+
+
+def names(choice: DeviceChoice | str) -> list[str] | str:
+    """The devices of all claims, each with its request."""
+    if isinstance(choice, str):
+        return choice
+    return [f"{one.request}:{one.device.device}" for _, found in choice.allocated for one in found.devices]
+
+
+def got(devices: Devices, *claims: str, at: str = "a", **labels: str) -> list[str] | str:
+    return names(choose(devices, user("p", *claims), at, **labels))
+
+
+# ── the order ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_device_that_nobody_has_is_taken() -> None:
+    taken = claim("old", status=given("g0", reserved=["q"]))
+    devices = world(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2")), taken, claim("c"))
+
+    assert got(devices, "c") == ["r:g1"]
+
+
+def test_pools_are_gone_through_by_driver_and_name_and_slices_by_name() -> None:
+    devices = world(
+        device_slice("a", gpu("g"), name="1", driver="z.example.com", pool="a"),
+        device_slice("a", gpu("h"), name="2", driver="b.example.com", pool="z", slices=2),
+        device_slice("a", gpu("i"), name="0", driver="b.example.com", pool="z", slices=2),
+        claim("c", asking(count=3)),
+    )
+
+    assert got(devices, "c") == ["r:i", "r:h", "r:g"]
+
+
+def test_a_choice_with_which_the_rest_cannot_be_had_is_taken_back() -> None:
+    devices = world(
+        device_slice("a", gpu("g0", attributes={"big": True}), gpu("g1", attributes={"big": False})),
+        claim("c", asking("any"), asking("big", f"{OURS}.big")),
+    )
+
+    assert got(devices, "c") == ["any:g1", "big:g0"]
+
+
+def test_requests_of_several_claims_are_satisfied_together() -> None:
+    devices = world(
+        device_slice("a", gpu("g0", attributes={"big": True}), gpu("g1", attributes={"big": False})),
+        claim("first"),
+        claim("second", asking("r", f"{OURS}.big")),
+    )
+
+    assert got(devices, "first", "second") == ["r:g1", "r:g0"]
+    assert got(devices, "first") == ["r:g0"]
+
+
+def test_more_than_there_are_cannot_be_had() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c", asking(count=2)))
+
+    assert got(devices, "c") == "cannot allocate all claims"
+
+
+# ── what a request says ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_class_and_request_have_to_select_a_device() -> None:
+    devices = world(
+        device_class("fast", f"{OURS}.speed > 1"),
+        device_slice("a", *(gpu(f"g{n}", attributes={"speed": n, "even": n % 2 == 0}) for n in range(4))),
+        claim("c", asking("r", f"{OURS}.even", of_class="fast")),
+    )
+
+    assert got(devices, "c") == ["r:g2"]
+
+
+def test_all_devices_means_all_that_are_selected_or_none() -> None:
+    slices = device_slice("a", gpu("g0"), gpu("g1"), gpu("x", attributes={"x": 1}))
+    all_of_them = asking("r", f"!has({OURS}.x)", allocationMode="All")
+    taken = claim("old", status=given("g1"))
+
+    assert got(world(slices, claim("c", all_of_them)), "c") == ["r:g0", "r:g1"]
+    assert got(world(slices, taken, claim("c", all_of_them)), "c") == "cannot allocate all claims"
+    assert got(world(claim("c", all_of_them)), "c") == "cannot allocate all claims"
+
+
+def test_of_alternatives_the_first_that_can_be_had_is_taken_and_preferred_the_more_the_earlier() -> None:
+    first = {
+        "name": "r",
+        "firstAvailable": [
+            {"name": "two", **ask(f"{OURS}.big", count=2)},
+            {"name": "one", **ask(f"{OURS}.big")},
+            {"name": "small", **ask(f"!{OURS}.big")},
+        ],
+    }
+    big, small = gpu("big", attributes={"big": True}), gpu("small", attributes={"big": False})
+    devices = world(device_slice("a", small, big), device_slice("b", small), claim("c", first))
+    claims = PodDevices((devices.claims[ResourceClaimKey("default", "c")],))
+
+    assert got(devices, "c", at="a") == ["r/one:big"]
+    assert got(devices, "c", at="b") == ["r/small:small"]
+    assert [preference_on(claims, node(one), devices.stock) for one in ("a", "b", "c")] == [7, 6, 0]
+
+
+def test_admin_access_is_beside_whoever_has_the_device() -> None:
+    taken = claim("old", status=given("g0"))
+    devices = world(device_slice("a", gpu("g0")), taken, claim("c", asking(adminAccess=True)))
+    watcher = choose(devices, user("p", "c"))
+
+    assert names(watcher) == ["r:g0"]
+    assert isinstance(watcher, DeviceChoice)
+    devices.promise(PodUid("p"), watcher)
+    assert devices.check() == []
+
+
+def test_a_claim_has_no_more_devices_than_its_status_can_hold() -> None:
+    many = device_slice("a", *(gpu(f"g{n:02}") for n in range(40)))
+
+    assert got(world(many, claim("c", asking("x", count=20), asking("y", count=13))), "c") == (
+        "claim default/c: number of requested devices 33 exceeds the claim limit of 32"
+    )
+
+
+def test_a_taint_keeps_devices_from_those_who_do_not_tolerate_it() -> None:
+    tainted = gpu("g0", taints=[{"key": "broken", "effect": "NoSchedule"}])
+    noted = gpu("g1", taints=[{"key": "noted", "effect": "None"}])
+    tolerant = asking(tolerations=[{"key": "broken", "operator": "Exists"}])
+    devices = world(device_slice("a", tainted, noted), claim("c"), claim("tolerant", tolerant))
+
+    assert got(devices, "c") == ["r:g1"]
+    assert got(devices, "tolerant") == ["r:g0"]
+
+
+# ── constraints ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_devices_have_in_common_what_a_constraint_names() -> None:
+    offered = [gpu(f"g{n}", attributes={"rack": rack, "n": n}) for n, rack in enumerate("xyy")]
+    constraint = {"constraints": [{"matchAttribute": f"{DRIVER}/rack"}]}
+    devices = world(device_slice("a", *offered), claim("c", asking(count=2), **constraint))
+
+    assert got(devices, "c") == ["r:g1", "r:g2"]
+
+
+def test_a_constraint_holds_for_the_requests_that_it_names() -> None:
+    offered = [gpu(f"g{n}", attributes={"rack": rack}) for n, rack in enumerate("xyx")]
+    constraint = {"constraints": [{"matchAttribute": f"{DRIVER}/rack", "requests": ["one", "three"]}]}
+    devices = world(
+        device_slice("a", *offered), claim("c", asking("one"), asking("two"), asking("three"), **constraint)
+    )
+
+    assert got(devices, "c") == ["one:g0", "two:g1", "three:g2"]
+
+
+def test_devices_are_each_of_their_own_where_a_constraint_says_so() -> None:
+    offered = [gpu(f"g{n}", attributes={"rack": rack}) for n, rack in enumerate("xxyx")]
+    constraint = {"constraints": [{"distinctAttribute": f"{DRIVER}/rack"}]}
+    devices = world(
+        device_slice("a", *offered),
+        claim("two", asking(count=2), **constraint),
+        claim("three", asking(count=3), **constraint),
+    )
+
+    assert got(devices, "two") == ["r:g0", "r:g2"]
+    assert got(devices, "three") == "cannot allocate all claims"
+
+
+# ── where devices are ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_devices_of_a_node_are_used_there_alone_and_others_where_they_can_be_reached() -> None:
+    rack = {"key": "rack", "operator": "In", "values": ["7"]}
+    selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}}
+    devices = world(
+        device_slice("a", gpu("own")),
+        device_slice(None, gpu("near"), pool="near", **selector),
+        device_slice(None, gpu("far"), pool="far", allNodes=True),
+        claim("c", asking(count=1, selectors=[{"cel": {"expression": 'device.driver != ""'}}])),
+        claim("both", asking(count=2)),
+    )
+
+    assert got(devices, "c", at="a") == ["r:own"]
+    assert got(devices, "c", at="b") == ["r:far"]
+    assert got(devices, "both", at="b", rack="7") == ["r:far", "r:near"]
+    near = choose(devices, user("p", "both"), "b", rack="7")
+    assert isinstance(near, DeviceChoice)
+    ((_, allocation),) = near.allocated
+    assert allocation.usable_on(node("z", labels={"rack": "7"}))
+    assert not allocation.usable_on(node("z"))
+
+
+def test_each_device_can_say_itself_where_it_is() -> None:
+    devices = world(
+        device_slice(
+            None,
+            gpu("of-a", nodeName="a"),
+            gpu("of-all", allNodes=True),
+            pool="mixed",
+            perDeviceNodeSelection=True,
+        ),
+        claim("c"),
+    )
+
+    assert got(devices, "c", at="a") == ["r:of-a"]
+    assert got(devices, "c", at="b") == ["r:of-all"]
+
+
+def test_a_pool_counts_by_its_newest_generation_and_only_when_it_is_whole() -> None:
+    old = device_slice("a", gpu("old"), name="old", generation=1)
+    new = device_slice("a", gpu("new"), name="new", generation=2, slices=2)
+    rest = device_slice("a", gpu("rest"), name="rest", generation=2, slices=2)
+
+    assert got(world(old, claim("c")), "c") == ["r:old"]
+    assert got(world(old, new, claim("c")), "c") == "cannot allocate all claims"
+    assert got(world(old, new, rest, claim("c")), "c") == ["r:new"]
+    assert got(world(old, new, claim("c", asking(allocationMode="All"))), "c") == (
+        f"claim default/c, request r: asks for all devices, but resource pool {DRIVER}/a is currently being updated"
+    )
+
+
+def test_a_newer_generation_elsewhere_makes_an_old_slice_obsolete() -> None:
+    old = device_slice("a", gpu("old"), name="old", pool="p", generation=1, slices=2)
+    new = device_slice("b", gpu("new"), name="new", pool="p", generation=2, slices=1)
+
+    assert got(world(old, new, claim("c")), "c", at="a") == "cannot allocate all claims"
+    assert got(world(old, new, claim("c")), "c", at="b") == ["r:new"]
+
+
+def test_a_pool_with_two_devices_of_one_name_gives_none() -> None:
+    devices = world(device_slice("a", gpu("g"), gpu("g")), claim("c"))
+
+    assert got(devices, "c") == "invalid resource pools were encountered"
+
+
+# ── parts of devices ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def counted(name: str, memory: str) -> dict[str, Any]:
+    return gpu(name, consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": memory}}}])
+
+
+def card(memory: str) -> Any:
+    counters = [{"name": "card", "counters": {"memory": {"value": memory}}}]
+    return device_slice("a", name="counters", slices=2, sharedCounters=counters)
+
+
+def test_partitions_take_of_the_counters_that_they_share() -> None:
+    parts = device_slice(
+        "a", counted("whole", "40Gi"), counted("h0", "20Gi"), counted("h1", "20Gi"), slices=2
+    )
+    taken = claim("old", status=given("h0"))
+
+    assert got(world(card("40Gi"), parts, claim("c")), "c") == ["r:whole"]
+    assert got(world(card("40Gi"), parts, taken, claim("c")), "c") == ["r:h1"]
+    assert got(world(card("40Gi"), parts, claim("c", asking(count=2))), "c") == ["r:h0", "r:h1"]
+    assert got(world(card("40Gi"), parts, claim("c", asking(count=3))), "c") == "cannot allocate all claims"
+
+
+def test_several_claims_share_a_device_up_to_its_capacity() -> None:
+    policy = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi", "max": "6Gi"}}
+    shared = gpu(
+        "g", allowMultipleAllocations=True, capacity={"memory": {"value": "8Gi", "requestPolicy": policy}}
+    )
+    devices = world(
+        device_slice("a", shared),
+        *(claim(name, asking(capacity={"requests": {"memory": "2500Mi"}})) for name in ("x", "y", "z")),
+        claim("w", asking(capacity={"requests": {"memory": "7Gi"}})),
+    )
+
+    assert got(devices, "w") == "cannot allocate all claims"
+    shares = []
+    for name in ("x", "y"):
+        choice = choose(devices, user(name, name))
+        assert isinstance(choice, DeviceChoice)
+        devices.promise(PodUid(name), choice)
+        ((_, allocation),) = choice.allocated
+        (device,) = allocation.devices
+        shares.append(device.share)
+        assert dict(device.consumed) == {"memory": 3 * 2**30}
+    assert len(set(shares)) == 2
+    assert got(devices, "z") == "cannot allocate all claims"
+    assert devices.check() == []
+
+
+# ── what keeps a pod from all nodes ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("there", "pod", "words"),
+    [
+        ((), user("p", "c"), 'could not find ResourceClaim "default/c"'),
+        ((), user("p", made={"t": "t-1"}), 'could not find ResourceClaim "default/t-1"'),
+        ((claim("t-1", owner="uid-q"),), user("p", made={"t": "t-1"}),
+         "ResourceClaim default/t-1 was not created for Pod default/p (Pod is not owner)"),
+        ((claim("c", asking(of_class="none")),), user("p", "c"), "request r: device class none does not exist"),
+        ((claim("c", {"name": "r", "firstAvailable": [{"name": "s", **ask(of_class="none")}]}),), user("p", "c"),
+         "request r/s: device class none does not exist"),
+        ((claim("c", {"name": "r", "later": {}}),), user("p", "c"),
+         "resource claim default/c, request r: unknown request type"),
+        ((claim("c", status=given("g", reserved=[f"q{n}" for n in range(256)])),), user("p", "c"),
+         "resourceclaim in use"),
+        ((claim("c", status=given("g", bindingConditions=["Attached"])),), user("p", "c"),
+         "resource claim default/c has devices with bindingConditions, which this version does not cover"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_no_node_can_help(there: tuple[ResourceClaim, ...], pod: Pod, words: str) -> None:
+    devices = world(device_slice("a", gpu("g0")), *there)
+
+    assert choose(devices, pod) == words
+
+
+def test_a_claim_that_is_yet_to_be_made_is_waited_for_and_one_that_is_not_to_be_made_is_not() -> None:
+    waiting = user("p", resourceClaims=[{"name": "t", "resourceClaimTemplateName": "t"}])
+
+    assert choose(world(), waiting) == 'pod "default/p": ResourceClaim not created yet'
+    assert choose(world(), user("p", made={"t": None})) == DeviceChoice()
+
+
+def test_a_server_that_does_not_serve_devices_is_named_and_so_is_its_coming() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c"))
+
+    devices.miss("ResourceSlice")
+
+    assert got(devices, "c") == (
+        "the API server does not serve resource.k8s.io/v1 (ResourceSlice), which the pod's resource claims need"
+    )
+    assert devices.serve("ResourceSlice") == {ClusterEvent.DEVICES_FREED}
+    assert got(devices, "c") == ["r:g0"]
+
+
+def test_a_selector_that_fails_refuses_the_node_in_its_words() -> None:
+    devices = world(device_class("odd", f"{OURS}.gone"), device_slice("a", gpu("g0")))
+    devices.put_claim(claim("c", asking("r", f"{OURS}.gone == 1")))
+    devices.put_claim(claim("d", asking(of_class="odd")))
+
+    assert got(devices, "c") == "claim default/c: selector #0: CEL runtime error: no such key: gone"
+    assert got(devices, "d") == "class odd: selector #0: CEL runtime error: no such key: gone"
+
+
+def test_devices_that_wait_to_be_bound_are_left_out() -> None:
+    slow = gpu("g0", bindingConditions=["Attached"], bindingFailureConditions=["Failed"])
+
+    assert got(world(device_slice("a", slow), claim("c")), "c") == "cannot allocate all claims"
+    assert got(world(device_slice("a", slow, gpu("g1")), claim("c")), "c") == ["r:g1"]
+
+
+def test_a_search_that_would_not_end_is_given_up() -> None:
+    offered = [gpu(f"g{n:02}", attributes={"n": n}) for n in range(30)]
+    constraint = {"constraints": [{"matchAttribute": f"{DRIVER}/none", "requests": ["last"]}]}
+    requests = [asking(f"r{n}") for n in range(12)]
+    devices = world(device_slice("a", *offered), claim("c", *requests, asking("last"), **constraint))
+
+    assert got(devices, "c") == "the search for devices went past its bound of 10000 steps"
+
+
+# ── what is promised ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def promised(devices: Devices, name: str, *claims: str) -> DeviceChoice:
+    choice = choose(devices, user(name, *claims))
+    assert isinstance(choice, DeviceChoice)
+    devices.promise(PodUid(name), choice)
+    return choice
+
+
+def test_what_is_promised_is_taken_until_it_is_released() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+
+    choice = promised(devices, "p", "c")
+    meanwhile = got(devices, "d")
+    freed = devices.release(PodUid("p"), choice)
+
+    assert meanwhile == "cannot allocate all claims"
+    assert freed == {ClusterEvent.DEVICES_FREED}
+    assert got(devices, "d") == ["r:g0"]
+
+
+def test_what_is_written_stays_taken_until_the_watch_shows_it_and_then_as_it_says() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    choice = promised(devices, "p", "c")
+
+    devices.written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7})
+    assert devices.release(PodUid("p"), choice) == frozenset()
+    devices.put_claim(claim("c", version=5, finalizers=["f"]))
+    assert got(devices, "d") == "cannot allocate all claims"
+    devices.put_claim(claim("c", version=7, status=given("g0", reserved=["p"])))
+    assert got(devices, "d") == "cannot allocate all claims"
+    freed = devices.put_claim(claim("c", version=9))
+
+    assert freed == {ClusterEvent.DEVICES_FREED, ClusterEvent.RESOURCE_CLAIM_UPDATE}
+    assert got(devices, "d") == ["r:g0"]
+    assert devices.check() == []
+
+
+def test_pods_that_share_a_claim_share_its_promise() -> None:
+    devices = world(device_slice("a", gpu("g0")), device_slice("b", gpu("g0")), claim("c"))
+
+    first = promised(devices, "p", "c")
+    second = promised(devices, "q", "c")
+
+    assert first.allocated == second.allocated
+    assert got(devices, "c", at="b") == "resourceclaim not available on the node"
+    assert devices.release(PodUid("p"), first) == frozenset()
+    assert devices.release(PodUid("q"), second) == {ClusterEvent.DEVICES_FREED}
+    assert got(devices, "c", at="b") == ["r:g0"]
+
+
+def test_a_claim_that_is_another_one_of_that_name_is_promised_nothing() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    promised(devices, "p", "c")
+
+    devices.put_claim(claim("c", uid="another", version=3))
+
+    assert got(devices, "d") == ["r:g0"]
+    assert devices.check() == []
+
+
+def test_an_allocated_claim_is_only_reserved_and_one_that_is_reserved_needs_nothing() -> None:
+    devices = world(device_slice("a", gpu("g0")), claim("c", status=given("g0", reserved=["q"])))
+
+    assert choose(devices, user("p", "c")) == DeviceChoice(
+        (), (devices.claims[ResourceClaimKey("default", "c")],)
+    )
+    assert choose(devices, user("q", "c")) == DeviceChoice()
+
+
+def test_what_a_claim_and_its_class_configure_goes_with_the_allocation() -> None:
+    opaque = {"opaque": {"driver": DRIVER, "parameters": {"kind": "Sharing"}}}
+    devices = world(
+        device_class("gpu", config=[opaque]),
+        device_slice("a", gpu("g0"), gpu("g1")),
+        claim("c", asking("x"), asking("y"), config=[{"requests": ["y"], **opaque}, opaque]),
+    )
+
+    choice = choose(devices, user("p", "c"))
+
+    assert isinstance(choice, DeviceChoice)
+    ((_, allocation),) = choice.allocated
+    assert [(one.source, one.requests) for one in allocation.configs] == [
+        ("FromClass", ("x", "y")),
+        ("FromClaim", ("y",)),
+        ("FromClaim", ()),
+    ]
+
+
+# ── what is kept ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_claims_that_ask_the_same_cost_one_search_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = world(
+        *(device_slice(one, gpu("g0"), gpu("g1")) for one in "abc"), *(claim(f"c{n}") for n in range(4))
+    )
+    searched: list[NodeName] = []
+    search = Devices.search
+
+    def counting(self: Devices, claims: Any, at: Any, laid: Any) -> Any:
+        searched.append(at.name)
+        return search(self, claims, at, laid)
+
+    monkeypatch.setattr(Devices, "search", counting)
+    for name in ("c0", "c1"):
+        for at in "abc":
+            got(devices, name, at=at)
+    promised(devices, "p", "c0")
+    for at in "abc":
+        got(devices, "c2", at=at)
+
+    assert searched == ["a", "b", "c", "a"]

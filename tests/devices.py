@@ -1,0 +1,177 @@
+"""The vocabulary of tests with devices, as `tests.words` is for pods and nodes: everything goes through `kube.devices`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policysched.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from policysched.cluster.objects import Pod
+from policysched.kube import devices, wire
+
+Json = dict[str, Any]
+DRIVER = "gpu.example.com"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+def gpu(name: str, **more: Any) -> Json:
+    """A device. `attributes` as plain values, `capacity` as quantities; anything else as the API has it."""
+    attributes, capacity = more.pop("attributes", {}), more.pop("capacity", {})
+    return {
+        "name": name,
+        **(
+            {"attributes": {key: _attribute(value) for key, value in attributes.items()}}
+            if attributes
+            else {}
+        ),
+        **({"capacity": {key: _capacity(value) for key, value in capacity.items()}} if capacity else {}),
+        **more,
+    }
+
+
+def _attribute(value: object) -> Json:
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case dict():
+            return value
+        case _:
+            return {"string": value}
+
+
+def _capacity(value: object) -> Json:
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def slice_manifest(
+    node: str | None,
+    *gpus: Json,
+    name: str | None = None,
+    pool: str | None = None,
+    driver: str = DRIVER,
+    generation: int = 1,
+    slices: int = 1,
+    version: int = 1,
+    **spec: Any,
+) -> Json:
+    """`node` None: `spec` says which nodes."""
+    pool = pool or node or "shared"
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or f"{pool}-{driver}", "resourceVersion": str(version)},
+        "spec": {
+            "driver": driver,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": slices},
+            **({"nodeName": node} if node else {}),
+            **({"devices": list(gpus)} if gpus else {}),
+            **spec,
+        },
+    }
+
+
+def device_slice(node: str | None, *gpus: Json, **more: Any) -> ResourceSlice:
+    return devices.resource_slice(slice_manifest(node, *gpus, **more))
+
+
+def class_manifest(name: str = "gpu", *selectors: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": one}} for one in selectors], **spec},
+    }
+
+
+def device_class(name: str = "gpu", *selectors: str, **spec: Any) -> DeviceClass:
+    return devices.device_class(class_manifest(name, *selectors, **spec))
+
+
+def asking(name: str = "r", *selectors: str, of_class: str = "gpu", **exactly: Any) -> Json:
+    """A request."""
+    return {"name": name, "exactly": ask(*selectors, of_class=of_class, **exactly)}
+
+
+def ask(*selectors: str, of_class: str = "gpu", **more: Any) -> Json:
+    chosen = {"selectors": [{"cel": {"expression": one}} for one in selectors]} if selectors else {}
+    return {"deviceClassName": of_class, **chosen, **more}
+
+
+def claim_spec(*requests: Json, **devices_: Any) -> Json:
+    return {"devices": {"requests": list(requests) or [asking()], **devices_}}
+
+
+def claim_manifest(
+    name: str = "c",
+    *requests: Json,
+    namespace: str = "default",
+    version: int = 1,
+    uid: str | None = None,
+    owner: str | None = None,
+    status: Mapping[str, Any] | None = None,
+    finalizers: Iterable[str] = (),
+    **devices_: Any,
+) -> Json:
+    owners = (
+        [{"uid": owner, "controller": True, "kind": "Pod", "name": "p", "apiVersion": "v1"}] if owner else []
+    )
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": str(version),
+            **({"ownerReferences": owners} if owners else {}),
+            **({"finalizers": list(finalizers)} if finalizers else {}),
+        },
+        "spec": claim_spec(*requests, **devices_),
+        **({"status": dict(status)} if status else {}),
+    }
+
+
+def claim(name: str = "c", *requests: Json, **more: Any) -> ResourceClaim:
+    return devices.resource_claim(claim_manifest(name, *requests, **more))
+
+
+def given(
+    *gpus: str, node: str | None = "a", reserved: Iterable[str] = (), request: str = "r", **result: Any
+) -> Json:
+    """A claim's status: these devices of this node's pool, reserved for pods of these names."""
+    results = [
+        {"request": request, "driver": DRIVER, "pool": node or "shared", "device": one, **result}
+        for one in gpus
+    ]
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}} if node else {}
+    return {
+        "allocation": {"devices": {"results": results}, **selector},
+        "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in reserved],
+    }
+
+
+def claiming(*claims: str) -> Json:
+    """What a pod's spec says of its claims."""
+    return {"resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims]}
+
+
+def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, **spec: Any) -> Pod:
+    """A pod that uses these claims; `made` are those from templates, by the name of the claim (None: not to be made)."""
+    templates = [{"name": one, "resourceClaimTemplateName": one} for one in (made or {})]
+    statuses = [
+        {"name": one, **({"resourceClaimName": found} if found else {})}
+        for one, found in (made or {}).items()
+    ]
+    return wire.pod(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "spec": {
+                "schedulerName": "test",
+                "containers": [{"name": "c", "image": "app:1"}],
+                "resourceClaims": [*claiming(*claims)["resourceClaims"], *templates],
+                **spec,
+            },
+            "status": {"resourceClaimStatuses": statuses} if statuses else {},
+        }
+    ).pod

@@ -1,0 +1,249 @@
+"""Claims for devices on a real control plane: kube-scheduler and policysched give the same devices, in the same words."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.api import ApiError
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.objects import pod, ready_node
+from tests.controlplane.waiting import wait_for
+from tests.devices import (
+    DRIVER,
+    Json,
+    ask,
+    asking,
+    claim_spec,
+    class_manifest,
+    gpu,
+    slice_manifest,
+)
+from tests.e2e.deployed import PLAIN, PODS, Deployed
+
+GROUP = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
+OURS = f'device.attributes["{DRIVER}"]'
+ROOM = f'device.capacity["{DRIVER}"]'
+CLAIM_CONTROLLER = "--controllers=resourceclaim-controller"
+
+
+# ── the same world for both ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def slices() -> list[Json]:
+    models = [
+        gpu(
+            f"g{place}",
+            attributes={
+                "model": model,
+                "rack": rack,
+                "index": place,
+                "driverVersion": {"version": f"1.{place}.0"},
+                **({"fast": True} if place == 2 else {}),
+            },
+            capacity={"memory": memory},
+            **({"taints": [{"key": "hot", "value": "yes", "effect": "NoSchedule"}]} if place == 3 else {}),
+        )
+        for place, (model, rack, memory) in enumerate(
+            [("a", "x", "40Gi"), ("b", "y", "80Gi"), ("b", "x", "80Gi"), ("a", "y", "40Gi")]
+        )
+    ]
+    parts = [
+        gpu(name, consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": memory}}}])
+        for name, memory in (("whole", "40Gi"), ("half-0", "20Gi"), ("half-1", "20Gi"))
+    ]
+    counters = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    policy = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi", "max": "6Gi"}}
+    shared = gpu(
+        "shared",
+        allowMultipleAllocations=True,
+        capacity={"memory": {"value": "8Gi", "requestPolicy": policy}},
+    )
+    zone = {"key": "rack", "operator": "In", "values": ["r1"]}
+    near = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    return [
+        slice_manifest("a", *models),
+        slice_manifest("b", models[0], models[1], name="b-1", slices=2),
+        slice_manifest("b", models[2], name="b-0", slices=2),
+        slice_manifest("c", models[0], name="c-incomplete", slices=2),
+        slice_manifest("a", *parts, name="a-parts", driver="part.example.com", pool="parts", slices=2),
+        slice_manifest(
+            "a", name="a-counters", driver="part.example.com", pool="parts", slices=2, sharedCounters=counters
+        ),
+        slice_manifest("b", shared, name="b-shared", driver="share.example.com", pool="b-shared"),
+        slice_manifest(None, gpu("n0"), gpu("n1"), driver="net.example.com", pool="near", **near),
+        slice_manifest(None, gpu("everywhere"), driver="all.example.com", pool="all", allNodes=True),
+    ]
+
+
+CLASSES = [
+    class_manifest(
+        "gpu", f'device.driver == "{DRIVER}"', config=[{"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}]
+    ),
+    class_manifest("part", 'device.driver == "part.example.com"'),
+    class_manifest("share", 'device.driver == "share.example.com"'),
+    class_manifest("net", 'device.driver == "net.example.com"'),
+    class_manifest("any"),
+    class_manifest("odd", f"{OURS}.nothing"),
+]
+
+BIG = f'{ROOM}.memory.compareTo(quantity("80Gi")) >= 0'
+SAME_RACK = {"constraints": [{"matchAttribute": f"{DRIVER}/rack"}]}
+OWN_MODEL = {"constraints": [{"distinctAttribute": f"{DRIVER}/model", "requests": ["x", "y"]}]}
+ALTERNATIVES = {
+    "name": "r",
+    "firstAvailable": [
+        {"name": "three", **ask(BIG, count=3)},
+        {"name": "two", **ask(BIG, count=2)},
+        {"name": "one", **ask()},
+    ],
+}
+OPAQUE = {"opaque": {"driver": "other.example.com", "parameters": {}}}
+
+SPECS: dict[str, Json] = {
+    "one": claim_spec(),
+    "three": claim_spec(asking(count=3)),
+    "five": claim_spec(asking(count=5)),
+    "big": claim_spec(asking("r", BIG)),
+    "fast": claim_spec(asking("r", f"has({OURS}.fast) && {OURS}.fast")),
+    "fails": claim_spec(asking("r", f"{OURS}.fast")),
+    "unknown-domain": claim_spec(asking("r", 'device.attributes["other.example.com"].x == 1')),
+    "version": claim_spec(asking("r", f'{OURS}.driverVersion.isGreaterThan(semver("1.0.5"))')),
+    "bind": claim_spec(asking("r", f'cel.bind(d, {OURS}, d.model == "b" && d.rack == "x")')),
+    "all": claim_spec(asking(allocationMode="All")),
+    "all-tolerant": claim_spec(
+        asking(allocationMode="All", tolerations=[{"key": "hot", "operator": "Exists"}])
+    ),
+    "tolerant": claim_spec(
+        asking("r", f"{OURS}.index == 3", tolerations=[{"key": "hot", "operator": "Equal", "value": "yes"}])
+    ),
+    "same-rack": claim_spec(asking(count=2), **SAME_RACK),
+    "same-rack-three": claim_spec(asking(count=3), **SAME_RACK),
+    "own-model": claim_spec(asking("x"), asking("y"), **OWN_MODEL),
+    "backtracking": claim_spec(asking("any"), asking("best", f'{OURS}.model == "a"')),
+    "alternatives": claim_spec(ALTERNATIVES),
+    "configured": claim_spec(asking("x"), asking("y"), config=[{"requests": ["y"], **OPAQUE}, OPAQUE]),
+    "part": claim_spec(asking(of_class="part")),
+    "two-parts": claim_spec(asking(of_class="part", count=2)),
+    "three-parts": claim_spec(asking(of_class="part", count=3)),
+    "share": claim_spec(asking(of_class="share", capacity={"requests": {"memory": "2500Mi"}})),
+    "share-default": claim_spec(asking(of_class="share")),
+    "share-too-much": claim_spec(asking(of_class="share", capacity={"requests": {"memory": "7Gi"}})),
+    "near": claim_spec(asking(of_class="net", count=2)),
+    "everywhere": claim_spec(asking("r", 'device.driver == "all.example.com"', of_class="any")),
+    "first-of-all": claim_spec(asking(of_class="any", count=2)),
+    "odd-class": claim_spec(asking(of_class="odd")),
+    "no-class": claim_spec(asking(of_class="none")),
+    "too-many": claim_spec(asking("x", count=20), asking("y", count=13)),
+}
+
+
+def put_world(control_plane: ControlPlane) -> None:
+    for name in ("a", "b", "c"):
+        control_plane.add_node(ready_node(name, labels={"rack": "r2" if name == "c" else "r1"}))
+    for one in CLASSES:
+        control_plane.api.post(f"{GROUP}/deviceclasses", unversioned(one))
+    for one in slices():
+        control_plane.api.post(f"{GROUP}/resourceslices", unversioned(one))
+
+
+def unversioned(manifest: Json) -> Json:
+    meta = {
+        key: value for key, value in manifest["metadata"].items() if key not in ("resourceVersion", "uid")
+    }
+    return {**manifest, "metadata": meta}
+
+
+def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str | None) -> Any:
+    """What becomes of one pod with one such claim that may go to the node alone, and then of neither anything is left."""
+    api = control_plane.api
+    api.post(CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    manifest = pod(
+        name,
+        schedulerName=scheduler,
+        resourceClaims=[{"name": "c", "resourceClaimName": name}],
+        **({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}),
+    )
+    api.post(PODS, manifest)
+
+    def look() -> Any:
+        found = api.get(f"{PODS}/{name}")
+        conditions = {one["type"]: one for one in found.get("status", {}).get("conditions", [])}
+        if found["spec"].get("nodeName"):
+            return found["spec"]["nodeName"]
+        refused = conditions.get("PodScheduled")
+        return refused and refused["message"]
+
+    said = wait_for(look, f"{scheduler} to say something of {name}")
+    held = api.get(f"{CLAIMS}/{name}")
+    api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    api.patch(f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
+    api.delete(f"{CLAIMS}/{name}")
+    wait_for(lambda: gone(control_plane, f"{CLAIMS}/{name}"), f"{name} to be gone")
+    return plain(said, held, node)
+
+
+def gone(control_plane: ControlPlane, path: str) -> bool:
+    try:
+        control_plane.api.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+def plain(said: str, claim: Json, node: str | None) -> Any:
+    """Without what is another in each run: times, UIDs, shares."""
+    status = claim.get("status", {})
+    allocation = status.get("allocation")
+    if allocation is not None:
+        allocation.pop("allocationTimestamp", None)
+        for one in allocation["devices"]["results"]:
+            if "shareID" in one:
+                one["shareID"] = "some"
+            for key, amount in one.get("consumedCapacity", {}).items():
+                one["consumedCapacity"][key] = bytes_of(amount)
+    reserved = [(one["resource"], one["name"]) for one in status.get("reservedFor", [])]
+    finalizers = claim["metadata"].get("finalizers", [])
+    return said, allocation, reserved, finalizers
+
+
+def bytes_of(amount: str) -> int:
+    return int(amount.removesuffix("Gi")) * 2**30 if amount.endswith("Gi") else int(amount)
+
+
+def cases() -> Iterator[tuple[str, Json, str | None]]:
+    for name, spec in SPECS.items():
+        for node in ("a", "b", "c"):
+            yield f"{name}-{node}", spec, node
+
+
+def test_both_give_the_same_devices_and_refuse_in_the_same_words(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    put_world(whole_control_plane)
+    deployed = Deployed(whole_control_plane, tmp_path)
+    deployed.put_policies(main=PLAIN)
+    kube = whole_control_plane.start_scheduler()
+    theirs = {
+        name: outcome(whole_control_plane, "default-scheduler", name, spec, node)
+        for name, spec, node in cases()
+    }
+    kube.stop()
+
+    with deployed.running():
+        ours = {name: outcome(whole_control_plane, "test", name, spec, node) for name, spec, node in cases()}
+
+    differences = {name: (theirs[name], ours[name]) for name in theirs if not alike(theirs[name], ours[name])}
+    assert not differences, json.dumps(differences)
+    assert sum(one[1] is not None for one in theirs.values()) > 30
+
+
+ERROR = 'running "DynamicResources" filter plugin: '
+
+
+def alike(theirs: Any, ours: Any) -> bool:
+    """kube-scheduler gives up at an error on one node, where here that node is refused, in the same words."""
+    if theirs[0].startswith(ERROR):
+        return theirs[0].removeprefix(ERROR) in ours[0] and theirs[1:] == ours[1:]
+    return bool(theirs == ours)
