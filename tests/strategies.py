@@ -155,7 +155,12 @@ def aggregate(draw: Draw, kind: str, at: At, depth: int) -> str:
     placed for the outer or for the inner."""
     after = draw(st.sampled_from(("", " after placing"))) if at.aggregates == 0 or not at.placed else ""
     inside = replace(
-        at, candidates=False, known=frozenset(), aggregates=at.aggregates + 1, placed=at.placed or bool(after)
+        at,
+        candidates=False,
+        element=False,
+        known=frozenset(),
+        aggregates=at.aggregates + 1,
+        placed=at.placed or bool(after),
     )
     functions = ("max", "min", "sum") if kind == "int" else ("max", "min", "sum", "mean", "stddev")
     value = number(draw, kind, inside, depth - 1)

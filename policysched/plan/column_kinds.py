@@ -26,7 +26,9 @@ from policysched.lang.expr import Expr
 from policysched.lang.program import Input, Metric
 from policysched.lang.records import NoValue, held_value
 from policysched.lang.records import Value as HeldOrRecords
-from policysched.lang.types import Kind, Type
+from policysched.lang.types import Kind, Record, Type
+from policysched.plan.flat_lists import FlatLists
+from policysched.plan.held import held_dtype
 from policysched.plan.interner import ABSENT, Interner
 from policysched.plan.scalars import Function, Seen, attribute, compiled, promised
 
@@ -50,7 +52,9 @@ class Interners:
     ports: Interner[frozenset[HostPort]] = field(default_factory=Interner)
     lists: Interner[tuple[str, ...]] = field(default_factory=Interner)
     records: Interner[tuple[Type, HeldOrRecords]] = field(default_factory=Interner)  # lists of them
-    flat: dict[int, tuple[tuple[Array, Array], ...]] = field(default_factory=dict)  # see `elements`
+    flat: dict[Record, FlatLists] = field(
+        default_factory=dict
+    )  # the same lists, by the record of their elements
     disks: Interner[frozenset[Disk]] = field(default_factory=Interner)
     groups: Interner[Hashable] = field(default_factory=Interner)
     examples: list[Pod] = field(default_factory=list)  # one pod of each group
@@ -63,6 +67,13 @@ class Interners:
         texts += sum(len(one) for one in self.domains.values())
         texts += len(self.disks)
         return texts + len(self.groups) + len(self.mixtures)
+
+    def flat_lists(self, record: Record) -> FlatLists:
+        """All lists of such records, laid out flat."""
+        found = self.flat.get(record)
+        if found is None:
+            found = self.flat[record] = FlatLists(record, self.records.values, self.strings)
+        return found
 
     def group(self, key: Hashable, pod: Pod) -> int:
         """The code of a group of pods, and the pod as its example if it is the first."""
@@ -420,16 +431,3 @@ class InputValue(metaclass=_OneOfAKind):
             f"input {self.declared.name} is {value!r}, not {self.declared.type}"
         )
         return value
-
-
-def held_dtype(kind: Kind) -> DTypeLike:
-    """How the values of a type stand in an array."""
-    match kind:
-        case Kind.BOOL:
-            return np.bool_
-        case Kind.STRING | Kind.LIST:
-            return np.int32
-        case Kind.FLOAT | Kind.BANDWIDTH | Kind.RATIO:
-            return np.float64
-        case _:
-            return np.int64

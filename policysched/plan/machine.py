@@ -14,10 +14,8 @@ import numpy as np
 from policysched.lang import expr as e
 from policysched.lang.program import Program
 from policysched.lang.types import Kind
-from policysched.plan.column_kinds import (
-    held_dtype,
-)
 from policysched.plan.columns import Array
+from policysched.plan.held import held_dtype
 from policysched.plan.kernel import Touch
 from policysched.plan.scalars import Function, Seen, Value, compiled, state_row
 from policysched.plan.view import View

@@ -15,8 +15,8 @@ from policysched.lang.arithmetic import Number, finite, saturate
 from policysched.lang.expr import Watch
 from policysched.lang.program import Metric, of_nodes
 from policysched.lang.types import INT64_MAX, INT64_MIN
-from policysched.plan.column_kinds import held_dtype
 from policysched.plan.columns import Array, Columns
+from policysched.plan.held import held_dtype
 
 _NEVER_NS = INT64_MIN // 2
 

@@ -12,8 +12,9 @@ from policysched.cluster.objects import Pairs
 from policysched.lang import expr as e
 from policysched.lang.arithmetic import Number, exact_total
 from policysched.lang.program import Program
-from policysched.plan.column_kinds import Domain, held_dtype
+from policysched.plan.column_kinds import Domain
 from policysched.plan.columns import Array
+from policysched.plan.held import held_dtype
 from policysched.plan.machine import Frame, Machine, Step, Vector
 from policysched.plan.members import MemberTerms, Places
 from policysched.plan.rules import Fingerprint

@@ -208,6 +208,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score clock weight 2 lower (max(card.clock over cards where card.health != pod.name) else 3) normalize minmax",
         "score speed weight 1 higher (min(card.speed over cards) else 0.5) normalize range(0, 10)",
         "score sums weight 1 higher sum(card.speed over cards) + sum(card.clock over wants) normalize minmax",
+        'score whole weight 1 higher sum(card.clock over cards where card.health == "Healthy") normalize minmax',
     ),
     "pods among pods": (
         "filter inter_pod_affinity",

@@ -141,15 +141,15 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
             )
         ),
     ),
-    "whole sums wrap around": (
+    "elements that are not chosen are added": (
         "records",
         "policysched.plan.elements._sums",
-        lambda right: lambda values, whose, count, **how: right(values[:-1], whose[:-1], count, **how),
+        lambda right: lambda lists, values, _, count, **how: right(lists, values, None, count, **how),
     ),
     "the greatest is taken for the least": (
         "records",
         "policysched.plan.elements._extremes",
-        lambda right: lambda expr, values, whose, count: -right(expr, -values, whose, count),
+        lambda right: lambda expr, lists, values, *rest: -right(expr, lists, -values, *rest),
     ),
     "an element is held against another node than its own": (
         "records",

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from policysched.cluster.objects import Pod
 from policysched.lang.program import Program
-from policysched.plan import Evaluator, bind, state
+from policysched.plan import Evaluator, bind, flat_lists, state
 from policysched.plan import compile as compile_program
 from policysched.plan.columns import Columns
+from policysched.plan.flat_lists import LaidLists
 from policysched.plan.members import Members
 from policysched.plan.overlay import Overlay
 from policysched.plan.reads import ReadSet
@@ -39,6 +40,7 @@ Property = Callable[[Program, Scene, int], None]
 def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a small cluster a change is a large part of it, and would start everything over."""
     monkeypatch.setattr(state, "_MANY", 0)
+    monkeypatch.setattr(flat_lists, "_KEPT_FROM", 1)
 
 
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,3 +183,11 @@ def test_a_member_that_leaves_uncounted_is_noticed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Members, "shift", only_more)
 
     assert _caught(refreshing_equals_rebuilding, ("traffic",))
+
+
+def test_lists_of_nodes_that_changed_and_are_taken_for_what_they_were_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LaidLists, "are_of", lambda self, codes, _: len(codes) == len(self._codes))
+
+    assert _caught(refreshing_equals_rebuilding, ("records",))
