@@ -17,7 +17,7 @@ All nodes compare by value, spans excepted, so equal sub-expressions of differen
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Literal
+from typing import Literal, TypeVar
 
 from policysched.lang.types import Type
 from policysched.text import Span
@@ -40,6 +40,31 @@ MOVING = Stage.SHARES | Stage.PODS
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
 """`other` is the counted pod in `count(pods on node where ...)` and `count(pods where ...)`; `victim` the one that preemption would evict."""
+
+
+class _Remembered:
+    """Knows its hash once it was asked: equal parts are looked up again and again, and a hash looks at everything inside."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
+Node = TypeVar("Node", bound=_Remembered)
+
+
+def _remembering(made: type[Node]) -> type[Node]:
+    worked_out = made.__hash__
+
+    def remembered(self: Node) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = worked_out(self)
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    made.__hash__ = remembered  # type: ignore[assignment]
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +104,9 @@ class MetricRef:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class TrafficTo:
+class TrafficTo(_Remembered):
     """What the metric `name` has between the pod and the members of its gang that are on the node; with `topology` on all
     nodes that have the same value under this label. 0 where the pod is in no gang.
 
@@ -102,8 +128,9 @@ class TrafficTo:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class StateRef:
+class StateRef(_Remembered):
     """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is.
     `everywhere`: it is the same on all nodes."""
 
@@ -115,28 +142,32 @@ class StateRef:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Has:
+class Has(_Remembered):
     """True where the target (an optional input, a label, a metric) is there."""
 
     target: "Expr"
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Remembered):
     operand: "Expr"
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class And:
+class And(_Remembered):
     items: tuple["Expr", ...]
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(_Remembered):
     items: tuple["Expr", ...]
     span: Span = field(compare=False)
 
@@ -144,8 +175,9 @@ class Or:
 CompareOp = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(_Remembered):
     """Both sides of one dimension. Strings and booleans only by `==` and `!=`."""
 
     op: CompareOp
@@ -154,8 +186,9 @@ class Compare:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class In:
+class In(_Remembered):
     """Whether the item is one of the constants (`options.value` is a tuple), or in a list attribute."""
 
     item: "Expr"
@@ -163,8 +196,9 @@ class In:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Arith:
+class Arith(_Remembered):
     """`type` is the dimension of the result; `floating` says that the result is held as float64, whatever the type
     (`cpu * ratio` is a cpu in float64)."""
 
@@ -176,8 +210,9 @@ class Arith:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Negate:
+class Negate(_Remembered):
     operand: "Expr"
     span: Span = field(compare=False)
 
@@ -189,8 +224,9 @@ Function = Literal[
 ]  # fmt: skip
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(_Remembered):
     """`floor`, `ceil`, `trunc`, `round` (half to even), `round_half_up` (toward plus infinity) and `round_half_away` (from
     zero) give an int64, saturating; `sqrt log exp` and the distributions float64."""
 
@@ -201,8 +237,9 @@ class Call:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(_Remembered):
     """The place (from 0) of a string in a list; what is not in it comes behind all: `len(order)`."""
 
     item: "Expr"
@@ -210,8 +247,9 @@ class Rank:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Else:
+class Else(_Remembered):
     value: "Expr"
     fallback: "Expr"
     type: Type
@@ -219,8 +257,9 @@ class Else:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class If:
+class If(_Remembered):
     """`then` where the condition is True, `otherwise` where it is False; missing where the condition is. Of the two only
     the one that is chosen matters."""
 
@@ -232,16 +271,18 @@ class If:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class CountPods:
+class CountPods(_Remembered):
     """How many pods placed on the node satisfy `where` (owner `other`); a missing answer does not count."""
 
     where: "Expr | None"
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class CountAnywhere:
+class CountAnywhere(_Remembered):
     """How many pods of the cluster satisfy `where` (owner `other`), of whatever scheduler, on a node or on none: all that have
     not finished and are not terminating. The pod that is being decided is one of them. A missing answer does not count."""
 
@@ -249,8 +290,9 @@ class CountAnywhere:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class SumPods:
+class SumPods(_Remembered):
     """The sum of `value` (of owner `other`) over the pods placed on the node: what they were promised of a resource. Each
     pod counts in whole units of the type, rounded up, and never less than 0; a missing value counts 0. Saturates."""
 
@@ -272,8 +314,9 @@ class Element:
 FoldFunction = Literal["count", "any", "sum", "min", "max"]
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(_Remembered):
     """Over the elements of a list for which `where` is True (None: all of them). Missing where the list is.
 
     `count` is how many, `any` whether there is one. The others look at `value`, and pass over elements where it is
@@ -311,8 +354,9 @@ class Held:
     span: Span = field(compare=False)
 
 
+@_remembering
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(_Remembered):
     """One number of the body's values at all candidates (the nodes that pass the filters). A candidate where the body is
     missing does not count; where none counts, the aggregate is missing. `stddev` is that of the whole population.
 
@@ -417,23 +461,30 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything in it, outermost first."""
-    pending = [expr]
+    """The expression and everything in it, outermost first. What stands in several places as one object comes once, where it is first:
+    what a name stands for is one, and a long expression of names of names would be walked a thousand times over."""
+    pending, seen = [expr], {id(expr)}
     while pending:
         one = pending.pop()
         yield one
-        pending.extend(reversed(children(one)))
+        for child in reversed(children(one)):
+            if id(child) not in seen:
+                seen.add(id(child))
+                pending.append(child)
 
 
 def looks_at_element(expr: Expr) -> bool:
     """Whether the value is another for each element of the list around it."""
-    pending = [expr]
+    pending, seen = [expr], {id(expr)}
     while pending:
         one = pending.pop()
         if isinstance(one, Element):
             return True
         if not isinstance(one, Fold):
-            pending.extend(children(one))
+            for child in children(one):
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    pending.append(child)
     return False
 
 

@@ -4,7 +4,9 @@ A floating value of a type that is held in whole units (`1Gi * 0.8`) stays an op
 would be rounded. Nested `and` and `or` become one.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from policysched.lang.arithmetic import Number, arithmetic, call, compare, negate
 from policysched.lang.expr import (
@@ -43,35 +45,53 @@ from policysched.text import Span
 
 
 def fold(expr: Expr) -> Expr:
-    """The same expression with every constant part evaluated."""
+    """The same expression with every constant part evaluated. What has no such part is the same object, and what stands in
+    several places as one object is looked at once."""
+    known: dict[int, Expr] = {}
+
+    def folded(one: Expr) -> Expr:
+        found = known.get(id(one))
+        if found is None:
+            found = known[id(one)] = _folded(one, folded)
+        return found
+
+    return folded(expr)
+
+
+Folded = Callable[[Expr], Expr]
+Part = TypeVar("Part", bound=Expr)
+
+
+def _folded(expr: Expr, fold: Folded) -> Expr:
     match expr:
         case Const() | Attr() | InputRef() | MetricRef() | Element() | Has() | Held() | Now() | Window():
             return expr
         case Not(operand=operand):
-            return _not(replace(expr, operand=fold(operand)))
-        case And(items=items, span=span):
-            return _junction(items, span, absorbing=False)
-        case Or(items=items, span=span):
-            return _junction(items, span, absorbing=True)
+            return _not(_with(expr, operand=fold(operand)))
+        case And():
+            return _junction(expr, fold, absorbing=False)
+        case Or():
+            return _junction(expr, fold, absorbing=True)
         case Compare():
-            return _compare(replace(expr, left=fold(expr.left), right=fold(expr.right)))
+            return _compare(_with(expr, left=fold(expr.left), right=fold(expr.right)))
         case In():
-            return _in(replace(expr, item=fold(expr.item), options=fold(expr.options)))
+            return _in(_with(expr, item=fold(expr.item), options=fold(expr.options)))
         case Arith():
-            return _arith(replace(expr, left=fold(expr.left), right=fold(expr.right)))
+            return _arith(_with(expr, left=fold(expr.left), right=fold(expr.right)))
         case Negate():
-            return _negate(replace(expr, operand=fold(expr.operand)))
+            return _negate(_with(expr, operand=fold(expr.operand)))
         case Call():
-            return _call(replace(expr, args=tuple(fold(arg) for arg in expr.args)))
+            args = tuple(fold(arg) for arg in expr.args)
+            return _call(expr if _same(args, expr.args) else replace(expr, args=args))
         case Rank():
-            return _rank(replace(expr, item=fold(expr.item)))
+            return _rank(_with(expr, item=fold(expr.item)))
         case Else():
-            return _else(replace(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
+            return _else(_with(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
         case Aggregate(body=body, placed=placed):
-            return replace(expr, body=fold(body), placed=None if placed is None else fold(placed))
+            return _with(expr, body=fold(body), placed=None if placed is None else fold(placed))
         case If():
             return _if(
-                replace(
+                _with(
                     expr,
                     condition=fold(expr.condition),
                     then=fold(expr.then),
@@ -79,19 +99,30 @@ def fold(expr: Expr) -> Expr:
                 )
             )
         case CountPods(where=where):
-            return expr if where is None else replace(expr, where=fold(where))
+            return expr if where is None else _with(expr, where=fold(where))
         case CountAnywhere():
-            return replace(expr, where=fold(expr.where))
+            return _with(expr, where=fold(expr.where))
         case SumPods():
-            return replace(expr, value=fold(expr.value))
+            return _with(expr, value=fold(expr.value))
         case StateRef():
-            return replace(expr, key=fold(expr.key))
+            return _with(expr, key=fold(expr.key))
         case TrafficTo(by=by, assume=assume):
             by, assume = (None if part is None else fold(part) for part in (by, assume))
-            return replace(expr, key=fold(expr.key), by=by, assume=assume)
+            return _with(expr, key=fold(expr.key), by=by, assume=assume)
         case Fold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
-            return replace(expr, value=value, where=where)
+            return _with(expr, value=value, where=where)
+
+
+def _with(expr: Part, **parts: Expr | None) -> Part:
+    """With these parts; the same object where they are those that it has."""
+    if all(getattr(expr, name) is part for name, part in parts.items()):
+        return expr
+    return replace(expr, **parts)  # type: ignore[arg-type]
+
+
+def _same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
+    return len(left) == len(right) and all(one is two for one, two in zip(left, right, strict=True))
 
 
 def is_constant(expr: Expr, value: bool) -> bool:
@@ -109,20 +140,22 @@ def _not(expr: Not) -> Expr:
             return expr
 
 
-def _junction(items: tuple[Expr, ...], span: Span, *, absorbing: bool) -> Expr:
+def _junction(expr: And | Or, fold: Folded, *, absorbing: bool) -> Expr:
     """`and` (absorbing False) or `or` (absorbing True). The absorbing value decides even beside a missing one."""
     kind = Or if absorbing else And
     left: list[Expr] = []
-    for item in items:
+    for item in expr.items:
         folded = fold(item)
         if is_constant(folded, absorbing):
-            return Const(absorbing, BOOL, span)
+            return Const(absorbing, BOOL, expr.span)
         if is_constant(folded, not absorbing):
             continue
         left.extend(folded.items if isinstance(folded, kind) else (folded,))
     if not left:
-        return Const(not absorbing, BOOL, span)
-    return left[0] if len(left) == 1 else kind(tuple(left), span)
+        return Const(not absorbing, BOOL, expr.span)
+    if len(left) == 1:
+        return left[0]
+    return expr if _same(left, expr.items) else kind(tuple(left), expr.span)
 
 
 def _compare(expr: Compare) -> Expr:

@@ -263,7 +263,8 @@ class Cost:
 
 
 def cost_of(expr: Expr | None) -> Cost:
-    """One for each operation; what depends on the pod alone is done once, constants never."""
+    """One for each operation; what depends on the pod alone is done once, constants never, and what a name stands for once, however
+    often it is named."""
     total = Cost()
     for one in () if expr is None else walk(expr):
         stage = stage_of(one)

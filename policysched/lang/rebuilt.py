@@ -11,17 +11,32 @@ _EXPRESSIONS: tuple[type, ...] = get_args(Expr)
 
 
 def rebuilt(expr: Expr, change: Callable[[Expr], Expr], *, whole: tuple[type, ...] = ()) -> Expr:
-    """`change` sees every part, innermost first, with its own parts changed already. What is `whole` it sees as it was."""
+    """`change` sees every part, innermost first, with its own parts changed already. What is `whole` it sees as it was. What stands
+    in several places as one object is changed once, and stays one object."""
+    known: dict[int, Expr] = {}
+
+    def made(one: Expr) -> Expr:
+        found = known.get(id(one))
+        if found is None:
+            found = known[id(one)] = change(one if isinstance(one, whole) else _with_parts(one, made))
+        return found
+
+    return made(expr)
+
+
+def _with_parts(expr: Expr, made: Callable[[Expr], Expr]) -> Expr:
     changes: dict[str, Any] = {}
-    for one in () if isinstance(expr, whole) else fields(expr):
+    for one in fields(expr):
         value = getattr(expr, one.name)
         if isinstance(value, _EXPRESSIONS):
-            changes[one.name] = rebuilt(cast(Expr, value), change, whole=whole)
+            part = made(cast(Expr, value))
+            if part is not value:
+                changes[one.name] = part
         elif isinstance(value, tuple) and value and isinstance(value[0], _EXPRESSIONS):
-            changes[one.name] = tuple(
-                rebuilt(part, change, whole=whole) for part in cast(tuple[Expr, ...], value)
-            )
-    return change(replace(expr, **changes) if changes else expr)
+            parts = tuple(made(part) for part in cast(tuple[Expr, ...], value))
+            if any(part is not before for part, before in zip(parts, value, strict=True)):
+                changes[one.name] = parts
+    return replace(expr, **changes) if changes else expr
 
 
 def placed_at(expr: Expr, span: Span) -> Expr:

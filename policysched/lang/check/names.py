@@ -50,9 +50,8 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
             return e.Const(value, type_, node.span)
         case Named(of_container=True) if reader.place.element is not CONTAINER:
             return reader.misplaced(node.span, f"`{node.name}`, which is of what feeds a state,", declared)
-        case Named(node=meant, type=type_):
-            found = reader.read(meant, type_)
-            return None if found is None else conform(reader.scope, found, type_)
+        case Named() as named:
+            return _meant(reader, declared.name, named)
         case Input() as one:
             if one.owner == "node" and not reader.place.node:
                 return reader.misplaced(node.span, f"`{node.name}`, an input of the node,", declared)
@@ -80,6 +79,16 @@ def _declared(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None
             return e.StateRef(
                 one.name, placed_at(one.key, node.span), one.start, one.per == "cluster", one.type, node.span
             )
+
+
+def _meant(reader: Reader, name: str, named: Named) -> e.Expr | None:
+    """What the name stands for, read once for each place in which it stands: an expression of names that are made of names would be
+    read a thousand times over, and be as many objects."""
+    known = reader.scope.meant
+    if (name, reader.place) not in known:
+        found = reader.read(named.node, named.type)
+        known[name, reader.place] = None if found is None else conform(reader.scope, found, named.type)
+    return known[name, reader.place]
 
 
 def of_two_pods(reader: Reader, node: s.Bare, declared: Declared) -> e.Expr | None:

@@ -214,6 +214,7 @@ def read_once(work: Work) -> None:
                 work.gang = gang(work.scope, statement)
                 by = None if work.gang is None else work.gang.by
                 work.scope.gang = DeclaredGang(by, read=True)
+                work.scope.meant.clear()  # what reads the gang was read without it
             case s.Outage():
                 work.outage = outage(work.scope, statement)
             case s.Preemption():

@@ -117,6 +117,9 @@ class Scope:
     broken: frozenset[str] = frozenset()
     resources: dict[str, DeclaredResource] = field(default_factory=dict)
     gang: DeclaredGang | None = None
+    meant: dict[tuple[str, Place], Expr | None] = field(
+        default_factory=dict
+    )  # what a `let` stands for in a place
     given: GivenParameters = NOTHING_GIVEN
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)

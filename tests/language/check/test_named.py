@@ -1,9 +1,14 @@
 """`let` as a name for an expression that depends on something."""
 
+import pickle
+
 import pytest
 
 from policysched.lang.check.limits import EXPANDED_MAX
+from policysched.lang.expr import Else, walk
 from policysched.lang.program import FilterRule, Program, ScoreRule
+from policysched.lang.reads import cost_of
+from policysched.plan import compile as compile_program
 from tests.language.check.checking import codes, program
 
 USED = 'input used: ratio = node.annotations["used"] optional invalid default'
@@ -97,3 +102,40 @@ def test_a_name_that_a_parameter_decides_is_no_constant_for_lints() -> None:
     lines = ("param most: int = 3", "let fits: bool = node.pods < most or most == 3", "filter a require fits")
 
     assert codes(*lines) == []
+
+
+def test_what_a_name_stands_for_is_one_object_wherever_it_stands() -> None:
+    found = program(
+        "let use: float = node.requested.cpu / node.allocatable.cpu else 1",
+        "let spread: float = abs(use - mean of use over nodes)",
+        "score even weight 1 lower spread * spread + use normalize range(0, 2)",
+    )
+
+    (rule,) = [one for one in found.rules.scores if isinstance(one, ScoreRule)]
+    parts = [one for one in walk(rule.value) if isinstance(one, Else)]
+    assert len(parts) == 2, (
+        "named five times: read once for the score, once for what is said of each candidate"
+    )
+    assert cost_of(rule.value).node < 20
+
+
+def test_a_long_expression_of_names_is_checked_and_lowered_without_going_over_it_again_and_again() -> None:
+    """As many parts as may be, in a few objects."""
+    doubling = ["let n0: int = node.pods + 1"]
+    doubling += [f"let n{index}: int = n{index - 1} + n{index - 1}" for index in range(1, 9)]
+
+    found = program(*doubling, "filter a require n8 < 3")
+
+    (rule,) = [one for one in found.rules.filters if isinstance(one, FilterRule)]
+    assert len(list(walk(rule.condition))) < 20
+    assert len(compile_program(found).variant(()).machine.exprs) < 20
+
+
+def test_equal_expressions_have_equal_hashes_whichever_were_asked_before() -> None:
+    one, two = (program("filter a require node.pods * 2 < pod.priority").rules.filters[-1] for _ in range(2))
+    assert isinstance(one, FilterRule) and isinstance(two, FilterRule)
+    first = hash(one.condition)
+
+    assert one.condition is not two.condition
+    assert (first, hash(one.condition)) == (hash(two.condition), first)
+    assert pickle.loads(pickle.dumps(one.condition)) == two.condition
