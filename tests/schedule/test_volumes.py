@@ -73,6 +73,19 @@ def test_for_a_volume_that_is_to_be_made_the_claim_is_sent_to_the_node() -> None
     assert rig.where() == {"web": "a"}
 
 
+def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_other() -> None:
+    """Found by the simulation: the choice of the volumes looked at the pod without them, and the scheduler ended."""
+    counting = f"{DEFAULT}filter few require count(pods where other.namespace == pod.namespace) < 9\n"
+    sharing = 'filter fair when namespace.share.cpu > 90% require node.labels["spare"] else "" == "yes"\n'
+    rig = rig_with(volume("on-b", node="b"), claim(), policy=counting + sharing)
+
+    rig.see(pod("web", spec=using("data")))
+    rig.settle()
+
+    (prepare,) = rig.of(c.PrepareVolumes)
+    assert prepare.node == "b"
+
+
 def test_two_pods_are_not_promised_one_volume() -> None:
     rig = rig_with(volume("only", node="a"), claim("one"), claim("two"), nodes=("a",))
 
