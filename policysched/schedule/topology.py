@@ -1,11 +1,14 @@
 """Where a gang that keeps together may stand: the domains of a label of nodes, in the order in which they are tried.
 
 Who is placed already decides for those who come later. Otherwise the domain of the node that the policy likes best for
-the first member comes first, so the scores say which one a gang takes, as they say it of nodes.
+the first member comes first, so the scores say which one a gang takes, as they say it of nodes. Who goes first may fit
+nowhere at the moment, or where the others do not: then the domains of those behind come into question.
 """
 
 from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 
+from policysched.cluster.objects import PodUid
 from policysched.lang.events import ClusterEvent
 from policysched.plan import Within
 from policysched.schedule.core import Core
@@ -23,25 +26,40 @@ DOMAINS_CHANGE = frozenset(
 """What can make a domain large enough, or a domain at all, whatever refused the nodes of those that were tried."""
 
 
-def worth_trying(core: Core, gang: Gang, key: str, now_ns: int) -> list[Within]:
-    """Empty where no domain would do for the first member, or none has room for all."""
+def worth_trying(
+    core: Core, gang: Gang, key: str, kin: Mapping[PodUid, Hashable], now_ns: int
+) -> Iterator[Within]:
+    """Those that would do for the first member; then, where none of them takes as many as are needed, those that would do
+    for later members alone. `kin` says which members share one verdict. None where no domain would do for anybody, or
+    none has room for all."""
     home = _home(core, gang, key)
     if home is not None:
-        return [Within(key, home)]
-    members = gang.in_order()
-    first = members[0]
-    found = core.evaluator.domains(
-        core.plan(first.policy),
-        first.pod,
-        key,
-        now_ns=now_ns,
-        facts=first.facts,
-        samples=core.samples.get(first.policy, {}),
-        overlay=nominated_overlay(core, first.pod, but=gang.due.keys()) or core.evaluator.overlay(),
-        needed=gang.needed,
-        alike=all(one.pod.requests == first.pod.requests for one in members),
-    )
-    return [Within(key, value) for value in found]
+        yield Within(key, home)
+        return
+    members, tried, asked = gang.in_order(), set[str](), set[Hashable]()
+    requests = members[0].pod.requests
+    alike = all(one.pod.requests == requests for one in members)
+    for member in members:
+        if kin[member.uid] in asked:
+            continue
+        # Nobody who was asked before fits into a domain that only this one brings: the others have to be enough.
+        if sum(kin[one.uid] not in asked for one in members) < gang.needed:
+            return
+        asked.add(kin[member.uid])
+        for value in core.evaluator.domains(
+            core.plan(member.policy),
+            member.pod,
+            key,
+            now_ns=now_ns,
+            facts=member.facts,
+            samples=core.samples.get(member.policy, {}),
+            overlay=nominated_overlay(core, member.pod, but=gang.due.keys()) or core.evaluator.overlay(),
+            needed=gang.needed,
+            alike=alike,
+        ):
+            if value not in tried:
+                tried.add(value)
+                yield Within(key, value)
 
 
 def domains_with_room_to_make(core: Core, gang: Gang, key: str, now_ns: int) -> list[Within]:

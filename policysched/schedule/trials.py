@@ -103,15 +103,15 @@ class Trials:
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
-        if refused is not None:
-            core.take_back_nomination(pod.uid, now_ns)
         deallocated = gang is None and NOT_HERE in result.counts and self._deallocate(pod)
         if result.nodes and not extenders:
             result = self._make_room(pod, result, now_ns)
             if deallocated:
                 result = replace(result, message=result.message.replace(STILL_NOT, DEALLOCATED))
-        elif result.nodes and core.plan(pod.policy).preempts:
-            result = _without_room(result, extenders)
+        else:  # nobody will be evicted for it, whatever an earlier try has found
+            core.take_back_nomination(pod.uid, now_ns)
+            if result.nodes and core.plan(pod.policy).preempts:
+                result = _without_room(result, extenders)
         self._record_failure(pod, result, now_ns)
         core.queue.punish(pod, now_ns)
         self._admission.rekey(pod, now_ns)
@@ -140,6 +140,7 @@ class Trials:
         overlay = nominated_overlay(self._core, pod.pod)
         match self._preemption.try_for(pod, overlay, now_ns):
             case None:
+                self._core.take_back_nomination(pod.uid, now_ns)
                 return failure
             case MadeRoom():
                 return replace(failure, wakes=failure.wakes | _PLACED_PODS)
@@ -276,7 +277,8 @@ class Trials:
         if gang.topology is None:
             return self._search_within(gang, None, now_ns)
         tried = []
-        for within in worth_trying(self._core, gang, gang.topology, now_ns):
+        kin = self._kin_in_trial(gang.in_order())
+        for within in worth_trying(self._core, gang, gang.topology, kin, now_ns):
             found = self._search_within(gang, within, now_ns)
             if found.fits and len(found.fits) >= gang.needed:
                 return found

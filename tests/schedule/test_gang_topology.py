@@ -1,5 +1,7 @@
 """A gang that keeps together: all of its members in one domain of a label, or nobody."""
 
+from collections.abc import Iterable
+from itertools import islice
 from random import Random
 
 import pytest
@@ -64,6 +66,25 @@ def test_where_no_rack_takes_all_nobody_goes_and_the_fullest_try_is_told() -> No
         "gang default/g: 2 of 3 members fit now in rack=b: 0/3 nodes are available: "
         "1 node(s) outside rack=b, 2 Insufficient cpu."
     )
+
+
+def test_who_fits_nowhere_does_not_keep_the_others_from_a_rack() -> None:
+    """Found by the simulation: only the racks were tried that would do for the first member."""
+    rig = rig_of(2, *racks(a1="2", b1="3"))
+
+    rig.see(*members(1, cpu="9"), *members(2, cpu="1", first=1))
+    rig.settle()
+
+    assert rig.where() == {"m1": "b1", "m2": "b1"}
+
+
+def test_the_racks_of_later_members_are_tried_where_those_of_the_first_are_too_small() -> None:
+    rig = rig_of(2, *racks(a1="4", b1="3"))
+
+    rig.see(*members(1, cpu="4"), *members(2, cpu="1", first=1))
+    rig.settle()
+
+    assert rig.where() == {"m1": "b1", "m2": "b1"}
 
 
 def test_nodes_without_the_label_are_no_domain() -> None:
@@ -166,8 +187,8 @@ def test_a_search_that_forgets_the_rack_is_found_out(monkeypatch: pytest.MonkeyP
 def test_a_search_that_tries_one_rack_only_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     first_only = topology.worth_trying
 
-    def hasty(*args: object) -> list[Within]:
-        return first_only(*args)[:1]  # type: ignore[arg-type]
+    def hasty(*args: object) -> Iterable[Within]:
+        return islice(first_only(*args), 1)  # type: ignore[arg-type]
 
     monkeypatch.setattr("policysched.schedule.trials.worth_trying", hasty)
     monkeypatch.setattr("policysched.plan.evaluate.room_for", lambda *_: None)

@@ -291,6 +291,29 @@ def test_a_refused_eviction_takes_the_nomination_back_and_is_tried_again() -> No
     assert evictions(rig) == [("high", "a", ["low"])] * 2
 
 
+def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
+    """Found by the simulation: the room of a node that had left, and might come back, was kept for ever."""
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+    carry_out(rig)
+
+    rig.tell(e.NodeGone(node("a").name))
+    rig.pass_time(11)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+
+
+def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_before() -> None:
+    rig = Rig(ANY, node("a"), low(), high(cpu="4"))
+    rig.settle()
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodSeen(ending(low())))
+
+    rig.offer(ANY.replace("{ victims = any }", "never"))
+    rig.pass_time(11)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+
+
 def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_words() -> None:
     rig = Rig(ANY, node("a"), low(), high("h1"))
     rig.settle()
