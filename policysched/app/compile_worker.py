@@ -3,6 +3,7 @@
 import contextlib
 import pickle
 import resource
+import signal
 import sys
 
 import policysched.lang.check  # noqa: F401 - imported before the job comes, which is what a spare worker is for
@@ -12,17 +13,15 @@ MEMORY_MAX_BYTES = 2**30
 
 
 def main() -> None:
-    """Ends without a job when the pipe is closed: the scheduler is gone."""
-    timeout_s = float(sys.argv[1])
-    # Whatever the scheduler's timer does, a worker does not outlive its limits.
+    """Ends without a job when the pipe is closed: the scheduler is gone. Of the processor's time it takes as much as the job
+    says, in seconds; SIGPROF ends it then."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (int(timeout_s) + 2, int(timeout_s) + 2))
     job = sys.stdin.buffer.read()
     if not job:
         return
-    texts, place = pickle.loads(job)
+    texts, place, timeout_s = pickle.loads(job)
+    signal.setitimer(signal.ITIMER_PROF, timeout_s)
     sys.stdout.buffer.write(pickle.dumps(compile_here(texts, place)))
 
 

@@ -3,12 +3,16 @@
 Checking a long policy takes tenths of seconds, so it happens in a process of its own, with a limit on time and memory
 that no text can cross: one that does costs its worker, not the scheduler. A spare worker has everything imported and
 waits, so that an edit takes effect at once; each does one job. In a simulation the same is done in line.
+
+The limit is on the processor's time. A clock on the wall would refuse good policies, and at the start end the scheduler,
+where the node is busy with others; it is only there for a worker that hangs.
 """
 
 import asyncio
 import contextlib
 import logging
 import pickle
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -58,12 +62,16 @@ def _given_sources(texts: Texts, place: str) -> dict[str, Source]:
     }
 
 
+HANGS_AFTER_TIMES, HANGS_AFTER_LEAST_S = 15, 60.0
+"""A worker that has not answered after so many times its limit, by the clock on the wall and no sooner than that, hangs."""
+
+
 class WorkerFailed(Exception):
     """The worker did not answer: killed for its time or memory, or broken otherwise."""
 
 
 class WorkerCompiler:
-    """A `Compile` with a spare worker process. `close` ends it."""
+    """A `Compile` with a spare worker process. `close` ends it. `timeout_s` is of the processor's time."""
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -95,14 +103,17 @@ class WorkerCompiler:
         worker, self._spare = self._spare, None
         if worker is None or worker.returncode is not None:
             worker = await self._start()
-        job = pickle.dumps((dict(texts), place))
+        job = pickle.dumps((dict(texts), place, self._timeout_s))
+        hangs_after_s = max(HANGS_AFTER_LEAST_S, HANGS_AFTER_TIMES * self._timeout_s)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(hangs_after_s):
                 answer, complaint = await worker.communicate(job)
         except TimeoutError:
-            raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s") from None
+            raise WorkerFailed(f"no answer within {hangs_after_s:g} s") from None
         finally:
             await _end(worker)
+        if worker.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
+            raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s")
         if worker.returncode != 0 or not answer:
             last = complaint.decode(errors="replace").strip().splitlines()[-1:]
             raise WorkerFailed(f"the checking process ended with {worker.returncode}: {''.join(last)}")
@@ -114,7 +125,7 @@ class WorkerCompiler:
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "policysched.app.compile_worker", str(self._timeout_s)),
+            *("-m", "policysched.app.compile_worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -1,7 +1,9 @@
 """Policies are checked in a worker that may die without harm."""
 
 import asyncio
+import signal
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 from policysched.app import compiling
@@ -51,6 +53,34 @@ def test_a_check_that_takes_too_long_is_a_finding_and_the_next_one_works() -> No
     assert [one.diagnostics[0].code for one in slow.checked.values()] == ["PS901"] * 3
     assert "longer than" in slow.checked["main.policy"].diagnostics[0].message
     assert good.checked["main.policy"].program is not None
+
+
+def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for() -> None:
+    """Found by the chaos seeds on a busy machine: good policies were refused, and the scheduler ended at its start."""
+
+    async def scenario() -> compiling.Bundle:
+        compiler = WorkerCompiler(timeout_s=0.4)
+        await compiler.warm_up()
+        assert compiler._spare is not None
+        compiler._spare.send_signal(signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(1.0, compiler._spare.send_signal, signal.SIGCONT)
+        return await compile_once(compiler)
+
+    assert asyncio.run(scenario()).checked["main.policy"].program is not None
+
+
+def test_a_worker_that_hangs_is_a_finding(tmp_path: Path) -> None:
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 600\n")
+    hangs.chmod(0o755)
+
+    async def scenario() -> compiling.Bundle:
+        with patch.object(sys, "executable", str(hangs)), patch.object(compiling, "HANGS_AFTER_LEAST_S", 0.1):
+            return await compile_once(WorkerCompiler(timeout_s=0.001))
+
+    bundle = asyncio.run(scenario())
+
+    assert "no answer within 0.1 s" in bundle.checked["main.policy"].diagnostics[0].message
 
 
 def test_a_spare_that_died_while_it_waited_is_replaced() -> None:

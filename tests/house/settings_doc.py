@@ -54,7 +54,7 @@ SAID: Mapping[str, str] = {
     "scheduling.binds_in_flight_max": "Nothing is decided while more binds than this wait for an answer.",
     "scheduling.gang_report_delay_s": "A gang that is still gathering says so only after this long.",
     "scheduling.decisions_kept": "How many records `/decisions` has.",
-    "compile_timeout_s": "A policy that takes longer to compile is refused.",
+    "compile_timeout_s": "A policy that takes longer to compile, in processor time, is refused.",
     "stop_wait_s": "How long a stop waits for binds under way.",
 }
 """What the schema does not say itself. A test holds it to be what is missing there, and no more."""
