@@ -83,6 +83,11 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         self._close_connections()
         self._guardian.dismiss()
 
+    @property
+    def serving_pids(self) -> tuple[int, ...]:
+        """The processes behind every answer."""
+        return self._apiserver.pid, self._etcd.pid
+
     def reset(self) -> None:
         """As it was after the start, but for resource versions: the API server runs, nothing else does, and no
         object is left of what tests have made."""

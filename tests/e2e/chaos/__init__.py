@@ -6,6 +6,7 @@
     road.py      the proxy that has them
     workload.py  nodes and pods of a seed, in a namespace and a pool of nodes of its own, so that several run at once
     watchman.py  what must hold at each change, and when the road is good again
+    fair_clock.py  how long that may take, whoever else keeps the machine busy
     seed.py      one seed from start to end
     bugs.py      planted bugs, to see that they are caught
 

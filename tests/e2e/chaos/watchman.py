@@ -10,6 +10,7 @@ import aiohttp
 import orjson
 
 from tests.controlplane.api import Json
+from tests.e2e.chaos.fair_clock import FairClock
 from tests.e2e.chaos.workload import Admin, Plan
 
 
@@ -71,12 +72,11 @@ class Watchman:
             used[one.node] += one.cpu_milli
         return {node: cpu_milli - used[node] for node, cpu_milli in self._planned.nodes.items()}
 
-    async def settled(self, within_s: float) -> None:
+    async def settled(self, within_s: float, clock: FairClock) -> None:
         """Wait until nothing is left to do, by a fresh list. Raises `Broken` with what is, when time is up."""
-        loop = asyncio.get_running_loop()
-        ends_s, left = loop.time() + within_s, ["nothing was looked at"]
+        ends_s, left = clock.now_s + within_s, ["nothing was looked at"]
         while left:
-            if loop.time() > ends_s:
+            if clock.now_s > ends_s:
                 raise Broken(f"{within_s:g} s after the last fault: {'; '.join(left)}")
             await asyncio.sleep(0.25)
             left = self.unfinished([seen(one) for one in (await self._admin.pods())["items"]])

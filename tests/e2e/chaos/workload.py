@@ -76,10 +76,9 @@ class Admin:
             await self.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": []}})
         await self._create(FIRST, 100, 0.0, {})
 
-    async def at_work(self) -> None:
-        """Wait until somebody has bound the first pod."""
-        while "nodeName" not in (await self.send("GET", f"{self.namespace}/pods/{FIRST}"))["spec"]:
-            await asyncio.sleep(0.1)
+    async def at_work(self) -> bool:
+        """Whether somebody has bound the first pod."""
+        return "nodeName" in (await self.send("GET", f"{self.namespace}/pods/{FIRST}"))["spec"]
 
     async def work(self, planned: Plan) -> None:
         """Create and delete in time; returns when all of that is done."""
