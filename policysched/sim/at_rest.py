@@ -3,21 +3,21 @@
 The cluster is read anew from the server's objects, and the oracle is asked about each pod that still waits.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from policysched.cluster.audit import audit
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodFacts, PodSetKind, PodUid
-from policysched.kube import wire
-from policysched.lang.program import GangMode, Program
+from policysched.kube import storage, wire
+from policysched.lang.program import GangMode, OnTimeout, Program
 from policysched.lang.verdict import Explanation
 from policysched.oracle import GangTerms, evaluate, gang_terms, order_key, selected
 from policysched.schedule.scheduler import Scheduler
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.churn import NOBODY
 from policysched.sim.local import Local
-from policysched.sim.watchman import GangName, scheduled_condition
+from policysched.sim.watchman import FAILED_FOR_GOOD, GangName, scheduled_condition
 
 Json = dict[str, Any]
 
@@ -27,12 +27,17 @@ _POD_SETS: tuple[tuple[str, PodSetKind], ...] = (
     ("replicasets", "ReplicaSet"),
     ("statefulsets", "StatefulSet"),
 )
+_STORAGE = {
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "storageclasses": "StorageClass",
+}
 
 
 class AtRest:
     """One look at the server and at the scheduler that leads. `wrong` answers a sentence for each thing that is not
     as it must be. `expected` are the hashes of the policies that the ConfigMap now has; `disturbed` the gangs that
-    something befell after they were placed."""
+    something befell after they were placed. `vetoes` says of a pod's UID and a node whether extenders refuse that."""
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class AtRest:
         now_ns: int,
         expected: Mapping[str, str],
         disturbed: Iterable[GangName],
+        vetoes: Callable[[str, str], bool],
     ) -> None:
         self._local = Local(server)
         self._scheduler = scheduler
@@ -49,9 +55,15 @@ class AtRest:
         self._now_ns = now_ns
         self._expected = expected
         self._disturbed = frozenset(disturbed)
+        self._vetoes = vetoes
         self._programs = scheduler.programs()
         self._objects = list(self._local.list("pods"))
         self._pods = [wire.pod(obj) for obj in self._objects]
+        self._failed = {
+            obj["metadata"]["uid"]
+            for obj in self._objects
+            if FAILED_FOR_GOOD in scheduled_condition(obj).get("message", "")
+        }
 
     def wrong(self) -> list[str]:
         return [*self._inside(), *self._policies(), *self._waiting(), *self._nominated(), *self._said()]
@@ -65,6 +77,7 @@ class AtRest:
             f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
         ]
         found += [f"room of {name} is still held back" for name in self._scheduler.nodes_held_back]
+        found += [f"{key} is still promised to a pod" for key in core.cache.volumes.promises.given]
         counts = self._scheduler.pending_counts()
         found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
         nodes = [wire.node(obj) for obj in self._local.list("nodes")]
@@ -94,11 +107,18 @@ class AtRest:
             terms = gang_terms(program, pod, cache.namespaces.get(pod.namespace))
             if terms is not None:
                 gangs.setdefault((pod.scheduler, *terms.key), []).append((seen, terms))
-            elif seen.node is None and (node := self._ask(program, seen, cache).selected):
+            elif seen.node is None and (node := self._open_to(program, seen, cache)):
                 found.append(f"{pod.full_name} waits and the oracle finds {node}")
         for (policy, space, key), members in gangs.items():
             found += self._gang(self._programs[policy], (policy, space, key), members)
         return found
+
+    def _open_to(self, program: Program, seen: ObservedPod, cache: Cache) -> str | None:
+        """A node that the pod could have."""
+        said = self._ask(program, seen, cache)
+        if not program.extenders:
+            return said.selected
+        return next((node for node in said.feasible if not self._vetoes(seen.pod.uid, node)), None)
 
     def _gang(
         self, program: Program, gang: GangName, members: list[tuple[ObservedPod, GangTerms]]
@@ -109,15 +129,17 @@ class AtRest:
             (seen, terms)
             for seen, terms in members
             if seen.node is None and self._ask(program, seen, cache).pod_refusal is None
+            if seen.pod.uid not in self._failed
         ]
         counted = [terms for _, terms in (*placed, *due)]
         minimum = max((terms.minimum for terms in counted), default=0)
         given = [terms.maximum for terms in counted if terms.maximum is not None]
         vacancies = max(min(given), minimum) - len(placed) if given else len(due)
-        whole = counted and counted[0].mode is GangMode.WHOLE
+        in_part = bool(counted) and counted[0].on_timeout is OnTimeout.BEST_EFFORT
+        whole = counted and counted[0].mode is GangMode.WHOLE and not in_part
         if whole and 0 < len(placed) < minimum and gang not in self._disturbed:
             return [f"gang {gang} has {len(placed)} of {minimum} placed, and nothing befell it"]
-        if len(placed) + len(due) < minimum or vacancies <= 0:
+        if vacancies <= 0 or (len(placed) + len(due) < minimum and not in_part):
             return []
         needed = max(0, minimum - len(placed)) if whole else 0
         for domain in _domains(counted[0].topology, [seen for seen, _ in placed], cache):
@@ -176,6 +198,9 @@ class AtRest:
         for plural, kind in _POD_SETS:
             for obj in self._local.list(plural):
                 cache.put_pod_set(wire.pod_set(obj, kind))
+        for plural, stored in _STORAGE.items():
+            for obj in self._local.list(plural):
+                cache.put_storage(storage.READERS[stored](obj))
         for seen in self._pods:
             cache.put_pod(seen)
         return cache

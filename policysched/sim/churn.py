@@ -14,6 +14,7 @@ import orjson
 from policysched.kube.transport import ApiResponse
 from policysched.sim.apiserver.requests import Call
 from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.churn_storage import StorageChurn
 from policysched.sim.kubelet import RUN_SECONDS, Kubelet
 from policysched.sim.local import Local
 from policysched.sim.nodes import node_status
@@ -26,6 +27,9 @@ STRANGER = "somebody-else"
 NOBODY = "nobody"
 """The schedulerName of pods that nobody binds."""
 
+SPARED = "keep"
+"""The label of pods that no policy lets anybody evict."""
+
 NAMESPACES = ("default", "team-a")
 ZONES = ("z1", "z2")
 _CPU = ("100m", "250m", "500m", "1", "2")
@@ -37,8 +41,8 @@ _NODE_MEMORY = ("2Gi", "4Gi", "8Gi")
 
 
 class Churn:
-    """`schedulers` are the names that pods may give; `good` and `bad` the policy texts by key, of which the first good
-    ones are what the ConfigMap `namespace/name` begins with. `tell` hears what is done, in words."""
+    """`schedulers` are the names that pods may give; `good` and `bad` the policy texts by key, of the good ones of which
+    the ConfigMap `namespace/name` begins with some, mostly the first. `tell` hears what is done, in words."""
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Churn:
         self._node_cpu = _NODE_CPU_CRAMPED if cramped else _NODE_CPU
         self._tell = tell
         self._count = 0
+        self._storage = StorageChurn(self._local, dice, tell=tell, number=self._next)
         self._deeds: dict[str, Callable[[], None]] = {
             "create a pod": self.create_pod,
             "create an urgent pod": self.create_urgent_pod,
@@ -89,6 +94,8 @@ class Churn:
             "delete the ConfigMap": self.delete_config_map,
             "forget the history": self.forget_history,
             "start a static pod": self.start_static_pod,
+            "create a budget": self.create_budget,
+            **self._storage.deeds,
         }
 
     def does(self, deed: str) -> bool:
@@ -100,9 +107,14 @@ class Churn:
     def begin(self, *, nodes: int, pods: int) -> None:
         """The cluster as the simulation finds it."""
         self._local.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
-        self._write_policies({key: texts[0] for key, texts in self._good.items()})
+        first = self._dice.random() < 0.6
+        self._write_policies(
+            {key: texts[0] if first else self._dice.choice(texts) for key, texts in self._good.items()}
+        )
+        self._storage.begin()
         for _ in range(nodes):
             self.add_node()
+        self._storage.furnish()
         for _ in range(pods):
             self.create_pod()
 
@@ -207,10 +219,17 @@ class Churn:
         if dice.random() < 0.3:
             spec["priorityClassName"] = dice.choice(("system-cluster-critical", "system-node-critical"))
             del spec["priority"]
+        if dice.random() < 0.1:
+            labels[SPARED] = "me"
         if dice.random() < 0.03:
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
+        elif "group" not in labels and (volumes := self._storage.volumes_for_pod(namespace)):
+            spec["volumes"] = volumes
         metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
-        self._tell(f"pod {namespace}/{name} of {scheduler}")
+        claims = "".join(
+            f" with {one['persistentVolumeClaim']['claimName']}" for one in spec.get("volumes", ())
+        )
+        self._tell(f"pod {namespace}/{name} of {scheduler}{claims}")
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
     def delete_pod(self) -> None:
@@ -263,6 +282,19 @@ class Churn:
             if self._dice.random() < 0.5:
                 more = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
             self._local.change("pods", pod, lambda one: _with_toleration(one, more))
+
+    def create_budget(self) -> None:
+        """For pods of one rank; how many may go, its controller would keep up to date."""
+        rank, namespace = str(self._dice.randint(0, 3)), self._dice.choice(NAMESPACES)
+        name, allowed = f"rank-{rank}", self._dice.choice((0, 0, 1))
+        if self._local.get("poddisruptionbudgets", namespace, name) is not None:
+            return
+        self._tell(f"of {namespace}'s pods of rank {rank} {allowed} may be disrupted")
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"rank": rank}}}
+        made = self._local.create(
+            "poddisruptionbudgets", namespace, {"metadata": {"name": name}, "spec": spec}
+        )
+        self._local.set_status("poddisruptionbudgets", made, disruptionsAllowed=allowed)
 
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -454,4 +486,4 @@ def _with_toleration(pod: Json, more: Json) -> Json:
     return {**pod, "spec": {**pod["spec"], "tolerations": tolerations}}
 
 
-__all__ = ["NOBODY", "STRANGER", "Churn"]
+__all__ = ["NOBODY", "SPARED", "STRANGER", "Churn"]

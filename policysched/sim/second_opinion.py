@@ -4,21 +4,30 @@ What the plan said of a pod alone is compared as it is said: node, total, how ma
 count. A member of a gang was looked at on an overlay; when it is assumed, the cache is what the overlay was, so it is
 then that the oracle is asked. So it is where room is kept for pods that are nominated to their nodes. Before room is made
 for a gang the oracle is asked whether that is room for the whole of it.
+
+Who comes first in the queue is compared with the oracle's order; an eviction with what the oracle says of the cluster
+without the victims: the pod fits then, each of them is needed, and no budget is broken where that can be avoided.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from policysched.cluster.cache import Cache
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import NodeName, Placement, Pod, PodUid
+from policysched.lang.program import GangMode
 from policysched.lang.verdict import Explanation
-from policysched.oracle import evaluate, selected
+from policysched.oracle import evaluate, order_key, selected
 from policysched.plan import Overlay, Plan, Verdict
+from policysched.schedule.commands import Evict
 from policysched.schedule.gang_room import Seats
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.scheduler import Scheduler
+from policysched.schedule.units import PendingPod, Unit
+from policysched.sim.churn import SPARED
 
 
 class SecondOpinion:
@@ -36,7 +45,11 @@ class SecondOpinion:
         preemption = scheduler._preemption
         self._evict_for_gang = preemption._evict_for_gang
         preemption._evict_for_gang = self._making_room  # type: ignore[method-assign]
+        self._advance, self._pop = core.queue.advance, core.queue.pop
+        core.queue.advance = self._advanced  # type: ignore[method-assign]
+        core.queue.pop = self._popped  # type: ignore[method-assign]
         self._kept: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
+        self._told_to_end: set[PodUid] = set()
         self.asked = 0
 
     def _evaluated(self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any) -> Verdict:
@@ -125,8 +138,10 @@ class SecondOpinion:
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
             core.assumed.left(other.uid)
-        said = self._preferring_its_own(pod, self._keeping_together(pod, node, said))
         self.asked += 1
+        if core.policies.running[pod.scheduler].program.extenders and node in said.feasible:
+            return  # the extenders had their say about which of these it is
+        said = self._preferring_its_own(pod, self._keeping_together(pod, node, said))
         if said.selected != node:
             why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"
             self._fail(
@@ -180,6 +195,97 @@ class SecondOpinion:
             ledger.withdraw(uid)
         for placement, state in lifted:
             ledger._put(placement, state)
+
+    # ── who comes first ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _advanced(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self._advance(now_ns)
+
+    def _popped(self) -> Unit | None:
+        active = {policy: list(line) for policy, line in self._core.queue._active.items()}
+        unit = self._pop()
+        if unit is None or unit not in active.get(unit.policy, ()):
+            return unit
+        first = self._order(unit)
+        for other in active[unit.policy]:
+            if other is not unit and other.last_in_line == unit.last_in_line and self._order(other) < first:
+                self._fail(f"{unit} goes before {other}, the oracle has it the other way round")
+        return unit
+
+    def _order(self, unit: Unit) -> Any:
+        core, pod = self._core, unit.speaker
+        known = unit if isinstance(unit, PendingPod) else core.pods[pod.uid]
+        program = core.policies.running[unit.policy].program
+        return order_key(program, pod, core.namespace_of(pod), known.facts, self._now_ns, core.cache)
+
+    # ── who has to go ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def evicting(self, evict: Evict) -> None:
+        """It was decided a moment ago."""
+        core, pod = self._core, self._core.pods[evict.uid].pod
+        victims = {one.uid for one in evict.victims}
+        gang = core.gangs.of(pod.uid)
+        if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
+            self._told_to_end |= victims
+            return  # of a gang that is placed whole no member's place can be judged by itself: see `_making_room`
+        ending = {seen.pod.uid for seen in core.cache.pods.values() if seen.deleting}
+        ending |= self._told_to_end & core.cache.pods.keys()
+        self._told_to_end |= victims
+        who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"
+        if evict.node not in self._feasible(pod, self._without(victims | ending)):
+            self._fail(f"{who}, and does not fit there without them")
+        if ending or any(uid != pod.uid for uid in core.cache.nominated):
+            return  # more is going on than can be thought through here
+        for victim in sorted(victims):
+            if evict.node in self._feasible(pod, self._without(victims - {victim})):
+                self._fail(f"{who}, of whom {core.cache.pods[victim].pod.full_name} need not go")
+        if any(self._in_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
+            harmless = [node for node in core.cache.nodes if self._harmless(pod, node)]
+            if harmless:
+                self._fail(f"{who}, which breaks a budget, and on {harmless} none would have been broken")
+
+    def _harmless(self, pod: Pod, node: NodeName) -> bool:
+        """Whether the pod fits on the node once those are gone who may go and whom no budget counts."""
+        core = self._core
+        may_go = {
+            other.uid
+            for other in core.cache.ledger.usage(node).pods.values()
+            if other.scheduler == pod.scheduler and other.priority < pod.priority
+            if SPARED not in other.labels and not self._in_budget(other)
+        }
+        return bool(may_go) and node in self._feasible(pod, self._without(may_go))
+
+    def _in_budget(self, pod: Pod, *, allowed: int = 2**31) -> bool:
+        """Whether a budget counts the pod that allows at most so many disruptions."""
+        return any(
+            one.namespace == pod.namespace
+            and one.selector is not None
+            and one.selector.selects(pod.labels)
+            and one.disruptions_allowed <= allowed
+            for one in self._core.cache.budgets.values()
+        )
+
+    def _without(self, uids: set[PodUid]) -> Cache:
+        known = self._core.cache
+        del known.assume  # our own ear is not to be copied with it
+        cache = deepcopy(known)
+        known.assume = self._assumed  # type: ignore[method-assign]
+        for uid in sorted(uids):
+            cache.drop_pod(uid)
+        return cache
+
+    def _feasible(self, pod: Pod, cache: Cache) -> list[NodeName]:
+        core = self._core
+        said = evaluate(
+            core.policies.running[pod.scheduler].program,
+            pod,
+            cache,
+            now_ns=self._now_ns,
+            facts=core.pods[pod.uid].facts,
+            samples=core.samples.get(pod.scheduler, {}),
+        )
+        return [NodeName(node) for node in said.feasible]
 
 
 def counts(said: Explanation) -> dict[str, int]:

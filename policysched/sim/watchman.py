@@ -1,7 +1,8 @@
 """What must hold after every change of the server's objects, recounted from them alone.
 
 No node holds more of our pods than it has room for, and no port twice; a pod of ours is on a node only because we said
-so; a bound pod is never again said to be unschedulable; pods that are none of ours stay as they are.
+so, and ends for another only because we said so, who has a higher priority and whose policy allows it; a bound pod is
+never again said to be unschedulable; pods that are none of ours stay as they are.
 
 Room is counted among our own pods, since another scheduler may fill a node between our decision and our bind. A node
 that is made smaller, or comes back smaller, counts with the most that it ever had, since pods may have been on the road.
@@ -13,35 +14,71 @@ from typing import Any
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.cluster.usage import Usage
 from policysched.kube import wire
-from policysched.schedule.commands import Bind
+from policysched.schedule.commands import Bind, Evict
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
-from policysched.sim.churn import STRANGER
+from policysched.sim.churn import SPARED, STRANGER
 from policysched.sim.local import Local
 
 Json = dict[str, Any]
+FAILED_FOR_GOOD = "recreate its pods to try again"
+"""What a member of a gang says whose policy does not try again (`on_timeout = fail`)."""
+
 GangName = tuple[str, str, str]
 """schedulerName, namespace and the label `group`."""
 
 
 class Watchman:
-    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be."""
+    """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be.
+    `gang_timeout_s`: no gang fails for good before that. No policy lets pods be evicted that have the label `keep`,
+    and only those of `evicts_anybody` pods of another schedulerName."""
 
-    def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        ours: Collection[str],
+        fail: Callable[[str], None],
+        *,
+        gang_timeout_s: float = 0.0,
+        evicts_anybody: Collection[str] = (),
+    ) -> None:
         self._local = Local(server)
+        self._patience_s = gang_timeout_s
+        self._evicts_anybody = evicts_anybody
         self._ours = ours
         self._fail = fail
         self._most: dict[str, dict[str, int]] = {}
         self._pods: dict[str, Pod] = {}
-        self._ordered: dict[str, set[str]] = {}
+        self._ordered: dict[str, dict[str, str]] = {}
+        self._decider = ""
+        self._told_to_end: set[str] = set()
+        self._gang_since_s: dict[GangName, float] = {}
         self.landed_s: dict[PodUid, float] = {}
         self.disturbed: set[GangName] = set()
         self._local.listen("nodes", self._node_changed)
         self._local.listen("pods", self._pod_changed)
 
-    def ordered(self, bind: Bind) -> None:
+    def ordered(self, bind: Bind, by: str) -> None:
+        """One of us decided this, in the life of that name."""
+        self._ordered.setdefault(bind.uid, {})[bind.node] = self._decider = by
+
+    def evicting(self, evict: Evict) -> None:
         """One of us decided this."""
-        self._ordered.setdefault(bind.uid, set()).add(bind.node)
+        pods = {obj["metadata"]["uid"]: obj for obj in self._local.list("pods")}
+        preemptor = pods.get(evict.uid)
+        for victim in evict.victims:
+            self._told_to_end.add(victim.uid)
+            obj = pods.get(victim.uid)
+            if obj is None or preemptor is None:
+                continue
+            who = f"{_name(obj)} is to end for {_name(preemptor)}"
+            if obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
+                self._fail(f"{who}, whose priority is not higher")
+            scheduler = preemptor["spec"]["schedulerName"]
+            if scheduler not in self._evicts_anybody and obj["spec"]["schedulerName"] != scheduler:
+                self._fail(f"{who} and is of {obj['spec']['schedulerName']}")
+            if SPARED in (obj["metadata"].get("labels") or {}):
+                self._fail(f"{who}, and its label {SPARED} forbids that")
 
     def disturb(self, pod: Pod) -> None:
         """Something happened to the pod, or to who was binding it, that may leave its gang incomplete."""
@@ -58,9 +95,12 @@ class Watchman:
 
     def _pod_changed(self, change: Change) -> None:
         obj = change.entry.obj
+        if preempted(obj) and obj["metadata"]["uid"] not in self._told_to_end:
+            self._fail(f"{_name(obj)} was evicted, and we decided nothing of the kind")
         if obj["spec"]["schedulerName"] not in self._ours:
             self._left_alone(change)
             return
+        self._see_to_gang(obj)
         if (
             change.type == "DELETED"
             or obj["metadata"].get("deletionTimestamp")
@@ -75,13 +115,24 @@ class Watchman:
         if scheduled_condition(obj).get("status") != "True":
             self._fail(f"{_name(obj)} is on {node} and its PodScheduled is {scheduled_condition(obj)}")
 
+    def _see_to_gang(self, obj: Json) -> None:
+        """A gang that fails for good has had its time, counted from its first member ever."""
+        labels = obj["metadata"].get("labels") or {}
+        if "group" not in labels:
+            return
+        gang = (obj["spec"]["schedulerName"], obj["metadata"]["namespace"], labels["group"])
+        age_s = self._local.now() - self._gang_since_s.setdefault(gang, self._local.now())
+        if FAILED_FOR_GOOD in scheduled_condition(obj).get("message", "") and age_s < self._patience_s:
+            self._fail(f"{_name(obj)} was told that its gang has failed for good after {age_s:.1f} s")
+
     def _landed(self, obj: Json, node: str) -> None:
         uid = obj["metadata"]["uid"]
         self.landed_s[uid] = self._local.now()
-        if node not in self._ordered.get(uid, ()):
-            self._fail(
-                f"{_name(obj)} is on {node}, we decided on {sorted(self._ordered.get(uid, ())) or 'nothing'}"
-            )
+        ordered = self._ordered.get(uid, {})
+        if node not in ordered:
+            self._fail(f"{_name(obj)} is on {node}, we decided on {sorted(ordered) or 'nothing'}")
+        elif ordered[node] != self._decider:
+            self._fail(f"{_name(obj)} is on {node} by {ordered[node]}, after {self._decider} has decided")
         usage = Usage()
         for other in self._local.list("pods"):
             finished = other["status"].get("phase") in ("Succeeded", "Failed")
@@ -125,6 +176,12 @@ def scheduled_condition(obj: Json) -> Json:
     """A pod's condition PodScheduled; empty where it has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+
+
+def preempted(obj: Json) -> bool:
+    """Whether a scheduler has marked the pod to end for another."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(one.get("reason") == "PreemptionByScheduler" for one in conditions)
 
 
 def _name(obj: Json) -> str:

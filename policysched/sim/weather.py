@@ -17,7 +17,7 @@ ROAD_LONGEST_S = 1.7
 DEEDS: Mapping[str, tuple[float, float]] = {
     # what the people and the machines around us do: (share of the seeds, weight where it is present)
     "create a pod": (1.0, 12.0),
-    "create an urgent pod": (0.6, 3.0),
+    "create an urgent pod": (0.7, 5.0),
     "create a gang": (0.7, 4.0),
     "create an urgent gang": (0.5, 3.0),
     "delete a pod": (1.0, 5.0),
@@ -38,6 +38,10 @@ DEEDS: Mapping[str, tuple[float, float]] = {
     "forget the history": (0.4, 1.0),
     "restart the server": (0.3, 0.5),
     "start a static pod": (0.4, 2.0),
+    "create a budget": (0.6, 2.0),
+    "create a claim": (0.5, 3.0),
+    "delete a claim": (0.3, 1.0),
+    "put in a disk": (0.5, 2.0),
     # what befalls ourselves
     "kill a scheduler": (0.5, 0.5),
     "stop a scheduler": (0.3, 0.5),
@@ -69,6 +73,8 @@ class Weather:
     """Of our binds: after how many the scheduler dies while they are on the road."""
     metric_answer_s: float
     metric_outage_share: float
+    extender_answer_s: float
+    extender_outage_share: float
     lease_roads_calm: bool
     """Whether the Lease's own connection is spared: else few lead for long, and nobody gets far."""
     cramped: bool
@@ -101,6 +107,8 @@ def draw_weather(dice: Random) -> Weather:
         killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.04)),
         metric_answer_s=dice.choice((0.2, 5.0)),
         metric_outage_share=dice.choice((0.0, 0.0, 0.3)),
+        extender_answer_s=dice.choice((0.1, 1.0)),
+        extender_outage_share=dice.choice((0.0, 0.0, 0.2)),
         lease_roads_calm=dice.random() < 0.7,
         cramped=dice.random() < 0.5,
     )

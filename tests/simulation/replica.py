@@ -5,11 +5,14 @@ in memory is lost.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from policysched.app.compiling import POLICY_SUFFIX
 from policysched.app.leading import ElectedHere
 from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
 from policysched.app.settings import Place, Settings
@@ -19,17 +22,15 @@ from policysched.kube.lease import Elector, LeaseSettings, Standing
 from policysched.kube.report import ReportSettings
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport, TransportError
 from policysched.lang.bundle import Bundle
-from policysched.lang.program import GangMode
-from policysched.oracle import gang_terms
-from policysched.schedule.commands import Bind, Command
+from policysched.schedule.commands import Bind
 from policysched.schedule.limits import Limits
-from policysched.schedule.scheduler import Scheduler
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.faults import Faults
-from policysched.sim.second_opinion import SecondOpinion
 from policysched.sim.transport import MemoryTransport
 from policysched.sim.watchman import Watchman
 from policysched.sim.weather import Weather
+from tests.simulation.extender import PEER, PretendExtender
+from tests.simulation.listening import Listening
 
 POLICIES = Place("kube-system", "policies")
 LAST_GOOD = Place("kube-system", "policies-last-good")
@@ -49,6 +50,7 @@ class Surroundings(Protocol):
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle: ...
     def samples(self) -> Any: ...
+    def extender(self) -> PretendExtender: ...
 
 
 class Road:
@@ -94,7 +96,6 @@ class Replica:
         self.app: SchedulerApp | None = None
         self.deaths = 0
         self.asked = 0
-        self._checks = 0
 
     # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,18 +152,20 @@ class Replica:
         self._life += 1
         identity = f"{self.name}-{self._life}"
         self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
-        kept = self._kept_texts()
+        kept = self._kept_policies()
         app = self.app = self._app(identity)
-        second_opinion = self._listen_in(app)
+        listening = Listening(app, self._world, self.name, identity, partial(self._world.bound, self), kept)
         self._task = asyncio.create_task(app.run(), name=identity)
         self._world.tell(f"{identity} starts")
         await asyncio.wait((self._task,))
-        self.asked += second_opinion.asked
+        self.asked += listening.second_opinion.asked
         if self._task.cancelled():
             self.deaths += 1
             return
         error = self._task.exception()
         if error is not None:
+            for line in traceback.format_exception(error):
+                self._world.tell(line.rstrip())
             self._world.fail(f"{identity} crashed: {error!r}")
             raise error
         outcome = self._task.result()
@@ -195,6 +198,7 @@ class Replica:
             last_good=LAST_GOOD,
             binding=BindSettings(binders=8),
             reporting=ReportSettings(writers=3),
+            extenders={PEER.name: PEER},
             limits=Limits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
         runtime = Runtime(
@@ -206,79 +210,23 @@ class Replica:
             random=lambda name: world.dice(f"{identity}/{name}"),
             identity=identity,
             samples=world.samples(),
+            extenders={PEER.name: world.extender()},
         )
         return SchedulerApp(settings, runtime)
 
-    def _kept_texts(self) -> list[str]:
+    def _kept_policies(self) -> list[str]:
+        """By name, those of which a text is kept that still checks."""
         store = self._world.server.store
         found = store.get(
             self._world.server.kind("configmaps").stored_as, (LAST_GOOD.namespace, LAST_GOOD.name)
         )
-        return [] if found is None else sorted(found.obj.get("data") or {})
+        keys = [] if found is None else sorted(found.obj.get("data") or {})
+        return [key.removesuffix(POLICY_SUFFIX) for key in keys if key.endswith(POLICY_SUFFIX)]
 
     def _mourn(self, app: SchedulerApp) -> None:
         """Binds of this life may be carried out or not: nobody is left to see to it."""
         for flight in app.scheduler._core.in_flight.values():
             self._world.watchman.disturb(flight.pod.pod)
 
-    # ── listening in ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _listen_in(self, app: SchedulerApp) -> SecondOpinion:
-        scheduler = app.scheduler
-        scheduler.handle = self._watched(app, scheduler.handle)  # type: ignore[method-assign]
-        scheduler.decide = self._watched(app, scheduler.decide)  # type: ignore[method-assign]
-        return SecondOpinion(scheduler, self._world.fail)
-
-    def _watched(self, app: SchedulerApp, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
-        def watched(*what: Any) -> list[Command]:
-            commands = step(*what)
-            binds = [command for command in commands if isinstance(command, Bind)]
-            if binds:
-                self._decided(app, binds)
-            self._checks += 1
-            if self._checks % 16 == 0:
-                for words in app.scheduler.check():
-                    self._world.fail(f"{self.name}: {words}")
-            return commands
-
-        return watched
-
-    def _decided(self, app: SchedulerApp, binds: list[Bind]) -> None:
-        world = self._world
-        if not app.runtime.leadership.may_decide():
-            world.fail(f"{self.name} decides and may not: {binds}")
-        for bind in binds:
-            world.tell(f"{self.name} decides {bind.namespace}/{bind.name} to {bind.node}")
-            world.watchman.ordered(bind)
-        for words in half_gangs(app.scheduler, binds):
-            world.fail(words)
-        for bind in binds:
-            world.bound(self, bind)
-
-
-def half_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
-    """Gangs to be placed whole of which these binds place some and not enough."""
-    core, found = scheduler._core, []
-    for bind in binds:
-        program = core.policies.running[bind.policy].program
-        pod = core.cache.pods[bind.uid].pod
-        terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
-        if terms is None or terms.mode is not GangMode.WHOLE:
-            continue
-        members = [
-            seen
-            for seen in core.cache.pods.values()
-            if seen.pod.scheduler == pod.scheduler
-            and not seen.deleting
-            and core.cache.ledger.placement(seen.pod.uid) is not None
-            and (one := gang_terms(program, seen.pod, core.cache.namespaces.get(seen.pod.namespace)))
-            and one.key == terms.key
-        ]
-        if len(members) < terms.minimum:
-            found.append(
-                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {binds}"
-            )
-    return found
-
-
-__all__ = ["LAST_GOOD", "POLICIES", "Replica", "half_gangs"]
+__all__ = ["LAST_GOOD", "POLICIES", "Replica"]

@@ -58,6 +58,8 @@ def still() -> Weather:
         killed_in_flight_share=0.0,
         metric_answer_s=2.0,
         metric_outage_share=0.0,
+        extender_answer_s=0.1,
+        extender_outage_share=0.0,
         lease_roads_calm=True,
         cramped=False,
     )

@@ -6,7 +6,23 @@ is not its own judge.
 
 from collections.abc import Mapping
 
-ALPHA = """\
+EXTENDER = "topology"
+"""As the settings name it."""
+
+SPARING = 'preemption { victims = victim.scheduler == pod.scheduler and not has victim.labels["keep"] }\n'
+"""Stands in every policy but one: the watchman knows whom nobody may evict."""
+SPARING_KEPT = 'preemption { victims = not has victim.labels["keep"] }\n'
+EVICTS_ANYBODY = ("gamma",)
+"""The policy of urgent gangs takes the room of others' pods as well."""
+
+GANG_TIMEOUT_S = 19.0
+"""Of the policy whose gangs fail for good, less the second that times of creation are rounded by."""
+
+LOAD_LIMIT, LOAD_HELD_NS = 0.8, 10 * 10**9
+"""Of alpha: above which load it takes no node, and, where it says `recover`, for how long at least after that."""
+
+ALPHA = (
+    """\
 policy alpha version 1
 input rank: int = pod.labels["rank"] default 0 invalid default
 input tier: string = namespace.labels["tier"] default "standard"
@@ -26,25 +42,29 @@ layer gold when tier == "gold" {
   amend cool require load < 60% missing pass
 }
 """
+    + SPARING
+)
 ALPHA_STRICT = ALPHA.replace("missing pass\nscore", "missing reject\nscore").replace("weight 3", "weight 9")
 ALPHA_ZONE = ALPHA + 'filter not_z2 reject node.labels["zone"] == "z2" else "zone z2 is being repaired"\n'
 ALPHA_OUTAGE = ALPHA_STRICT.replace("queue by", "outage {\n  above = 50%\n  then = disable\n}\nqueue by")
+ALPHA_SLOW = ALPHA.replace("load < 80% missing", "load < 80% recover 60% for 10s missing")
 
-BETA = """\
+BETA = f"""\
 policy beta version 1
 include kube_default
-"""
-BETA_PACKED = """\
+{SPARING}"""
+BETA_PACKED = f"""\
 policy beta version 1
 include "base.policy"
 score node_affinity weight 2
-"""
-BETA_PATIENT = """\
+{SPARING}"""
+BETA_ASKING = f"{BETA}extender {EXTENDER}\n"
+BETA_PATIENT = f"""\
 policy beta version 1
 queue by pod.waited > 8s desc, pod.priority desc, pod.created asc
 include kube_default
 filter gold_only when pod.priority < 5 require node.labels["pool"] else "general" != "gold"
-"""
+{SPARING}"""
 
 BASE = """\
 library base version 1
@@ -52,11 +72,15 @@ filter node_unschedulable
 filter taint_toleration
 filter node_ports
 filter node_resources_fit
+filter volume_restrictions
+filter volume_binding
+filter volume_zone
 score node_resources_fit weight 1 { strategy = most_allocated }
 """
 BASE_SPREAD = BASE.replace("most_allocated", "least_allocated")
 
-GAMMA = """\
+GAMMA = (
+    """\
 policy gamma version 1
 input group: string = pod.labels["group"] optional
 input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"
@@ -69,12 +93,16 @@ gang by group {
 include "base.policy"
 filter node_affinity
 """
+    + SPARING_KEPT
+)
 GAMMA_ROOMY = GAMMA + "filter room require node.free.cpu - pod.requests.cpu >= 100m\n"
 
+GAMMA_FAIL = GAMMA.replace("requeue", "fail")
+GAMMA_IN_PART = GAMMA.replace("requeue", "best_effort")
 GAMMA_TOGETHER = GAMMA.replace("timeout = 20s", 'timeout = 20s\n  topology = "zone"')
-GAMMA_URGENT = GAMMA + "preemption { victims = any }\n"
 
-DELTA = """\
+DELTA = (
+    """\
 policy delta version 1
 input group: string = pod.labels["group"] optional
 input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"
@@ -88,13 +116,38 @@ gang by group {
 include kube_default
 filter few require count(pods on node where other.scheduler == "delta") < 6
 """
+    + SPARING
+)
+
+EPSILON = (
+    """\
+policy epsilon version 1
+let kind: string = pod.labels["rank"] else "none"
+state ended: float {
+  key = kind
+  on = terminated
+  value = 1.0
+  keep = 50%
+  start = 0.0
+}
+queue by namespace.share.cpu, pod.priority desc, pod.created asc
+include kube_default
+filter crowd require count(pods where other.scheduler == "epsilon" and other.namespace == pod.namespace) <= 9
+  else "there are too many of us"
+filter worn require ended < 0.99 else "it is worn out for pods of rank {kind}"
+score fresh weight 3 lower ended normalize range(0, 1)
+"""
+    + SPARING
+)
+EPSILON_ASKING = EPSILON + f"extender {EXTENDER} weight 2 missing neutral\n"
 
 GOOD: Mapping[str, tuple[str, ...]] = {
-    "alpha.policy": (ALPHA, ALPHA_STRICT, ALPHA_ZONE, ALPHA_OUTAGE),
+    "alpha.policy": (ALPHA, ALPHA_STRICT, ALPHA_ZONE, ALPHA_OUTAGE, ALPHA_SLOW),
     "base.policy": (BASE, BASE_SPREAD),
-    "beta.policy": (BETA, BETA_PACKED, BETA_PATIENT),
-    "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_TOGETHER, GAMMA_URGENT),
+    "beta.policy": (BETA, BETA_PACKED, BETA_ASKING, BETA_PATIENT),
+    "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_FAIL, GAMMA_IN_PART, GAMMA_TOGETHER),
     "delta.policy": (DELTA,),
+    "epsilon.policy": (EPSILON_ASKING, EPSILON),
 }
 
 BAD: Mapping[str, tuple[str, ...]] = {
@@ -110,7 +163,8 @@ BAD: Mapping[str, tuple[str, ...]] = {
         GAMMA.replace("default 1 invalid", "default one invalid"),
     ),
     "delta.policy": (DELTA.replace("< 6", "< 6 bananas"),),
+    "epsilon.policy": (EPSILON.replace("on = terminated", "on = breakfast"),),
 }
 
-SCHEDULERS = ("alpha", "beta", "gamma", "delta")
+SCHEDULERS = ("alpha", "beta", "gamma", "delta", "epsilon")
 """The policies' names, which pods give as their schedulerName."""

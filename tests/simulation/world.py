@@ -21,11 +21,15 @@ from policysched.sim.faults import Faults
 from policysched.sim.kubelet import Kubelet
 from policysched.sim.local import Local
 from policysched.sim.loop import Deadlock, run_virtual
+from policysched.sim.state_watch import StateWatch
+from policysched.sim.volume_hands import VolumeHands
+from policysched.sim.volume_watch import VolumeWatch
 from policysched.sim.watchman import Watchman
 from policysched.sim.weather import Weather, draw_weather
+from tests.simulation.extender import PretendExtender, vetoes
 from tests.simulation.prometheus import PretendPrometheus, sources
-from tests.simulation.replica import POLICIES, Replica
-from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
+from tests.simulation.texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
 
 EPOCH_S = 1_767_225_600
 """2026-01-01: where the world's clock begins."""
@@ -35,6 +39,18 @@ REST_S = 150.0
 timeout, the longest silence between two words about a pod."""
 
 LOOK_EVERY_S = 3.0
+
+_TOLD = (
+    "pods",
+    "nodes",
+    "namespaces",
+    "configmaps",
+    "leases",
+    "events",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+)
+"""Whose changes stand in the trace."""
 
 _bundles: dict[tuple[tuple[str, str], ...], Bundle] = {}
 
@@ -72,9 +88,25 @@ class World:
             history_changes_max=self.weather.history_changes_max,
         )
         self.local = Local(self.server)
-        for plural in ("pods", "nodes", "namespaces", "configmaps", "leases", "events"):
+        for plural in _TOLD:
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
-        self.watchman = Watchman(self.server, SCHEDULERS, self.fail)
+        self.watchman = Watchman(
+            self.server,
+            SCHEDULERS,
+            self.fail,
+            gang_timeout_s=GANG_TIMEOUT_S,
+            evicts_anybody=EVICTS_ANYBODY,
+        )
+        VolumeWatch(self.server, SCHEDULERS, self.fail)
+        self._state_watch = StateWatch(
+            self.server,
+            policy="epsilon",
+            state="ended",
+            key="rank",
+            kept=(LAST_GOOD.namespace, LAST_GOOD.name),
+            fail=self.fail,
+        )
+        self._volume_hands = VolumeHands(self.server, self.dice("volumes"))
         self.kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
         self.churn = Churn(
             self.server,
@@ -117,6 +149,9 @@ class World:
     def samples(self) -> Sources:
         road = PretendPrometheus(self.server, self.dice("samples"), self.weather, self._calm)
         return sources(road, self.now_ns, self.dice("polls"))
+
+    def extender(self) -> PretendExtender:
+        return PretendExtender(self.dice("extender"), self.weather, self._calm)
 
     def bound(self, replica: Replica, bind: Bind) -> None:
         """A bind was decided, and is about to leave."""
@@ -171,6 +206,7 @@ class World:
                 await self._come_to_rest(work)
         finally:
             await self._end([*storm, *work])
+            self._volume_hands.stop()
         drawn: dict[str, int] = {}
         for replica in self.replicas:
             for name, count in replica.faults.drawn.items():
@@ -264,8 +300,10 @@ class World:
             now_ns=self.now_ns(),
             expected=self._expected(),
             disturbed=self.watchman.disturbed,
+            vetoes=vetoes,
         )
-        return [*rest.wrong(), *self._unsaid()]
+        held = app.scheduler._core.states._policies["epsilon"].tables["ended"].held
+        return [*rest.wrong(), *self._unsaid(), *self._state_watch.wrong_at_rest(held)]
 
     def _expected(self) -> dict[str, str]:
         found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
@@ -314,6 +352,10 @@ def _in_short(plural: str, obj: Json) -> str:
             told = {one["type"]: one.get("message", "") for one in obj["status"].get("conditions") or ()}
             why = f" {obj['status']['reason']}" if obj["status"].get("reason") else ""
             return f"{name} {metadata['uid']} on {obj['spec'].get('nodeName')} {obj['status'].get('phase')}{why}{going} {told.get('PodScheduled')}"
+        case "persistentvolumes" | "persistentvolumeclaims":
+            ref = (obj["spec"].get("claimRef") or {}).get("name")
+            phase = (obj.get("status") or {}).get("phase")
+            return f"{name} {metadata['uid']} {phase} of {ref or obj['spec'].get('volumeName')}"
         case "leases":
             return f"{name} {obj['spec'].get('holderIdentity')} {obj['spec'].get('leaseTransitions')}"
         case "events":

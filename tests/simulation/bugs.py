@@ -1,0 +1,498 @@
+"""Planted bugs: each patches one thing, and some seed must show it in the words of the invariant that it is planted for.
+
+Where the scheduler's own audit or the oracle would see it first, they are told to look away, so that what is left are the
+server's objects: that is said at the bug.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+
+from policysched.app import scheduler_app
+from policysched.app.policy_feed import LastGood
+from policysched.cluster.cache import Cache
+from policysched.cluster.census import Census
+from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.objects import Node, ObservedPod, Placement, PodUid
+from policysched.kube import bind as binding
+from policysched.kube import storage, wire
+from policysched.kube.api import ApiProblem
+from policysched.kube.bind import Binder
+from policysched.kube.lease import Elector
+from policysched.kube.reflect import Reflector
+from policysched.kube.report import Reporter, Words
+from policysched.lang.events import ClusterEvent
+from policysched.oracle.builtins import FILTERS as ORACLE_FILTERS
+from policysched.plan.kernels import FILTERS
+from policysched.plan.overlay import Overlay
+from policysched.plan.victims import Victims
+from policysched.schedule import candidates, consulting, gang_room
+from policysched.schedule.assumed import Assumed
+from policysched.schedule.candidates import Candidate
+from policysched.schedule.commands import Bind, ReportPod
+from policysched.schedule.core import Core
+from policysched.schedule.events import BindConfirmed, BindRefused, PodSeen
+from policysched.schedule.gangs import Gang
+from policysched.schedule.hysteresis import Recoveries
+from policysched.schedule.lines import FairLine
+from policysched.schedule.policies import Policies
+from policysched.schedule.preemption import Preemption
+from policysched.schedule.preparing import Preparing
+from policysched.schedule.queue import Queue
+from policysched.schedule.rejections import Rejections
+from policysched.schedule.scheduler import Scheduler
+from policysched.schedule.states import States
+from policysched.sim.churn import NOBODY
+from policysched.sim.second_opinion import SecondOpinion
+from tests.simulation import world
+from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+@contextmanager
+def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(one)
+        yield
+
+
+def _without_second_opinion() -> AbstractContextManager[Any]:
+    """The oracle looks away: what it says of a pod is not compared with what was decided."""
+    return _all(
+        patch.object(SecondOpinion, "_ask_about_member", lambda *_: None),
+        patch.object(SecondOpinion, "_compare", lambda *_: None),
+    )
+
+
+# ── the ledger, the cache and what follows them ──────────────────────────────────────────────────────────────────────
+
+
+def a_bind_without_an_answer_is_withdrawn() -> AbstractContextManager[Any]:
+    async def carry_out(self: Binder, bind: Bind) -> BindConfirmed | BindRefused:
+        path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
+        try:
+            await self._api.post_unread(
+                path, binding.binding_body(bind), params={"timeout": "5s"}, timeout_s=7.0
+            )
+        except ApiProblem as error:
+            return BindRefused(bind.uid, str(error))
+        return BindConfirmed(bind.uid, bind.node)
+
+    return patch.object(Binder, "_carry_out", carry_out)
+
+
+def a_bind_does_not_name_the_uid() -> AbstractContextManager[Any]:
+    def body(bind: Bind) -> bytes:
+        return orjson.dumps({"metadata": {"name": bind.name}, "target": {"kind": "Node", "name": bind.node}})
+
+    return patch.object(binding, "binding_body", body)
+
+
+def the_ledger_forgets_to_subtract() -> AbstractContextManager[Any]:
+    def take(self: Ledger, uid: PodUid) -> Placement:
+        del self._states[uid]
+        return self._placements.pop(uid)
+
+    return patch.object(Ledger, "_take", take)
+
+
+def the_ledger_forgets_what_is_assumed() -> AbstractContextManager[Any]:
+    """Its own recount is switched off, and so is the oracle: what is left are the server's objects."""
+    put, take = Ledger._put, Ledger._take
+
+    def forgetful_put(self: Ledger, placement: Placement, state: PlacementState) -> None:
+        put(self, placement, state)
+        if state is PlacementState.ASSUMED:
+            self._usage[placement.node].subtract(placement.pod)
+
+    def forgetful_take(self: Ledger, uid: PodUid) -> Placement:
+        if self._states[uid] is PlacementState.ASSUMED:
+            self._usage[self._placements[uid].node].add(self._placements[uid].pod)
+        return take(self, uid)
+
+    def confirm(self: Ledger, pod: Any, node: Any) -> None:
+        if pod.uid in self._placements:
+            self._take(pod.uid)
+        put(self, Placement(pod, node), PlacementState.BOUND)
+
+    return _all(
+        patch.object(Ledger, "_put", forgetful_put),
+        patch.object(Ledger, "_take", forgetful_take),
+        patch.object(Ledger, "confirm", confirm),
+        patch.object(Ledger, "check", lambda _: []),
+        _without_second_opinion(),
+    )
+
+
+def the_overlay_does_not_see_earlier_members() -> AbstractContextManager[Any]:
+    def place(self: Overlay, pod: Any, node: Any) -> None:
+        self._laid[pod.uid] = (pod, node)
+
+    return patch.object(Overlay, "place", place)
+
+
+def gangs_are_placed_in_part() -> AbstractContextManager[Any]:
+    return patch.object(Gang, "needed", property(lambda _: 0))
+
+
+def columns_miss_a_cordon() -> AbstractContextManager[Any]:
+    put_node = Cache.put_node
+
+    def put(self: Cache, node: Node) -> Any:
+        known, changed = self.nodes.get(node.name), set(self._changed_nodes)
+        events = put_node(self, node)
+        if known is not None and known.unschedulable != node.unschedulable:
+            self._changed_nodes = changed
+        return events
+
+    return patch.object(Cache, "put_node", put)
+
+
+def a_node_that_leaves_is_kept() -> AbstractContextManager[Any]:
+    return patch.object(Cache, "drop_node", lambda *_: frozenset())
+
+
+def a_nomination_is_never_taken_back() -> AbstractContextManager[Any]:
+    return patch.object(Core, "take_back_nomination", lambda *_: None)
+
+
+def what_is_held_back_is_never_let_go() -> AbstractContextManager[Any]:
+    def advance(self: Rejections, now_ns: int) -> None:
+        while (due_ns := self._due.first_key()) is not None and due_ns <= now_ns:
+            self._due.pop()
+
+    return patch.object(Rejections, "advance", advance)
+
+
+def freed_room_wakes_nobody() -> AbstractContextManager[Any]:
+    wake = Queue.wake
+
+    def deaf(self: Queue, events: Any, now_ns: int, **more: Any) -> None:
+        wake(self, [one for one in events if one is not ClusterEvent.ASSIGNED_POD_DELETE], now_ns, **more)
+
+    return patch.object(Queue, "wake", deaf)
+
+
+def after_a_410_the_watch_goes_on_from_now() -> AbstractContextManager[Any]:
+    read = Reflector._list
+
+    async def skip(self: Reflector[Any], page_size: int) -> None:
+        if not self.lists_total:
+            return await read(self, page_size)
+        async for page in self._api.pages(self._resource.path, self._resource.params, page_size=0):
+            self._version = page.resource_version
+        return None
+
+    return patch.object(Reflector, "_list", skip)
+
+
+def a_condition_does_not_name_the_version_that_it_goes_by() -> AbstractContextManager[Any]:
+    honest = Reporter._condition_body
+
+    def body(self: Reporter, *what: Any, **more: Any) -> Any:
+        said = honest(self, *what, **more)
+        del said["metadata"]["resourceVersion"]
+        return said
+
+    return patch.object(Reporter, "_condition_body", body)
+
+
+def a_broken_policy_becomes_active_without_its_broken_rule() -> AbstractContextManager[Any]:
+    compiled = world.compiled
+
+    def lenient(texts: Any) -> Any:
+        mended = {
+            key: GOOD[key][0].replace("weight 3", "weight 4").replace("timeout = 20s", "timeout = 21s")
+            if text in BAD[key]
+            else text
+            for key, text in texts.items()
+        }
+        return compiled(mended)
+
+    return patch.object(world, "compiled", lenient)
+
+
+def the_second_offer_of_policies_is_ignored() -> AbstractContextManager[Any]:
+    offer = Policies.offer
+
+    def once(self: Policies, event: Any, now_ns: int) -> Any:
+        return (
+            offer(self, event, now_ns)
+            if self._first_offer or len(self.running) < len(SCHEDULERS)
+            else ([], [])
+        )
+
+    return patch.object(Policies, "offer", once)
+
+
+# ── what no node may be given twice, and where no pod may go ─────────────────────────────────────────────────────────
+
+
+def host_ports_are_not_looked_at() -> AbstractContextManager[Any]:
+    """Neither by the plan nor by the oracle."""
+    return _nobody_asks("node_ports")
+
+
+def volumes_are_within_reach_of_every_node() -> AbstractContextManager[Any]:
+    """Nobody reads whose disk it is: a pod goes anywhere with what is on one node."""
+    return patch.object(storage, "node_selector", lambda _: None)
+
+
+def claims_for_one_pod_are_shared() -> AbstractContextManager[Any]:
+    return _nobody_asks("volume_restrictions")
+
+
+def _nobody_asks(builtin: str) -> AbstractContextManager[Any]:
+    return _all(
+        patch.dict(FILTERS, {builtin: lambda *_: None}),  # type: ignore[arg-type]
+        patch.dict(ORACLE_FILTERS, {builtin: lambda *_: None}),
+    )
+
+
+def a_pod_is_bound_before_its_claims_are() -> AbstractContextManager[Any]:
+    return patch.object(Preparing, "_all_bound", lambda *_: True)
+
+
+# ── pods of others ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pods_of_nobody_are_taken_for_ours() -> AbstractContextManager[Any]:
+    def seen(obj: Any) -> PodSeen:
+        found = wire.pod(obj)
+        ours = found.pod.scheduler == NOBODY
+        return PodSeen(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
+
+    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, seen=seen))
+
+
+def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:
+    """Taken for ours, and no bind leaves."""
+    return _all(pods_of_nobody_are_taken_for_ours(), patch.object(Binder, "put", lambda *_: None))
+
+
+def pods_of_nobody_have_events() -> AbstractContextManager[Any]:
+    pod_seen = Scheduler._pod_seen
+
+    def greet(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
+        pod_seen(self, seen, now_ns)
+        pod = seen.pod
+        if pod.scheduler == NOBODY:
+            about = (pod.uid, pod.namespace, pod.name, "beta")
+            self._core.out.append(ReportPod(*about, "Normal", "Seen", "is nobody's"))
+
+    return patch.object(Scheduler, "_pod_seen", greet)
+
+
+# ── what is said ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def each_try_of_an_event_makes_another() -> AbstractContextManager[Any]:
+    create = Reporter._create
+
+    async def anew(self: Reporter, words: Words, series: Any) -> None:
+        series.name = f"{words.about.name}.{self._random.getrandbits(64):016x}"
+        await create(self, words, series)
+
+    return patch.object(Reporter, "_create", anew)
+
+
+def nobody_is_told_of_a_bind() -> AbstractContextManager[Any]:
+    say = Reporter.say
+
+    def hushed(self: Reporter, words: Words) -> None:
+        if words.reason != "Scheduled":
+            say(self, words)
+
+    return patch.object(Reporter, "say", hushed)
+
+
+# ── leaders and lives ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def who_lost_the_lease_goes_on_deciding() -> AbstractContextManager[Any]:
+    """It neither notices that its renewals fail nor that another has the Lease."""
+
+    async def keep(self: Elector) -> None:
+        self._leads_until_s = float("inf")
+        await asyncio.Event().wait()
+
+    return patch.object(Elector, "_keep", keep)
+
+
+def a_new_leader_does_not_wait_for_what_is_under_way() -> AbstractContextManager[Any]:
+    acquired = Elector._acquired
+
+    def at_once(self: Elector, sent_s: float, *, settle_s: float) -> None:
+        acquired(self, sent_s, settle_s=0.0)
+
+    return patch.object(Elector, "_acquired", at_once)
+
+
+def a_restart_forgets_the_last_known_good_policies() -> AbstractContextManager[Any]:
+    async def nothing(self: LastGood) -> Mapping[str, str]:
+        return {}
+
+    return patch.object(LastGood, "read", nothing)
+
+
+def a_restart_forgets_the_states() -> AbstractContextManager[Any]:
+    return patch.object(States, "restore", lambda *_: [])
+
+
+def a_run_is_fed_each_time_that_it_is_shown() -> AbstractContextManager[Any]:
+    see = States.see
+
+    def forgetful(self: States, seen: ObservedPod, now_ns: int) -> str | None:
+        self.gone(seen.pod.uid)
+        return see(self, seen, now_ns)
+
+    return patch.object(States, "see", forgetful)
+
+
+# ── making room ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def what_a_policy_says_of_victims_is_not_looked_at() -> AbstractContextManager[Any]:
+    return patch.object(
+        Victims, "allowed", lambda _, seen: lambda victim: victim.priority < seen.pod.priority
+    )
+
+
+def equals_are_evicted() -> AbstractContextManager[Any]:
+    return _all(
+        patch.object(
+            Victims, "allowed", lambda _, seen: lambda victim: victim.scheduler == seen.pod.scheduler
+        ),
+        patch.object(Ledger, "lowest_priority", -1),
+    )
+
+
+def budgets_are_not_looked_at() -> AbstractContextManager[Any]:
+    return patch.object(candidates, "split_by_budget", lambda pods, _: ([], list(pods)))
+
+
+def everybody_has_to_go() -> AbstractContextManager[Any]:
+    """Nobody is laid back who would still fit."""
+
+    def candidate(node: Any, in_order: Any, _victims: Any, violations: int, cluster: Any) -> Candidate:
+        return honest(node, in_order, in_order, violations, cluster)
+
+    honest = candidates._candidate
+    return patch.object(candidates, "_candidate", candidate)
+
+
+def who_has_made_room_does_not_come() -> AbstractContextManager[Any]:
+    """Victims end, and the pod that they ended for is not tried again."""
+
+    def evicted(self: Preemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
+        eviction = self._evicting.get(preemptor)
+        if eviction is not None:
+            self._told(eviction, victims)
+
+    return patch.object(Preemption, "evicted", evicted)
+
+
+def room_is_made_for_a_part_of_a_gang() -> AbstractContextManager[Any]:
+    run = gang_room._Search.run
+
+    def content(self: gang_room._Search) -> gang_room.Seats | gang_room.NoSeats:
+        found = run(self)
+        return gang_room.Seats(tuple(self.seats)) if self.seats else found
+
+    return patch.object(gang_room._Search, "run", content)
+
+
+def room_for_a_member_is_thought_of_without_those_before_it() -> AbstractContextManager[Any]:
+    def take(self: gang_room._Search, seat: gang_room.Seat) -> None:
+        self.seats.append(seat)
+
+    return patch.object(gang_room._Search, "_take", take)
+
+
+# ── who is first, and what is assumed ────────────────────────────────────────────────────────────────────────────────
+
+
+def a_fair_queue_does_not_follow_the_shares() -> AbstractContextManager[Any]:
+    return patch.object(FairLine, "_catch_up", lambda _: None)
+
+
+def metrics_assume_nothing() -> AbstractContextManager[Any]:
+    return patch.object(Assumed, "landed", lambda *_: None)
+
+
+def a_node_that_cools_for_a_moment_is_let_in() -> AbstractContextManager[Any]:
+    return patch.object(Recoveries, "arrived", lambda _self, _policy, _metric, samples: samples)
+
+
+def the_census_forgets_nobody() -> AbstractContextManager[Any]:
+    return patch.object(Census, "drop", lambda *_: None)
+
+
+def extenders_are_asked_and_not_listened_to() -> AbstractContextManager[Any]:
+    return patch.object(consulting, "let_through", lambda nodes, _: nodes)
+
+
+# ── gangs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_gang_does_not_keep_together() -> AbstractContextManager[Any]:
+    return patch.object(Gang, "topology", property(lambda _: None, lambda *_: None))
+
+
+def a_gang_fails_before_its_time() -> AbstractContextManager[Any]:
+    return patch.object(Gang, "timeout_ns", property(lambda _: 10**9))
+
+
+PLANTED: Mapping[Plant, str] = {
+    a_bind_without_an_answer_is_withdrawn: r"in pods of ours and has",
+    a_bind_does_not_name_the_uid: r"we decided on nothing",
+    the_ledger_forgets_to_subtract: r"the ledger counts",
+    the_ledger_forgets_what_is_assumed: r"in pods of ours and has",
+    the_overlay_does_not_see_earlier_members: r"is to be bound to .*, the oracle says",
+    gangs_are_placed_in_part: r"half a gang",
+    columns_miss_a_cordon: r"the plan (finds|chose|counts)",
+    a_node_that_leaves_is_kept: r"the cache has it, the server does not",
+    a_nomination_is_never_taken_back: r"keeps room of .*, where nobody ends",
+    what_is_held_back_is_never_let_go: r"is still held back",
+    freed_room_wakes_nobody: r"waits? and the oracle finds",
+    after_a_410_the_watch_goes_on_from_now: r"the cache does not have it",
+    a_condition_does_not_name_the_version_that_it_goes_by: r"and its PodScheduled is",
+    a_broken_policy_becomes_active_without_its_broken_rule: r"that does not check",
+    the_second_offer_of_policies_is_ignored: r"the ConfigMap has",
+    host_ports_are_not_looked_at: r"has a host port twice",
+    volumes_are_within_reach_of_every_node: r"which is on \[",
+    claims_for_one_pod_are_shared: r"is for one pod at a time",
+    a_pod_is_bound_before_its_claims_are: r"is not bound",
+    pods_of_nobody_are_taken_for_ours: r"is nobody's and was bound",
+    pods_of_nobody_are_told_why_they_wait: r"is not ours and was told",
+    pods_of_nobody_have_events: r"is nobody's and has events",
+    each_try_of_an_event_makes_another: r"was bound, and that was said [2-9] times",
+    nobody_is_told_of_a_bind: r"was bound, and that was said 0 times",
+    who_lost_the_lease_goes_on_deciding: r"decides, and the Lease is",
+    a_new_leader_does_not_wait_for_what_is_under_way: r"after .* has decided",
+    a_restart_forgets_the_last_known_good_policies: r"decides without .*, which were kept",
+    a_restart_forgets_the_states: r"was kept with",
+    a_run_is_fed_each_time_that_it_is_shown: r"was fed",
+    what_a_policy_says_of_victims_is_not_looked_at: r"its label keep forbids that",
+    equals_are_evicted: r"whose priority is not higher",
+    budgets_are_not_looked_at: r"which breaks a budget",
+    everybody_has_to_go: r"need not go",
+    who_has_made_room_does_not_come: r"waits and the oracle finds",
+    room_is_made_for_a_part_of_a_gang: r"places, and .* are made for it",
+    room_for_a_member_is_thought_of_without_those_before_it: r"room is made for",
+    a_fair_queue_does_not_follow_the_shares: r"goes before",
+    metrics_assume_nothing: r"with what is assumed there",
+    a_node_that_cools_for_a_moment_is_let_in: r"was over the limit",
+    the_census_forgets_nobody: r"the census has",
+    extenders_are_asked_and_not_listened_to: r"which an extender refuses",
+    a_gang_does_not_keep_together: r"is to keep together",
+    a_gang_fails_before_its_time: r"has failed for good after",
+}
+"""With what some seed must say of each: the words of the invariant that it is planted for."""

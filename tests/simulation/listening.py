@@ -1,0 +1,162 @@
+"""Listening in on one life of a replica: every step of its scheduler is looked at as it is made."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any, Protocol
+
+from policysched.app.leading import ElectedHere
+from policysched.app.scheduler_app import SchedulerApp
+from policysched.kube.lease import LeaseSettings
+from policysched.lang.program import GangMode, OnTimeout
+from policysched.oracle import gang_terms
+from policysched.schedule.commands import Bind, Command, Evict
+from policysched.schedule.scheduler import Scheduler
+from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.local import Local
+from policysched.sim.second_opinion import SecondOpinion
+from policysched.sim.watchman import Watchman
+from tests.simulation.extender import vetoes
+from tests.simulation.load_watch import LoadWatch
+
+CHECK_EVERY_STEPS = 16
+
+
+class Told(Protocol):
+    """Who hears of what is seen."""
+
+    server: ApiServer
+    watchman: Watchman
+
+    def now_ns(self) -> int: ...
+    def fail(self, words: str) -> None: ...
+    def tell(self, words: str) -> None: ...
+
+
+class Listening:
+    """From when it is made. `bound` hears of each bind that leaves. `kept` are the names of the policies of which a last
+    known good text was there when this life began."""
+
+    def __init__(
+        self,
+        app: SchedulerApp,
+        world: Told,
+        name: str,
+        identity: str,
+        bound: Callable[[Bind], None],
+        kept: Collection[str],
+    ) -> None:
+        self._scheduler = scheduler = app.scheduler
+        self._leadership = app.runtime.leadership
+        self._world, self._name, self._identity, self._bound = world, name, identity, bound
+        self._local = Local(world.server)
+        self._load = LoadWatch(scheduler, self._local, world.now_ns, world.fail)
+        self._steps = 0
+        self._kept = kept
+        handle = scheduler.handle
+
+        def handle_too(event: Any, now_ns: int) -> list[Command]:
+            self._load.handled(event)
+            return handle(event, now_ns)
+
+        scheduler.handle = self._watched(handle_too)  # type: ignore[method-assign]
+        scheduler.decide = self._watched(scheduler.decide)  # type: ignore[method-assign]
+        self.second_opinion = SecondOpinion(scheduler, world.fail)
+
+    def _watched(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
+        def watched(*what: Any) -> list[Command]:
+            commands = step(*what)
+            for command in commands:
+                if isinstance(command, Evict):
+                    self._evicting(command)
+            binds = [command for command in commands if isinstance(command, Bind)]
+            if binds:
+                self._decided(binds)
+            self._steps += 1
+            if self._steps % CHECK_EVERY_STEPS == 0:
+                for words in self._scheduler.check():
+                    self._world.fail(f"{self._name}: {words}")
+            return commands
+
+        return watched
+
+    def _evicting(self, evict: Evict) -> None:
+        victims = ", ".join(f"{one.namespace}/{one.name}" for one in evict.victims)
+        self._world.tell(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
+        self._world.watchman.evicting(evict)
+        self.second_opinion.evicting(evict)
+
+    def _decided(self, binds: list[Bind]) -> None:
+        world, core = self._world, self._scheduler._core
+        if not self._leadership.may_decide():
+            world.fail(f"{self._name} decides and may not: {binds}")
+        if isinstance(self._leadership, ElectedHere):
+            self._see_to_lease()
+        lacking = sorted(set(self._kept) - set(core.policies.running))
+        if lacking:
+            world.fail(f"{self._identity} decides without {lacking}, which were kept")
+        for bind in binds:
+            world.tell(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
+            world.watchman.ordered(bind, self._identity)
+        for words in (*half_gangs(self._scheduler, binds), *scattered_gangs(self._scheduler, binds)):
+            world.fail(words)
+        for bind in binds:
+            if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
+                world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
+            self._load.decided(bind)
+            self._bound(bind)
+
+    def _see_to_lease(self) -> None:
+        """Whoever decides has the Lease, by the server's own object, and nobody else may take it yet."""
+        lease = LeaseSettings()
+        found = self._local.get("leases", lease.namespace, lease.name)
+        spec = {} if found is None else found["spec"]
+        if spec.get("holderIdentity") != self._identity:
+            self._world.fail(f"{self._identity} decides, and the Lease is {spec.get('holderIdentity')!r}'s")
+            return
+        renewed_s = datetime.fromisoformat(spec["renewTime"]).timestamp()
+        if self._local.now() > renewed_s + spec["leaseDurationSeconds"]:
+            self._world.fail(f"{self._identity} decides, and its Lease is from {spec['renewTime']}")
+
+
+def half_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
+    """Gangs to be placed whole of which these binds place some and not enough. What becomes of a gang `in part` once
+    its time is up is its own affair."""
+    core, found = scheduler._core, []
+    for bind in binds:
+        program = core.policies.running[bind.policy].program
+        pod = core.cache.pods[bind.uid].pod
+        terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
+        if terms is None or terms.mode is not GangMode.WHOLE or terms.on_timeout is OnTimeout.BEST_EFFORT:
+            continue
+        members = [
+            seen
+            for seen in core.cache.pods.values()
+            if seen.pod.scheduler == pod.scheduler
+            and not seen.deleting
+            and core.cache.ledger.placement(seen.pod.uid) is not None
+            and (one := gang_terms(program, seen.pod, core.cache.namespaces.get(seen.pod.namespace)))
+            and one.key == terms.key
+        ]
+        if len(members) < terms.minimum:
+            found.append(
+                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {binds}"
+            )
+    return found
+
+
+def scattered_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
+    """Gangs that are to keep together of which these binds, decided at once, go to several domains."""
+    core = scheduler._core
+    homes: dict[tuple[str, str, str], set[str]] = {}
+    for bind in binds:
+        program = core.policies.running[bind.policy].program
+        pod = core.cache.pods[bind.uid].pod
+        terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
+        if terms is not None and terms.topology is not None:
+            home = core.cache.nodes[bind.node].labels.get(terms.topology, "")
+            homes.setdefault((bind.policy, *terms.key), set()).add(home)
+    return [
+        f"gang {gang} is to keep together and goes to {sorted(values)}"
+        for gang, values in homes.items()
+        if len(values) > 1
+    ]

@@ -1,0 +1,97 @@
+"""What must hold of the metric that policy alpha goes by: no pod goes where it is known to be too busy.
+
+Counted anew from the samples as they came, the pods that were sent to the node since, and the server's word that they are
+there (or on their way): with what the metric assumes of them the node is below the limit. And where the text says `recover`, no node takes
+a pod that was over the limit a moment ago, whatever its latest sample is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policysched.cluster.objects import Namespace, NodeName, Pod, PodUid
+from policysched.lang.watches import watches_of
+from policysched.oracle.assume import assumed
+from policysched.schedule.commands import Bind
+from policysched.schedule.events import Event, SamplesArrived
+from policysched.schedule.scheduler import Scheduler
+from policysched.sim.local import Local
+from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT
+
+POLICY, METRIC = "alpha", "load"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    pod: Pod
+    namespace: Namespace | None
+    node: NodeName
+    at_ns: int
+
+
+class LoadWatch:
+    """Of one life of a replica."""
+
+    def __init__(
+        self, scheduler: Scheduler, local: Local, now_ns: Callable[[], int], fail: Callable[[str], None]
+    ) -> None:
+        self._core = scheduler._core
+        self._local, self._now_ns, self._fail = local, now_ns, fail
+        self._sent: dict[PodUid, _Sent] = {}
+        self._over_ns: dict[NodeName, int] = {}
+
+    def handled(self, event: Event) -> None:
+        if isinstance(event, SamplesArrived) and (event.policy, event.metric) == (POLICY, METRIC):
+            for node, sample in event.samples.values.items():
+                if sample.value >= LOAD_LIMIT:
+                    self._over_ns[node] = max(self._over_ns.get(node, 0), sample.at_ns)
+
+    def decided(self, bind: Bind) -> None:
+        """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
+        seen = self._core.cache.pods[bind.uid]
+        if seen.pod.claims:
+            return
+        if bind.policy == POLICY:
+            self._see_to(bind)
+        space = self._core.namespace_of(seen.pod)
+        self._sent[bind.uid] = _Sent(seen.pod, space, bind.node, self._now_ns())
+
+    def _see_to(self, bind: Bind) -> None:
+        running, now_ns = self._core.policies.running[POLICY], self._now_ns()
+        program, samples = running.program, self._core.samples.get(POLICY, {}).get(METRIC)
+        sample = None if samples is None else samples.values.get(bind.node)
+        if samples is None or sample is None or program.outage is not None:
+            return
+        metric = program.metrics[METRIC]
+        true_ns = min(sample.at_ns, samples.polled_ns)
+        if now_ns - true_ns > metric.stale_ns:
+            return
+        load = sample.value + sum(
+            assumed(program, metric, one.pod, one.namespace)
+            for one in self._sent.values()
+            if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
+            if one.pod.uid in self._core.in_flight or self._is_there(one)
+        )
+        if load >= LOAD_LIMIT + 1e-9:
+            self._fail(
+                f"{bind.name} goes to {bind.node}, whose load is {load:.2f} with what is assumed there"
+            )
+        over_ns = self._over_ns.get(bind.node, 0)
+        gold = self._core.cache.namespaces[bind.namespace].labels.get("tier") == "gold"
+        if (
+            watches_of(program)
+            and not gold
+            and over_ns >= running.since_ns
+            and now_ns < over_ns + LOAD_HELD_NS
+        ):
+            span_s = (now_ns - over_ns) / 1e9
+            self._fail(f"{bind.name} goes to {bind.node}, whose load was over the limit {span_s:.1f} s ago")
+
+    def _is_there(self, sent: _Sent) -> bool:
+        found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
+        return (
+            found is not None
+            and found["metadata"]["uid"] == sent.pod.uid
+            and not found["metadata"].get("deletionTimestamp")
+            and found["spec"].get("nodeName") == sent.node
+            and found["status"].get("phase") not in ("Succeeded", "Failed")
+        )
