@@ -82,7 +82,7 @@ def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_
     rig.see(pod("web", spec=using("data")))
     rig.settle()
 
-    (prepare,) = rig.of(c.PrepareVolumes)
+    (prepare,) = rig.of(c.Prepare)
     assert prepare.node == "b"
 
 
