@@ -28,6 +28,7 @@ class Overlay:
         self.shares = HypotheticalShares(shares)
         self._placement_of = placement_of
         self._usages: dict[int, Usage] = {}
+        self._differences: dict[int, int] = {}  # how many pods of each row are laid or lifted
         self._laid: dict[PodUid, tuple[Pod, NodeName]] = {}
         self.laid: list[tuple[Pod, NodeName]] = []
         self.lifts = 0
@@ -43,6 +44,7 @@ class Overlay:
         assert pod.uid not in self._laid, f"{pod.full_name} is laid on {self._laid[pod.uid][1]} already"
         assert self._placement_of(pod.uid) is None or pod.uid in self._lifted, f"{pod.full_name} is placed"
         self._own(node, pod, 1).add(pod)
+        self._differ(node, 1)
         self._laid[pod.uid] = (pod, node)
         self.laid.append((pod, node))
 
@@ -51,12 +53,14 @@ class Overlay:
         laid = self._laid.pop(uid, None)
         if laid is not None:
             self._own(laid[1], laid[0], -1).subtract(laid[0])
+            self._differ(laid[1], -1)
             self.laid.remove(laid)
             self.lifts += 1
             return
         placement = self._placement_of(uid)
         assert placement is not None and uid not in self._lifted, f"pod {uid} is on no node"
         self._own(placement.node, placement.pod, -1).subtract(placement.pod)
+        self._differ(placement.node, 1)
         self._lifted.add(uid)
 
     def put_back(self, uid: PodUid) -> None:
@@ -64,6 +68,7 @@ class Overlay:
         placement = self._placement_of(uid)
         assert placement is not None and uid in self._lifted, f"pod {uid} was not lifted"
         self._own(placement.node, placement.pod, 1).add(placement.pod)
+        self._differ(placement.node, -1)
         self._lifted.remove(uid)
 
     def promise(self, uid: PodUid, choice: VolumeChoice, node: NodeName) -> None:
@@ -102,6 +107,17 @@ class Overlay:
         if usage is None:
             usage = self._usages[row] = _copied(self._columns.usage(row))
         return usage
+
+    def _differ(self, node: NodeName, by: int) -> None:
+        """A row on which everybody is back is as the columns have it: whoever looks at all rows looks at few."""
+        row = self._columns.row(node)
+        assert row is not None, f"node {node} is not known"
+        count = self._differences.get(row, 0) + by
+        if count:
+            self._differences[row] = count
+        else:
+            del self._differences[row]
+            del self._usages[row]
 
 
 def _copied(usage: Usage) -> Usage:

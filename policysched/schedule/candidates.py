@@ -12,7 +12,7 @@ where a rule looks across nodes (spreading, affinity) each is thought through by
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policysched.cluster.budgets import split_by_budget
 from policysched.cluster.objects import DisruptionBudget, NodeName, Pod, PodUid
@@ -51,10 +51,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The candidates, in the order of their nodes, and where there is none, how many nodes each reason rules out."""
+    """The candidates, in the order in which they were tried, and where there is none, how many nodes each reason rules out.
+    `beforehand` are nodes that a rule refuses which looks at nothing but the node, whoever goes from it; `failed` those that were
+    thought through by themselves, in vain."""
 
     candidates: tuple[Candidate, ...]
     reasons: Mapping[str, int]
+    beforehand: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    failed: frozenset[NodeName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +85,50 @@ def find_candidates(
     *,
     among: Collection[NodeName] | None = None,
     least: int = CANDIDATES_LEAST,
+    before: Found | None = None,
 ) -> Found:
-    """`among`: only these nodes are thought through. `least`: how many possible nodes are enough, where each is thought
-    through by itself."""
+    """`among`: only these nodes are thought through. Where each is thought through by itself, `least` possible nodes may be
+    enough, and `before` is what was found for a pod that agrees with this one, of nodes that have not changed since: those
+    that failed then come last."""
     reasons: Counter[str] = Counter()
-    potential: dict[NodeName, list[Pod]] = {}
-    for node in dry_run.candidates if among is None else [one for one in dry_run.candidates if one in among]:
-        pods = [one for one in cluster.pods_on(node) if may_evict(one)]
-        if pods:
-            potential[node] = by_importance(pods, cluster.started_ns)
-        else:
-            reasons[NO_VICTIMS] += 1
-    if not dry_run.separate:
-        for node, refused in _refused_beforehand(dry_run, potential).items():
-            reasons.update(refused)
-            del potential[node]
+    nodes = [one for one in dry_run.candidates if among is None or one in among]
     candidates: list[Candidate] = []
-    enough = max(least, len(dry_run.candidates) * CANDIDATES_PERCENT * least // (100 * CANDIDATES_LEAST))
-    for nodes in [list(potential)] if dry_run.separate else [[node] for node in potential]:
-        candidates += _try_nodes(dry_run, {node: potential[node] for node in nodes}, cluster, reasons)
-        if len(candidates) >= enough and any(not one.violations for one in candidates):
-            break
+    beforehand: Mapping[NodeName, tuple[str, ...]] = {}
+    failed: set[NodeName] = set()
+
+    def who_may_go(node: NodeName) -> dict[NodeName, list[Pod]]:
+        pods = [one for one in cluster.pods_on(node) if may_evict(one)]
+        if not pods:
+            reasons[NO_VICTIMS] += 1
+            return {}
+        return {node: by_importance(pods, cluster.started_ns)}
+
+    if dry_run.separate:
+        potential = {node: pods for one in nodes for node, pods in who_may_go(one).items()}
+        candidates = _try_nodes(dry_run, potential, cluster, reasons)
+    else:
+        if before is None:
+            everybody = {node: pods for one in nodes for node, pods in who_may_go(one).items()}
+            reasons.clear()
+            beforehand = _refused_beforehand(dry_run, everybody)
+        else:
+            beforehand = before.beforehand
+            nodes.sort(key=lambda node: node in before.failed)
+        enough = max(least, len(nodes) * CANDIDATES_PERCENT * least // (100 * CANDIDATES_LEAST))
+        for node in nodes:
+            if node in beforehand:
+                reasons.update(beforehand[node])
+                continue
+            found = _try_nodes(dry_run, who_may_go(node), cluster, reasons)
+            candidates += found
+            if not found:
+                failed.add(node)
+            if len(candidates) >= enough and any(not one.violations for one in candidates):
+                break
     hopeless = cluster.node_count - len(dry_run.candidates)
     if hopeless:
         reasons[NOT_HELPFUL] += hopeless
-    return Found(tuple(candidates), reasons)
+    return Found(tuple(candidates), reasons, beforehand, frozenset(failed))
 
 
 def least_harm(candidates: Sequence[Candidate]) -> Candidate:

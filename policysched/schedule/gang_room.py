@@ -11,9 +11,10 @@ this leaves the overlay. Members beyond the minimum evict nobody. Where the gang
 and the one that is hurt least is taken.
 """
 
+import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from policysched.cluster.budgets import after_evicting
 from policysched.cluster.objects import DisruptionBudget, NodeName, Pod, PodUid
@@ -23,6 +24,7 @@ from policysched.schedule.candidates import (
     CANDIDATES_LEAST,
     Candidate,
     Cluster,
+    Found,
     find_candidates,
     least_harm,
     nobody_to_evict,
@@ -116,12 +118,32 @@ def find_seats(core: Core, gang: Gang, rules: Rules, now_ns: int) -> Seats | NoS
     return min(whole, key=lambda one: one.harm) if whole else found[0]
 
 
-@dataclass(slots=True)
-class _KnownCandidates:
-    """What was found for one kind of member, and how many seats there were then."""
+class _Known:
+    """What was found for members of one kind, and how many seats there were then. Where what goes from one node changes nothing
+    for another, `best` takes the candidate of least harm, among equals the first node."""
 
-    by_node: dict[NodeName, Candidate]
-    seats: int
+    def __init__(self, found: Found, seats: int) -> None:
+        self.found = found
+        self.seats = seats
+        self._by_node: dict[NodeName, Candidate] = {}
+        self._ranked: list[tuple[tuple[int, ...], NodeName, int]] = []
+        self.renew((), found.candidates)
+
+    def renew(self, changed: Iterable[NodeName], candidates: Iterable[Candidate]) -> None:
+        for node in changed:
+            self._by_node.pop(node, None)
+        for one in candidates:
+            self._by_node[one.node] = one
+            heapq.heappush(self._ranked, (one.harm, one.node, id(one)))
+
+    def best(self) -> Candidate | None:
+        while self._ranked:
+            _, node, made = self._ranked[0]
+            one = self._by_node.get(node)
+            if one is not None and id(one) == made:
+                return one
+            heapq.heappop(self._ranked)
+        return None
 
 
 @dataclass(slots=True)
@@ -136,7 +158,7 @@ class _Search:
     budgets: list[DisruptionBudget] = field(init=False)
     gone: set[PodUid] = field(init=False, default_factory=set)
     words: str | None = field(init=False, default=None)
-    known: dict[Hashable, _KnownCandidates] = field(init=False, default_factory=dict)
+    known: dict[Hashable, _Known] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang)
@@ -220,8 +242,8 @@ class _Search:
         node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
         if lowest is None or lowest >= pod.pod.priority:
             return NoSeats(unavailable_message(node_count, nobody_to_evict(dry_run, node_count).reasons))
-        found = self._candidates(pod, dry_run, allowed)
-        return found if isinstance(found, NoSeats) else Seat(pod, least_harm(found))
+        found = self._least_harm(pod, dry_run, allowed)
+        return found if isinstance(found, NoSeats) else Seat(pod, found)
 
     def _still_ending(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> bool:
         """As for a single pod: victims of an earlier try are still on its nominated node, which could yet take it."""
@@ -231,11 +253,9 @@ class _Search:
             return False
         return any(allowed(one) and self.rules.is_ending(one.uid) for one in self._pods_on(node))
 
-    def _candidates(
-        self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict
-    ) -> Sequence[Candidate] | NoSeats:
-        """Where what goes from one node changes nothing for another, only nodes of the latest seats are thought through
-        again for members that agree."""
+    def _least_harm(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> Candidate | NoSeats:
+        """Of members that agree the first pays: for the others only what the seats since then changed is thought through again,
+        and where a rule looks across nodes, only what may have changed."""
         members = self.gang.terms.keys()
 
         def may_evict(victim: Pod) -> bool:
@@ -243,24 +263,27 @@ class _Search:
 
         node_count = len(self.core.cache.nodes)
         cluster = Cluster(self._pods_on, self.rules.started_ns, self.budgets, node_count)
-        known = self.known.get(self.rules.kin[pod.uid]) if dry_run.separate else None
-        if known is not None:
-            changed = {seat.node for seat in self.seats[known.seats :]}
-            again = find_candidates(dry_run, may_evict, cluster, among=changed)
-            for node in changed:
-                known.by_node.pop(node, None)
-            known.by_node |= {one.node: one for one in again.candidates}
+        kin = self.rules.kin[pod.uid]
+        known = self.known.get(kin)
+        changed = set() if known is None else {seat.node for seat in self.seats[known.seats :]}
+        if known is not None and dry_run.separate:
+            known.renew(changed, find_candidates(dry_run, may_evict, cluster, among=changed).candidates)
             known.seats = len(self.seats)
-            if known.by_node:
-                return [known.by_node[node] for node in sorted(known.by_node)]
-        enough = CANDIDATES_LEAST // self.gang.needed
-        found = find_candidates(dry_run, may_evict, cluster, least=max(enough, 1))
+            best = known.best()
+            if best is not None:
+                return best
+        before = None
+        if known is not None and not dry_run.separate:
+            refused = {node: why for node, why in known.found.beforehand.items() if node not in changed}
+            before = replace(known.found, beforehand=refused)
+        least = max(1, CANDIDATES_LEAST // self.gang.needed)
+        found = find_candidates(dry_run, may_evict, cluster, least=least, before=before)
         if not found.candidates:
             return NoSeats(unavailable_message(node_count, found.reasons))
-        self.known[self.rules.kin[pod.uid]] = _KnownCandidates(
-            {one.node: one for one in found.candidates}, len(self.seats)
-        )
-        return found.candidates
+        if before is not None:
+            found = replace(found, failed=before.failed | found.failed)
+        self.known[kin] = _Known(found, len(self.seats))
+        return least_harm(found.candidates)
 
     def _pods_on(self, node: NodeName) -> list[Pod]:
         usage = self.core.cache.ledger.usage(node)

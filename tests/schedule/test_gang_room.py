@@ -272,6 +272,22 @@ def test_a_gang_of_a_hundred_is_thought_through_at_once() -> None:
     assert len(rig.where()) == 100
 
 
+def test_members_that_keep_apart_make_room_on_a_node_each() -> None:
+    term = {"labelSelector": {"matchLabels": {"group": "g"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    nodes = [node(name, cpu="8") for name in "abcd"]
+    policy = ANY.replace("filter node_resources_fit", "filter node_resources_fit\nfilter inter_pod_affinity")
+    rig = Rig(policy, *nodes, *(low(f"x{name}", name, cpu="7") for name in "abcd"))
+    rig.see(*(member(number, least=3, cpu="2", spec=apart) for number in (1, 2, 3)))
+
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(3)
+
+    assert len(victims(rig)) == 3
+    assert len(set(rig.where().values())) == 3
+
+
 def test_a_greater_gang_takes_the_room_that_a_lesser_one_waits_for_and_that_loses_all_of_it() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
@@ -338,6 +354,16 @@ def test_victims_that_are_thought_through_again_are_noticed(monkeypatch: pytest.
 
     with caught():
         test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
+
+
+def test_candidates_that_are_remembered_though_their_node_changed_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renew = gang_room._Known.renew
+    monkeypatch.setattr(gang_room._Known, "renew", lambda self, _, found: renew(self, (), found))
+
+    with caught():
+        test_a_gang_of_a_hundred_is_thought_through_at_once()
 
 
 def test_nominations_of_the_gang_itself_are_not_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
