@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster.objects import Pod
+from policysched.cluster.objects import NodeName, Pod
 from policysched.lang.program import Program
 from policysched.plan import Evaluator, bind, flat_lists, state
 from policysched.plan import compile as compile_program
@@ -74,6 +74,11 @@ def an_overlay_equals_really_placing(program: Program, scene: Scene, seed: int) 
     for pod, name in newcomers:
         overlay.place(pod, name)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
+    stay = [uid for uid, seen in scene.cache.pods.items() if seen.node in names and uid not in gone]
+    for uid in sorted(stay)[: seed % 2]:
+        overlay.remove(uid)
+        evaluated(evaluator, plan, scene.pods[0], scene, overlay)
+        overlay.put_back(uid)
     hypothetical = evaluated(evaluator, plan, scene.pods[0], scene, overlay)
     in_full = explained(evaluator, plan, scene.pods[0], scene, overlay)
 
@@ -161,6 +166,19 @@ def test_a_read_set_that_leaves_something_out_is_noticed(monkeypatch: pytest.Mon
 
 def test_an_overlay_that_lifts_no_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Overlay, "remove", _nothing)
+
+    assert _caught(an_overlay_equals_really_placing)
+
+
+def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forget(self: Overlay, name: NodeName, by: int) -> None:
+        row = self._columns.row(name)
+        if by < 0 and row is not None:
+            self._usages.pop(row, None)
+
+    monkeypatch.setattr(Overlay, "_differ", forget)
 
     assert _caught(an_overlay_equals_really_placing)
 
