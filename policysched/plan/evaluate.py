@@ -204,7 +204,8 @@ class Evaluator:
     ) -> BeforeBind | None:
         """What has to be done about the pod's volumes and devices before it is bound to a node that `evaluate` has chosen;
         None: nothing."""
-        if not pod.claims and not pod.device_claims:
+        claims = [self._columns.stock.claim(use.claim) for use in pod.claims]
+        if not pod.device_claims and all(one is not None and one.fully_bound for one in claims):
             return None
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
