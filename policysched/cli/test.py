@@ -89,7 +89,7 @@ def _watch(test_files: Callable[[], list[str]], once: Callable[[], tuple["Run", 
     code = 0
     rests_on: set[str] = set()
     try:
-        for _ in changes(lambda: {*test_files(), *rests_on}, wait=time.sleep):
+        for _ in changes(lambda: {*test_files(), *rests_on}, wait=time.sleep, now_ns=time.time_ns):
             click.clear()
             with one_line_problems():
                 found, code = once()
@@ -101,20 +101,29 @@ def _watch(test_files: Callable[[], list[str]], once: Callable[[], tuple["Run", 
     return code
 
 
-def changes(watched: Callable[[], Iterable[str]], *, wait: Callable[[float], None]) -> Iterator[None]:
+def changes(
+    watched: Callable[[], Iterable[str]], *, wait: Callable[[float], None], now_ns: Callable[[], int]
+) -> Iterator[None]:
     """Once at first, and then whenever one of the files is another than it was before the last time. A file that is
-    watched for the first time has not changed. Endless."""
+    watched for the first time has changed if it was written since then. Endless."""
+    began_ns = now_ns()
     known: dict[str, _Stamp] = {path: _stamp(path) for path in watched()}
     yield
     while True:
         now = {path: _stamp(path) for path in watched()}
         changed = any(now[path] != known[path] for path in now.keys() & known.keys())
+        written = any(_written_since(began_ns, now[path]) for path in now.keys() - known.keys())
         gone = known.keys() - now.keys()
         known = now
-        if changed or gone:
+        if changed or written or gone:
+            began_ns = now_ns()
             yield
         else:
             wait(_LOOK_EVERY_S)
+
+
+def _written_since(at_ns: int, stamp: "_Stamp") -> bool:
+    return stamp is not None and stamp[0] >= at_ns
 
 
 _Stamp = tuple[int, int] | None

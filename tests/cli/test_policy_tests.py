@@ -1,6 +1,7 @@
 """`policysched test` as its users run it: test files in, results, coverage and exit codes out."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -646,10 +647,34 @@ def test_watching_plays_again_when_a_file_changes_and_only_then(folder: Path) ->
         if len(waits) % 3 == 0:
             path.write_text(next(writes))
 
-    turns = changes(lambda: [str(path)], wait=wait)
+    turns = changes(lambda: [str(path)], wait=wait, now_ns=lambda: 0)
 
     assert [next(turns) for _ in range(3)] == [None, None, None]
     assert len(waits) == 6
+
+
+@pytest.mark.parametrize(("written_s", "again"), [(3, True), (1, False)])
+def test_what_turns_out_to_be_watched_is_played_again_if_it_was_written_meanwhile(
+    tmp_path: Path, written_s: int, *, again: bool
+) -> None:
+    """Only once they were played is it known which policies the tests rest on."""
+    test, policy = tmp_path / "a_test.yaml", tmp_path / "a.policy"
+    test.write_text("")
+    policy.write_text("")
+    os.utime(policy, ns=(written_s * 10**9, written_s * 10**9))
+    watched = [str(test)]
+
+    def wait(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    turns = changes(lambda: watched, wait=wait, now_ns=lambda: 2 * 10**9)
+    next(turns)
+    watched.append(str(policy))
+
+    if again:
+        next(turns)
+    with pytest.raises(KeyboardInterrupt):
+        next(turns)
 
 
 def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
