@@ -1,22 +1,23 @@
 """A pod that found no node, asked about single nodes of a cluster that is not: what preemption thinks in.
 
 The caller lifts pods off an overlay and lays them back, and asks each time for which nodes the filters still refuse
-the pod. Only filters are asked, and only about the nodes named. A metric that is out at the time stays out: what is
+the pod. A node to which others are nominated has to do with them and without them, as in `withheld`. Only filters are asked, and only about the nodes named. A metric that is out at the time stays out: what is
 tried here is who makes room, not what is measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from policysched.cluster.objects import NodeName
+from policysched.cluster.objects import NodeName, Pod
 from policysched.plan.columns import Array
 from policysched.plan.overlay import Overlay
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import NodeInputs
 from policysched.plan.state import State, World
+from policysched.plan.withheld import Reserved, Withheld, laid, withheld_rows
 from policysched.plan.within import Within
 
 Reasons = tuple[str, ...]
@@ -29,7 +30,14 @@ class DryRun:
     tried on one overlay at a time.
     """
 
-    def __init__(self, state: State, world: World, overlay: Overlay, within: Within | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        world: World,
+        overlay: Overlay,
+        within: Within | None = None,
+        reserved: Reserved = (),
+    ) -> None:
         bound = state.bound
         self._world = replace(world, overlay=overlay)
         self._filters = [one for one in bound.filters if not state.out.intersection(one.metrics)]
@@ -37,14 +45,20 @@ class DryRun:
             key=lambda one: not isinstance(one.kernel, NodeInputs)
         )  # stable: inputs come first
         self.overlay = overlay
-        view = self._world.view()
-        self._alone = [one.kernel.apart(view) for one in self._filters]
+        self._reserved: dict[NodeName, list[Pod]] = {}
+        for pod, node in reserved:
+            self._reserved.setdefault(node, []).append(pod)
+        with laid(overlay, reserved):
+            view = self._world.view()
+            self._alone = [one.kernel.apart(view) for one in self._filters]
         self.separate = all(self._alone)
-        self._curable = _curable(state, world)
-        self._feasible = state.feasible[: view.count]
+        withheld = withheld_rows(state, world, reserved, overlay)
+        self._curable = _curable(state, world, withheld)
+        self._feasible = state.feasible[: view.count].copy()
+        self._feasible[list(withheld)] = False
         if within is not None:
             self._curable &= within.rows(view)
-            self._feasible = self._feasible & within.rows(view)
+            self._feasible &= within.rows(view)
         self.candidate_count = int(np.count_nonzero(self._curable))
 
     @cached_property
@@ -62,6 +76,19 @@ class DryRun:
     def refusals(self, nodes: Sequence[NodeName], *, by_node_alone: bool = False) -> list[Reasons]:
         """For each node the reasons of the first rule that refuses the pod there, as an event counts them; none
         where the pod fits. `by_node_alone` asks only the rules before the first that looks across nodes."""
+        theirs = [(pod, node) for node in nodes for pod in self._reserved.get(node, ())]
+        if not theirs:
+            return self._refusals(nodes, by_node_alone=by_node_alone)
+        with laid(self.overlay, theirs):
+            found = self._refusals(nodes, by_node_alone=by_node_alone)
+        places = [place for place, node in enumerate(nodes) if node in self._reserved and not found[place]]
+        again = self._refusals([nodes[place] for place in places], by_node_alone=by_node_alone)
+        for place, reasons in zip(places, again, strict=True):
+            found[place] = reasons
+        return found
+
+    def _refusals(self, nodes: Sequence[NodeName], *, by_node_alone: bool) -> list[Reasons]:
+        """On the overlay as it is."""
         columns = self._world.columns
         rows: list[int] = []
         for node in nodes:
@@ -86,10 +113,12 @@ class DryRun:
         return [tuple(reasons) for reasons in found]
 
 
-def _curable(state: State, world: World) -> Array:
+def _curable(state: State, world: World, withheld: Mapping[int, Withheld]) -> Array:
     view = world.view()
     left = world.columns.valid[: view.count].copy()
     curable = np.zeros(view.count, np.bool_)
+    for row, one in withheld.items():
+        left[row], curable[row] = False, one.curable
     for rule, refused, _ in deciding(state, view):
         here = left & refused
         if here.any():

@@ -43,7 +43,7 @@ from policysched.plan.scalars import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
 from policysched.plan.verdict import BeforeBind, NoNode, Verdict, VolumesToBind
-from policysched.plan.withheld import Reserved, withheld_rows
+from policysched.plan.withheld import NOTHING_WITHHELD, Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
 
 StateKey = tuple[Plan, Hashable]
@@ -126,9 +126,16 @@ class Evaluator:
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
             return self._refused(beforehand[1], by=beforehand[0])
-        decider, withheld = state, withheld_rows(state, world, reserved, self.overlay) if reserved else {}
-        if any(state.feasible[row] for row in withheld):
-            state = state.without(withheld)
+        decider, theirs = state, (overlay or self.overlay()) if reserved else None
+        if theirs is not None:
+            # All others are refused as it is, and looked at only where somebody asks why.
+            withheld = withheld_rows(state, world, reserved, theirs, only=state.feasible)
+            state = state.without(withheld) if withheld else state
+
+        def why() -> NoNode:
+            held = NOTHING_WITHHELD if theirs is None else withheld_rows(decider, world, reserved, theirs)
+            return why_not(decider, world, plan.layer_wakes, held)
+
         row, feasible = None if nominated is None else self._columns.row(nominated), state.feasible_count
         among = None if within is None else within.rows(world.view())
         if row is None or not state.feasible[row] or (among is not None and not among[row]):
@@ -143,7 +150,7 @@ class Evaluator:
             selected=None if row is None else self._columns.names[row],
             score=0 if row is None else int(state.total[row]),
             valid_until_ns=self._valid_until_ns(plan, variant, state, world, seen),
-            why_not=lambda: why_not(decider, world, plan.layer_wakes, withheld),
+            why_not=why,
         )
 
     def domains(
@@ -182,14 +189,15 @@ class Evaluator:
         samples: Samples,
         overlay: Overlay | None = None,
         within: Within | None = None,
+        reserved: Reserved = (),
     ) -> DryRun:
         """For a pod that finds no node on this cluster (`within` a domain): to ask where it would if pods were lifted off the
-        overlay (a fresh one where none is given)."""
+        overlay (a fresh one where none is given). Nodes are `reserved` as in `evaluate`."""
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(seen))
         state, world = self._state(plan, variant, seen, overlay)
-        return DryRun(state, world, overlay or self.overlay(), within)
+        return DryRun(state, world, overlay or self.overlay(), within, reserved)
 
     def before_bind(
         self,
@@ -263,8 +271,10 @@ class Evaluator:
         facts: PodFacts,
         samples: Samples,
         overlay: Overlay | None = None,
+        reserved: Reserved = (),
     ) -> Judgement:
-        """What the plan says of these nodes, the others set aside. Names that are no nodes are passed over."""
+        """What the plan says of these nodes, the others set aside. Names that are no nodes are passed over; nodes
+        are `reserved` as in `evaluate`."""
         self._columns.refresh()
         refusal = self._refusal(plan, pod)
         if refusal is not None:
@@ -275,7 +285,11 @@ class Evaluator:
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
             return Judgement(beforehand[1], {}, {}, 0)
-        return judgement(state, world, seen, rows)
+        withheld = NOTHING_WITHHELD
+        if reserved:
+            withheld = withheld_rows(state, world, reserved, overlay or self.overlay(), only=rows)
+            state = state.without(withheld) if withheld else state
+        return judgement(state, world, seen, rows, withheld)
 
     def active_layers(self, plan: Plan, pod: Pod, *, now_ns: int, facts: PodFacts) -> tuple[int, ...]:
         """Indexes of the layers that apply to the pod, the cluster being as it is."""

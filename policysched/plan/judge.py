@@ -4,7 +4,7 @@ The nodes that were not asked about are refused ahead of all rules, so that scor
 their pods count where a rule looks around.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from policysched.plan.explain import refusal_at
 from policysched.plan.reasons import deciding
 from policysched.plan.scalars import Seen
 from policysched.plan.state import State, World
+from policysched.plan.withheld import Withheld
 
 MAX_SCORE = 100
 
@@ -29,22 +30,32 @@ def rows_of(columns: Columns, nodes: Iterable[NodeName]) -> Array:
     return mask
 
 
-def judgement(state: State, world: World, seen: Seen, among: Array) -> Judgement:
-    """`state` was made for `among` alone."""
+def judgement(
+    state: State, world: World, seen: Seen, among: Array, withheld: Mapping[int, Withheld]
+) -> Judgement:
+    """`state` was made for `among` alone, less what is `withheld`."""
     names = world.columns.names
     rows = sorted(np.flatnonzero(state.feasible).tolist(), key=lambda row: names[row])
     return Judgement(
         pod_refusal=None,
         totals={names[row]: int(state.total[row]) for row in rows},
-        refusals=_refusals(state, world, seen, among),
+        refusals=_refusals(state, world, seen, among, withheld),
         total_max=MAX_SCORE * sum(step.rule.weight for step in state.bound.variant.scores),
     )
 
 
-def _refusals(state: State, world: World, seen: Seen, among: Array) -> dict[str, Refusal]:
+def _refusals(
+    state: State, world: World, seen: Seen, among: Array, withheld: Mapping[int, Withheld]
+) -> dict[str, Refusal]:
     view = world.view()
     left = (among & world.columns.valid)[: view.count]
     found: dict[str, Refusal] = {}
+    for row, one in withheld.items():
+        rule = one.rules[0]
+        found[world.columns.names[row]] = Refusal(
+            rule.name, one.groups, one.groups, one.curable, rule.scaleup
+        )
+        left[row] = False
     for rule, refused, _ in deciding(state, view):
         here = np.flatnonzero(left & refused).tolist()
         if not here:

@@ -71,6 +71,10 @@ class Overlay:
         self._differ(placement.node, -1)
         self._lifted.remove(uid)
 
+    def has_laid(self, uid: PodUid) -> bool:
+        """Whether the pod was laid here and not lifted again."""
+        return uid in self._laid
+
     def promise(self, uid: PodUid, choice: VolumeChoice, node: NodeName) -> None:
         """As if the volumes were given to the pod: nobody else on the overlay gets them."""
         self.promises.add(uid, choice, node)

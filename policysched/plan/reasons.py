@@ -11,9 +11,7 @@ from policysched.plan.rules import BoundFilter, NodeInputs
 from policysched.plan.state import State, World
 from policysched.plan.verdict import NoNode
 from policysched.plan.view import View
-from policysched.plan.withheld import Withheld
-
-NOTHING_WITHHELD: Mapping[int, Withheld] = {}
+from policysched.plan.withheld import NOTHING_WITHHELD, Withheld
 
 
 def why_not(

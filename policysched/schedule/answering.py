@@ -25,7 +25,7 @@ from policysched.schedule import events as e
 from policysched.schedule.commands import Bind, Command
 from policysched.schedule.core import Core
 from policysched.schedule.limits import Limits
-from policysched.schedule.nominated import nominated_overlay
+from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outages import Outages
 from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.reload import Reload
@@ -208,6 +208,7 @@ class Answering:
                 facts=_facts(pod, now_ns),
                 samples=core.samples.get(question.policy, {}),
                 overlay=self._overlay(pod),
+                reserved=reserved_for_others(core, pod),
             )
 
     @contextmanager
@@ -229,13 +230,12 @@ class Answering:
                     cache.put_node(known)
 
     def _overlay(self, pod: Pod) -> Overlay | None:
-        """Others are nominated; and where the pod itself is bound already (asked again after an answer was lost), its
-        own room is free for it."""
+        """Where the pod itself is bound already (asked again after an answer was lost), its own room is free for it."""
         core = self._core
-        overlay = nominated_overlay(core, pod)
-        if core.cache.ledger.placement(pod.uid) is not None:
-            overlay = overlay or core.evaluator.overlay()
-            overlay.remove(pod.uid)
+        if core.cache.ledger.placement(pod.uid) is None:
+            return None
+        overlay = core.evaluator.overlay()
+        overlay.remove(pod.uid)
         return overlay
 
     # ── preempt ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,6 +259,7 @@ class Answering:
             facts=facts,
             samples=core.samples.get(policy, {}),
             overlay=self._overlay(pod),
+            reserved=reserved_for_others(core, pod),
         )
         kept = []
         for node, those in victims.items():

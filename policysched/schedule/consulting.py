@@ -18,12 +18,12 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import Extender
 from policysched.lang.verdict import Judgement
-from policysched.plan import Overlay, text_hash
+from policysched.plan import text_hash
 from policysched.schedule.commands import Consult, Log
 from policysched.schedule.core import Core
 from policysched.schedule.extenders import asked_about
 from policysched.schedule.limits import SECOND_NS
-from policysched.schedule.nominated import nominated_overlay
+from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.units import PendingPod, Place
 
@@ -73,25 +73,24 @@ class Consulting:
         pod: PendingPod,
         extenders: tuple[Extender, ...],
         answered: Answered | None,
-        overlay: Overlay | None,
         now_ns: int,
     ) -> Success | Failure | None:
         """For a pod that the rules have a node for. None: the extenders are being asked, and the pod is parked."""
         if answered is None or not self._good(answered, pod, extenders, now_ns):
-            self._ask(pod, extenders, overlay, now_ns)
+            self._ask(pod, extenders, now_ns)
             return None
         nodes = let_through(answered.about.nodes, answered.answers)
-        found = self._judge(pod, [NodeName(node) for node in nodes], overlay, now_ns)
+        found = self._judge(pod, [NodeName(node) for node in nodes], now_ns)
         totals = with_scores(found, extenders, answered.answers)
         if totals:
             pod_hash = text_hash(pod.uid)
             chosen = max(totals, key=lambda node: (totals[node], text_hash(node) ^ pod_hash))
             node_count = len(self._core.cache.nodes)
             return Success(NodeName(chosen), totals[chosen], node_count, len(totals))
-        everywhere = self._judge(pod, list(self._core.cache.nodes), overlay, now_ns)
+        everywhere = self._judge(pod, list(self._core.cache.nodes), now_ns)
         if everywhere.totals.keys() - set(answered.about.nodes):
             # There is room now on nodes that nobody was asked about.
-            self._ask(pod, extenders, overlay, now_ns)
+            self._ask(pod, extenders, now_ns)
             return None
         return self._refused(everywhere, extenders, answered.answers, now_ns)
 
@@ -123,9 +122,7 @@ class Consulting:
             now_ns + round(self._core.limits.extender_retry_s * SECOND_NS),
         )
 
-    def _judge(
-        self, pod: PendingPod, nodes: list[NodeName], overlay: Overlay | None, now_ns: int
-    ) -> Judgement:
+    def _judge(self, pod: PendingPod, nodes: list[NodeName], now_ns: int) -> Judgement:
         core = self._core
         return core.evaluator.judge(
             core.plan(pod.policy),
@@ -134,19 +131,17 @@ class Consulting:
             now_ns=now_ns,
             facts=pod.facts,
             samples=core.samples.get(pod.policy, {}),
-            overlay=overlay,
+            reserved=reserved_for_others(core, pod.pod),
         )
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(
-        self, pod: PendingPod, extenders: tuple[Extender, ...], overlay: Overlay | None, now_ns: int
-    ) -> None:
+    def _ask(self, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int) -> None:
         """Ask, stand in line, or wait for the answer that is on its way; parked in any case."""
         names = [one.name for one in extenders]
         if pod.uid not in self._of_pod:
             if self._free(names):
-                self._send(pod, _Consultation(pod.pod, extenders, self._feasible(pod, overlay, now_ns)))
+                self._send(pod, _Consultation(pod.pod, extenders, self._feasible(pod, now_ns)))
             else:
                 self._line[pod.uid] = None
         self._core.queue.park(
@@ -159,8 +154,8 @@ class Consulting:
             message=f"waiting for the answer of extender {', '.join(names)}",
         )
 
-    def _feasible(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> tuple[NodeName, ...]:
-        found = self._judge(pod, list(self._core.cache.nodes), overlay, now_ns)
+    def _feasible(self, pod: PendingPod, now_ns: int) -> tuple[NodeName, ...]:
+        found = self._judge(pod, list(self._core.cache.nodes), now_ns)
         return tuple([NodeName(node) for node in found.totals])
 
     def _free(self, names: list[str]) -> bool:
@@ -232,7 +227,7 @@ class Consulting:
             if not self._free([one.name for one in extenders]):
                 continue
             del self._line[uid]
-            nodes = self._feasible(pod, nominated_overlay(core, pod.pod), now_ns) if extenders else ()
+            nodes = self._feasible(pod, now_ns) if extenders else ()
             if nodes:
                 self._send(pod, _Consultation(pod.pod, extenders, nodes))
             else:

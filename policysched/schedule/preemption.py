@@ -38,6 +38,7 @@ from policysched.schedule.core import Core
 from policysched.schedule.gang_room import NEVER, STILL_ENDING, NoSeats, Rules, Seats, find_seats
 from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import SECOND_NS
+from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.units import PendingPod, Place, Unit
 
@@ -103,8 +104,8 @@ class Preemption:
         held = [self.holds_back(uid) for uid in gang.due]  # each of them is to know
         return any(held)
 
-    def try_for(self, pod: PendingPod, overlay: Overlay | None, now_ns: int) -> MadeRoom | NoRoom | None:
-        """The pod found no node on this overlay, for reasons of nodes. None: the policy evicts nobody."""
+    def try_for(self, pod: PendingPod, now_ns: int) -> MadeRoom | NoRoom | None:
+        """The pod found no node, for reasons of nodes. None: the policy evicts nobody."""
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not plan.preempts:
@@ -121,7 +122,7 @@ class Preemption:
             now_ns=now_ns,
             facts=pod.facts,
             samples=core.samples.get(pod.policy, {}),
-            overlay=overlay,
+            reserved=reserved_for_others(core, value),
         )
         allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)
         if self._still_ending(pod.uid, dry_run, allowed):

@@ -23,7 +23,7 @@ from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gang_room import gang_overlay, in_trial_order
 from policysched.schedule.gangs import Gang
-from policysched.schedule.nominated import nominated_overlay, reserved_for_others
+from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.preemption import (
     DEALLOCATED,
@@ -91,8 +91,7 @@ class Trials:
         result = self._ask(pod, None, now_ns) if refused is None else _refused(refused)
         extenders, by_extenders = self._consulting.extenders_of(pod), False
         if isinstance(result, Success) and extenders:
-            overlay = nominated_overlay(core, pod.pod)
-            asked = self._consulting.decide(pod, extenders, answered, overlay, now_ns)
+            asked = self._consulting.decide(pod, extenders, answered, now_ns)
             if asked is None:
                 return
             result, by_extenders = asked, True
@@ -137,8 +136,7 @@ class Trials:
 
     def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int) -> Failure:
         """What is to be said and waited for once preemption was thought of."""
-        overlay = nominated_overlay(self._core, pod.pod)
-        match self._preemption.try_for(pod, overlay, now_ns):
+        match self._preemption.try_for(pod, now_ns):
             case None:
                 self._core.take_back_nomination(pod.uid, now_ns)
                 return failure
