@@ -16,6 +16,14 @@ def test_a_file_is_rewritten_in_place_and_named(tmp_path: Path) -> None:
     assert Path(messy).read_text() == Path(good).read_text() == GOOD
 
 
+def test_what_is_shipped_is_formatted() -> None:
+    root = Path(__file__).parents[2]
+
+    done = run("fmt", "--check", *[str(root / name) for name in ("deploy", "policies", "docs/examples")])
+
+    assert (done.code, done.out) == (0, "")
+
+
 def test_check_writes_nothing_and_fails(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=MESSY)
 
