@@ -45,7 +45,9 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
     except ManifestRefused as error:
         raise click.ClickException(f"{nodes}: {error}") from error
     except OSError as error:
-        raise click.ClickException(f"127.0.0.1:{port}: {error.strerror or error}") from error
+        # Without a file's name it was the address.
+        place = f"127.0.0.1:{port}" if error.filename is None else path
+        raise click.ClickException(f"{place}: {error.strerror or error}") from error
 
 
 async def _serve(sandbox: Any, path: Path) -> None:

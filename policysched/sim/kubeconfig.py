@@ -21,7 +21,10 @@ def kubeconfig(url: str) -> str:
 
 
 def write_kubeconfig(path: Path, url: str) -> None:
-    """Write it where only the user can read it: kubectl warns of kubeconfigs that others can."""
+    """Write it where only the user can read it: kubectl warns of kubeconfigs that others can. Raises OSError, with the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
-    path.write_text(kubeconfig(url), encoding="utf-8")
+    try:
+        path.write_text(kubeconfig(url), encoding="utf-8")
+    except OSError as error:  # a full disk is noticed by a write, which knows no path
+        raise OSError(error.errno, error.strerror, str(path)) from error
