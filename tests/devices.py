@@ -70,6 +70,14 @@ def slice_manifest(
     }
 
 
+def new(manifest: Json) -> Json:
+    """As it is written to a server, which gives out versions and UIDs itself."""
+    meta = {
+        key: value for key, value in manifest["metadata"].items() if key not in ("resourceVersion", "uid")
+    }
+    return {**manifest, "metadata": meta}
+
+
 def device_slice(node: str | None, *gpus: Json, **more: Any) -> ResourceSlice:
     return devices.resource_slice(slice_manifest(node, *gpus, **more))
 

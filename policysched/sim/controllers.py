@@ -14,6 +14,7 @@ from policysched.sim.apiserver.errors import Refusal
 from policysched.sim.apiserver.registry import FOREGROUND, ORPHAN
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
+from policysched.sim.devices import DEVICE_CLAIMS, ClaimController
 from policysched.sim.local import Local
 from policysched.sim.volumes import CLAIMS, VOLUMES, VolumeController, released_volume
 from policysched.sim.workloads import Deployments, Jobs, ReplicaSets
@@ -66,13 +67,16 @@ class Controllers:
         self._waiting: dict[tuple[str, str, str], None] = {}
         self._lost_nodes: list[str] = []
         self._woken = asyncio.Event()
+        self._volumes, self._devices = VolumeController(self._local), ClaimController(self._local)
         replica_sets = ReplicaSets(self._local, self._owned)
         self._handlers: dict[str, Callable[[Json], None]] = {
             "deployments": Deployments(self._local, self._owned).bring_in_order,
             "replicasets": replica_sets.bring_in_order,
             "jobs": Jobs(self._local, self._owned, self._later).bring_in_order,
             "namespaces": self._namespace,
-            **VolumeController(self._local).handlers,
+            **self._volumes.handlers,
+            **self._devices.handlers,
+            "pods": self._pod,
         }
 
     async def run(self) -> None:
@@ -115,6 +119,9 @@ class Controllers:
             self._ownership.forget(obj)
             if plural == CLAIMS and (volume := released_volume(obj)) is not None:
                 self._want((VOLUMES, "", volume))
+            if plural == "pods":
+                for address in self._devices.claims_of(obj):
+                    self._want(address)
             if plural == "nodes":
                 self._lost_nodes.append(obj["metadata"]["name"])
                 self._woken.set()
@@ -165,7 +172,7 @@ class Controllers:
                 self._without_finalizer(plural, obj, ORPHAN)
             elif FOREGROUND in finalizers:
                 self._finish_foreground(plural, obj)
-            return plural != "namespaces"
+            return plural not in ("namespaces", DEVICE_CLAIMS)
         owners = metadata.get("ownerReferences") or ()
         if owners and not any(self._ownership.lives(owner["uid"]) for owner in owners):
             self._local.delete(plural, obj)
@@ -213,6 +220,10 @@ class Controllers:
         for pod in self._local.list("pods"):
             if pod["spec"].get("nodeName") == node:
                 self._local.delete("pods", pod, grace_period_s=0)
+
+    def _pod(self, obj: Json) -> None:
+        self._volumes.handlers["pods"](obj)
+        self._devices.pod(obj)
 
     def _namespace(self, obj: Json) -> None:
         """Give a new namespace its service account; empty one that is going, and let it go when it is empty."""

@@ -17,6 +17,7 @@ from tests.devices import (
     claim_spec,
     class_manifest,
     gpu,
+    new,
     slice_manifest,
 )
 from tests.e2e.deployed import PLAIN, PODS, Deployed
@@ -143,16 +144,9 @@ def put_world(control_plane: ControlPlane) -> None:
     for name in ("a", "b", "c"):
         control_plane.add_node(ready_node(name, labels={"rack": "r2" if name == "c" else "r1"}))
     for one in CLASSES:
-        control_plane.api.post(f"{GROUP}/deviceclasses", unversioned(one))
+        control_plane.api.post(f"{GROUP}/deviceclasses", new(one))
     for one in slices():
-        control_plane.api.post(f"{GROUP}/resourceslices", unversioned(one))
-
-
-def unversioned(manifest: Json) -> Json:
-    meta = {
-        key: value for key, value in manifest["metadata"].items() if key not in ("resourceVersion", "uid")
-    }
-    return {**manifest, "metadata": meta}
+        control_plane.api.post(f"{GROUP}/resourceslices", new(one))
 
 
 def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str | None) -> Any:

@@ -182,6 +182,16 @@ KINDS: tuple[Kind, ...] = (
         subresources=("status",),
         keeps_status=True,
     ),
+    Kind("resourceclaims", "ResourceClaim", "resource.k8s.io", subresources=("status",)),
+    Kind("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io"),
+    Kind(
+        "resourceslices",
+        "ResourceSlice",
+        "resource.k8s.io",
+        namespaced=False,
+        fields=("spec.nodeName", "spec.driver"),
+    ),
+    Kind("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
     # Kept as they are written: here everybody may do everything.
     Kind("roles", "Role", "rbac.authorization.k8s.io"),
     Kind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
