@@ -30,14 +30,16 @@ class ClaimController:
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _claim(self, obj: Json) -> None:
-        status = obj.get("status") or {}
-        reserved = status.get("reservedFor") or []
-        users = [one for one in reserved if self._uses(obj["metadata"]["namespace"], one)]
-        if users != reserved or (status.get("allocation") and not users):
+        """A claim that nobody uses yet, or whose reservation a scheduler took back, keeps its devices."""
+        metadata = obj["metadata"]
+        reserved = (obj.get("status") or {}).get("reservedFor") or []
+        users = [one for one in reserved if self._uses(metadata["namespace"], one)]
+        left = users != reserved or bool(metadata.get("deletionTimestamp"))
+        if left:
             self._local.change(
                 DEVICE_CLAIMS, obj, lambda current: _used_by(current, users), subresource="status"
             )
-        if not users and FINALIZER in (obj["metadata"].get("finalizers") or ()):
+        if left and not users and FINALIZER in (metadata.get("finalizers") or ()):
             self._local.change(DEVICE_CLAIMS, obj, _unprotected)
 
     def _uses(self, namespace: str, consumer: Json) -> bool:

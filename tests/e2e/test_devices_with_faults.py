@@ -1,0 +1,192 @@
+"""The whole program gives devices over a road that loses, delays and repeats requests, from before its restarts to after
+them: no device is ever in two claims, and at rest nobody waits for one that is free."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from policysched.app.compiling import compile_in_line
+from policysched.app.leading import Alone
+from policysched.app.scheduler_app import Runtime, SchedulerApp
+from policysched.app.settings import Settings, read_settings
+from policysched.cluster.device_use import DeviceUse
+from policysched.cluster.devices import Devices
+from policysched.sim.controllers import Controllers
+from policysched.sim.faults import Climate
+from tests.devices import asking, claim_spec, claiming, class_manifest, gpu, new, slice_manifest
+from tests.e2e.test_deploy import DEPLOY, create_what_the_program_is_given
+from tests.kube.world import World, on_virtual_time, running
+
+Json = dict[str, Any]
+ROUGH = Climate(
+    latency_s=0.01,
+    latency_spread_s=0.05,
+    slow_share=0.05,
+    slow_s=2.0,
+    lost_before_share=0.05,
+    lost_after_share=0.1,
+    late_share=0.03,
+    doubled_share=0.05,
+    watch_lives_s=20.0,
+)
+NODES = ("a", "b", "c")
+PODS = 14
+
+
+class Cluster:
+    """Three nodes of three devices, and more pods with claims than devices: some end, some share a claim."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.seed = seed
+        self.world = World()
+        self.wrong: list[str] = []
+        create_what_the_program_is_given(self.world)
+        local = self.world.local
+        local.create("deviceclasses", "", class_manifest())
+        for name in NODES:
+            self.world.add_node(name, cpu="4")
+            local.create("resourceslices", "", new(slice_manifest(name, *(gpu(f"g{n}") for n in range(3)))))
+        template = {"metadata": {"name": "one-gpu"}, "spec": {"spec": claim_spec(asking())}}
+        local.create("resourceclaimtemplates", "default", template)
+        local.create(
+            "resourceclaims", "default", {"metadata": {"name": "shared"}, "spec": claim_spec(asking())}
+        )
+        local.listen("resourceclaims", lambda _: self.look())
+
+    def app(self, turn: int) -> SchedulerApp:
+        settings: Settings = read_settings(DEPLOY / "settings.yaml", {}, {})
+        return SchedulerApp(
+            settings,
+            Runtime(
+                transport=self.world.road(ROUGH, self.seed * 10 + turn),
+                leadership=Alone(),
+                compile_texts=compile_in_line,
+                now_ns=self.world.now_ns,
+                monotonic_s=self.world.loop.time,
+                random=lambda name: Random(f"{self.seed} {turn} {name}"),
+                identity=f"turn-{turn}",
+            ),
+        )
+
+    def claims(self) -> list[Json]:
+        return list(self.world.local.list("resourceclaims", "default"))
+
+    def look(self) -> None:
+        """After each change of a claim, from the server's objects alone."""
+        held = Counter(
+            (one["pool"], one["device"])
+            for claim in self.claims()
+            for one in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": ()}})[
+                "devices"
+            ]["results"]
+        )
+        self.wrong += [f"{device} has {count} claims" for device, count in held.items() if count > 1]
+
+    def pod_comes(self, number: int) -> None:
+        wanted = (
+            claiming("shared")
+            if self.dice.random() < 0.2
+            else {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+        )
+        self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", spec=wanted)
+
+    def pod_ends(self) -> None:
+        pods = [one for one in self.world.local.list("pods", "default") if one["spec"].get("nodeName")]
+        if pods:
+            self.world.local.delete("pods", self.dice.choice(pods), grace_period_s=0)
+
+    def claims_are_right(self) -> list[str]:
+        """Of each pod that is bound: its claims have devices that its node can use, and are reserved for it."""
+        found = []
+        for pod in self.world.local.list("pods", "default"):
+            for claim in self.claims() if pod["spec"].get("nodeName") else ():
+                name = claim["metadata"]["name"]
+                uses = (
+                    name == "shared"
+                    if self._is_shared(pod)
+                    else name.startswith(f"{pod['metadata']['name']}-gpu-")
+                )
+                if uses:
+                    status = claim.get("status") or {}
+                    users = [one["uid"] for one in status.get("reservedFor") or ()]
+                    pools = [
+                        one["pool"]
+                        for one in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
+                            "results"
+                        ]
+                    ]
+                    if pod["metadata"]["uid"] not in users or pools != [pod["spec"]["nodeName"]]:
+                        found.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
+        return found
+
+    def _is_shared(self, pod: Json) -> bool:
+        return "resourceClaimName" in pod["spec"]["resourceClaims"][0]
+
+    def at_rest(self) -> list[str]:
+        waiting = [
+            one["metadata"]["name"]
+            for one in self.world.local.list("pods", "default")
+            if not one["spec"].get("nodeName")
+        ]
+        taken = sum(bool((one.get("status") or {}).get("allocation")) for one in self.claims())
+        idle = [f"{waiting} wait, and {9 - taken} devices are free"] if waiting and taken < 9 else []
+        return [*self.claims_are_right(), *idle]
+
+
+def played(seed: int) -> list[str]:
+    found: list[str] = []
+
+    async def scenario() -> None:
+        cluster = Cluster(seed)
+        async with running(Controllers(cluster.world.server).run()):
+            came = 0
+            for turn in range(3):
+                app = cluster.app(turn)
+                async with running(app.run()):
+                    for _ in range(12):
+                        await asyncio.sleep(cluster.dice.random() * 6)
+                        if came < PODS and cluster.dice.random() < 0.7:
+                            came += 1
+                            cluster.pod_comes(came)
+                        elif cluster.dice.random() < 0.5:
+                            cluster.pod_ends()
+                await asyncio.sleep(20)  # a new leader waits for what the one before it may have under way
+            last = cluster.app(9)
+            async with running(last.run()):
+                for number in range(came + 1, came + 13):
+                    cluster.pod_comes(number)
+                await asyncio.sleep(400)
+            found.extend([*cluster.wrong, *cluster.at_rest()])
+            bound = [
+                one for one in cluster.world.local.list("pods", "default") if one["spec"].get("nodeName")
+            ]
+            assert len(bound) > 3, f"seed {seed} binds nobody"
+
+    on_virtual_time(scenario)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_device_is_in_two_claims_and_none_is_left_idle(seed: int) -> None:
+    assert played(seed) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "part", "planted"),
+    [
+        (Devices, "promise", lambda *_: None),
+        (DeviceUse, "remove", lambda *_: None),
+    ],
+    ids=["nothing is promised", "what is given back stays taken"],
+)
+def test_a_planted_bug_is_found(
+    where: Any, part: str, planted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, part, planted)
+
+    assert any(played(seed) for seed in range(12))
