@@ -11,11 +11,14 @@ from tests.controlplane.objects import pod, ready_node
 from tests.controlplane.waiting import wait_for
 from tests.devices import (
     DRIVER,
+    FINALIZER,
     Json,
     ask,
     asking,
     claim_spec,
+    claiming,
     class_manifest,
+    given,
     gpu,
     new,
     slice_manifest,
@@ -241,3 +244,92 @@ def alike(theirs: Any, ours: Any) -> bool:
     if theirs[0].startswith(ERROR):
         return theirs[0].removeprefix(ERROR) in ours[0] and theirs[1:] == ours[1:]
     return bool(theirs == ours)
+
+
+# ── from a template to the end ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def offered(control_plane: ControlPlane, *nodes: str, count: int = 1) -> None:
+    for name in nodes:
+        control_plane.add_node(ready_node(name))
+        gpus = [gpu(f"g{number}") for number in range(count)]
+        control_plane.api.post(f"{GROUP}/resourceslices", new(slice_manifest(name, *gpus)))
+    control_plane.api.post(f"{GROUP}/deviceclasses", class_manifest())
+
+
+def templated(deployed: Deployed, name: str) -> None:
+    path = f"{GROUP}/namespaces/default/resourceclaimtemplates"
+    deployed.api.post(path, {"metadata": {"name": name}, "spec": {"spec": claim_spec()}})
+
+
+def devices_of(deployed: Deployed) -> list[str]:
+    return [
+        f"{one['pool']}/{one['device']}"
+        for claim in deployed.api.items(CLAIMS)
+        for one in (claim.get("status", {}).get("allocation") or {"devices": {"results": []}})["devices"][
+            "results"
+        ]
+    ]
+
+
+def test_pods_from_a_template_get_a_device_each_and_give_it_back_when_they_end(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    deployed = Deployed(whole_control_plane, tmp_path)
+    offered(whole_control_plane, "a", "b", count=2)
+    deployed.put_policies(main=PLAIN)
+    whole_control_plane.start_controller_manager(CLAIM_CONTROLLER)
+    templated(deployed, "one-gpu")
+    wants = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+
+    with deployed.running():
+        for number in range(4):
+            deployed.create(f"p{number}", **wants)
+        deployed.all_bound(4)
+        full = devices_of(deployed)
+        deployed.create("late", **wants)
+        full_up = "0/2 nodes are available: 2 cannot allocate all claims."
+        wait_for(lambda: deployed.condition("late")["message"].startswith(full_up), "the pod to be told")
+        deployed.api.delete(f"{PODS}/p1", {"gracePeriodSeconds": 0})
+        deployed.bound("late")
+        after = devices_of(deployed)
+
+    assert sorted(full) == ["a/g0", "a/g1", "b/g0", "b/g1"]
+    assert sorted(after) == sorted(full)
+
+
+def test_pods_share_a_claim_where_its_devices_are(whole_control_plane: ControlPlane, tmp_path: Path) -> None:
+    deployed = Deployed(whole_control_plane, tmp_path)
+    offered(whole_control_plane, "a", "b")
+    deployed.put_policies(main=PLAIN)
+    deployed.api.post(CLAIMS, {"metadata": {"name": "shared"}, "spec": claim_spec()})
+
+    with deployed.running():
+        for number in range(6):
+            deployed.create(f"p{number}", **claiming("shared"))
+        pods = deployed.all_bound(6)
+
+    held = deployed.api.get(f"{CLAIMS}/shared")["status"]
+    assert {one["spec"]["nodeName"] for one in pods} == {held["allocation"]["devices"]["results"][0]["pool"]}
+    assert sorted(one["name"] for one in held["reservedFor"]) == [f"p{number}" for number in range(6)]
+
+
+def test_a_claim_that_nobody_uses_gives_up_a_node_that_is_full(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    deployed = Deployed(whole_control_plane, tmp_path)
+    offered(whole_control_plane, "a", "b")
+    deployed.put_policies(main=PLAIN)
+    claim = deployed.api.post(
+        CLAIMS, {"metadata": {"name": "c", "finalizers": [FINALIZER]}, "spec": claim_spec()}
+    )
+    held = {"allocation": given("g0", node="a")["allocation"]}
+    deployed.api.put(f"{CLAIMS}/c/status", {**claim, "status": held})
+
+    with deployed.running():
+        on_b = {"nodeSelector": {"kubernetes.io/hostname": "b"}}
+        deployed.create("web", **claiming("c"), **on_b)
+        node = deployed.bound("web")
+
+    assert node == "b"
+    assert devices_of(deployed) == ["b/g0"]

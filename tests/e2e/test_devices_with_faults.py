@@ -160,6 +160,9 @@ def played(seed: int) -> list[str]:
             async with running(last.run()):
                 for number in range(came + 1, came + 13):
                     cluster.pod_comes(number)
+                await asyncio.sleep(60)
+                for _ in range(4):
+                    cluster.pod_ends()
                 await asyncio.sleep(400)
             found.extend([*cluster.wrong, *cluster.at_rest()])
             bound = [
