@@ -70,10 +70,8 @@ def load_states(
     """What the file says of the policy's states, as a scheduler keeps it, and notes for the user about states without values
     and values without a state or a node. What happened before `now_ns` is in the values. Raises UnusableFile."""
     if path is None:
-        notes = [
-            f"state {name} is {one.start:g} everywhere (no --state file was given)"
-            for name, one in program.states.items()
-        ]
+        starts = ", ".join(f"{name} {one.start:g}" for name, one in program.states.items())
+        notes = [f"states are as they start: {starts} (no --state file was given)"] if starts else []
         return None, notes
     document = _document(path)
     if document.keys() == {"fed_ns", "values"}:

@@ -400,7 +400,7 @@ def test_values_of_states_come_from_a_file_as_one_writes_them_or_as_they_are_kep
     }
     assert [one["rule"] for one in explained["rejected"]["full"]] == ["node_resources_fit", "trusted"]
     assert {one["raw"] for one in without["scores"]["learnt"].values()} == {1.0}
-    assert "state reward is 1 everywhere (no --state file was given)" in without["notes"]
+    assert "states are as they start: reward 1, broken 0 (no --state file was given)" in without["notes"]
     strange = f"{files / 'state.yaml'}: state reward has values of nodes that are not there: gone"
     assert (strange in explained["notes"]) is ("gone" in given)
     assert [(one["pod"], one["node"]) for one in simulated["placements"]] == [("default/web", "quiet")]

@@ -1,6 +1,7 @@
 """The article on four ways to extend the scheduler, and the rules of the 1.17 core that it quotes: by kube-scheduler's
 built-ins as they are here, and by `policies/kube-1-17.policy` where the arithmetic has changed since."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -194,4 +195,10 @@ def _chosen(totals: Mapping[str, int], expected: Json) -> Json:
     pods = [pod_with(f"p{index}") for index in range(40)]
     played = play(program, world(program, nodes=nodes, pods=pods))
     chosen = sorted(set(played.node.values()))
-    return {"one_of": expected["one_of"] if chosen == sorted(expected["one_of"]) else chosen}
+    counts = Counter(played.node.values())
+    even = min(counts.values()) > len(pods) // (3 * len(counts))
+    again = play(program, world(program, nodes=nodes, pods=pods)).node == played.node
+    return {
+        "one_of": expected["one_of"] if chosen == sorted(expected["one_of"]) else chosen,
+        "distribution": f"{'even' if even else dict(counts)}, {'the same' if again else 'another'} in a replay",
+    }

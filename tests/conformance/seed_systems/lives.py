@@ -23,7 +23,7 @@ _ATTEMPTS_MAX = 3
 
 
 class Life:
-    """`bound` and `refused` are what became of pods, `said` in which words; `attempts` counts binds that were tried."""
+    """`bound` and `refused` are what became of pods, `said` in which words, `events` what stands on those that were bound; `attempts` counts binds that were tried."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Life:
         self.bound: dict[str, str] = {}
         self.refused: list[str] = []
         self.said: list[str] = []
+        self.events: list[str] = []
         self.attempts = 0
         if state is not None:
             tables = {name: entries_of(program.states[name], values) for name, values in state.items()}
@@ -98,6 +99,8 @@ class Life:
                 case c.ReportPending(name=name, message=message):
                     self.refused.append(name)
                     self.said.append(message)
+                case c.ReportScheduled(namespace=namespace, name=name, node=node):
+                    self.events.append(f"Successfully assigned {namespace}/{name} to {node}")
                 case c.Consult() as consult:
                     self._carry_out(self._scheduler.handle(self.consulted(consult), self._now_ns))
 

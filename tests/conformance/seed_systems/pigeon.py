@@ -43,6 +43,8 @@ def answer(case: Json) -> Json:
             "objective": [_taken("objective", word) for word in given["objective_inputs"]],
             "num_resources": [_taken("num_resources", word) for word in given["num_resources_inputs"]],
         }
+    if "rows" in given:
+        return {"gamma": {row["name"]: _varies(row["mu"], row["sigma"]) for row in given["rows"]}}
     if "values" in given:
         return {"scores": [_ranked(row) for row in given["values"]]}
     if "pods" in given:
@@ -127,6 +129,17 @@ def _demands(pods: Sequence[Json]) -> dict[str, list[Any]]:
     parts = [value_of(Policy("pigeon"), name, nodes=nodes, pods=pods) for name in ("pod_cpu", "pod_memory")]
     names = [pod["metadata"]["name"] for pod in pods]
     return {name: [next(iter(part[name].values())) for part in parts] for name in names}
+
+
+def _varies(mean: Sequence[float], covariance: Sequence[Sequence[float]]) -> float | int | None:
+    """The policy's way to write the coefficient, for so many resources: its language works it out."""
+    places = range(len(mean))
+    product = " + ".join(f"{mean[i]} * {mean[j]} * {covariance[i][j]}" for i in places for j in places)
+    square = " + ".join(f"{one} * {one}" for one in mean)
+    asked = f"(sqrt(max({product}, 0)) else 0) / ({square}) else 0"
+    found = value_of(Policy("kube-default"), asked, nodes=[roomy_node()], pods=[pod_with("asked")])
+    (value,) = found["asked"].values()
+    return value
 
 
 _VALUE = re.compile(r"^let value: int =.*?(?=^let fits)", re.MULTILINE | re.DOTALL)

@@ -27,10 +27,23 @@ def answer(case: Json) -> Json:
     same = asked is not None and sorted(found.decided) == sorted(asked)
     return {
         "queue": found.decided,
+        "log": _events(program, given),
         "binding": found.node,
         "bindings": found.node,
         "order_any_permutation_of": asked if same else found.decided,
     }
+
+
+def _events(program: Program, given: Json) -> list[str]:
+    """What is said on the pods: of those that name the scheduler, and nothing of the others."""
+    life = Life(program)
+    for pod in given["pods"]:
+        if pod["spec"].get("schedulerName") == _SCHEDULER:
+            life.show({**pod, "metadata": {"uid": pod["metadata"]["name"], **pod["metadata"]}})
+    for node in given.get("nodes", ()):
+        life.add_node(node["metadata"]["name"])
+    life.decide()
+    return life.events
 
 
 _EVENT = re.compile(r"(?P<verb>add|delete) (?P<kind>pod|node) (?P<name>\S+)(?P<earlier>.*known earlier.*)?")
