@@ -31,6 +31,11 @@ def answer(case: Json) -> Json:
         return _averaged(given)
     if "containerStatus" in given:
         return {"recommended": _of_one_end(given)}
+    for key in ("statuses", "rows", "events"):
+        if key in given:
+            return {"rewards": [_reward(one) for one in given[key]]}
+    if "status" in given or "phase" in given:
+        return {"reward": _reward(given.get("status", given))}
     if "event" in given:
         return _after_an_event(given, case["expected"])
     if "failure_period_s" in given:
@@ -150,6 +155,29 @@ def _of_one_end(given: Json) -> Json:
     life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": [ends]}))
     fed = (life.value("reward", "D", "n") - 0.9 * start) / 0.1
     return {"difference": round(life.value("seconds_down", "D", "n")), "reward": round(fed, 6)}
+
+
+_FED = """
+state fed: float { key = pod_type  on = any  when = tells  value = fared  keep = 50%  start = 10.0 }
+"""
+
+
+def _reward(told: Json) -> float | None:
+    """Of one status of a pod; None where it gives none. What a watch would have shown before it is shown before."""
+    status = told.get("status", told)
+    life = Life(Policy("kube-rl").with_more(_FED).program())
+    life.add_node("n")
+    earlier = [
+        {**one, "state": one["lastState"], "lastState": {}}
+        for one in status.get("containerStatuses", ())
+        if one.get("lastState")
+    ]
+    if earlier:
+        life.show(_pod("p", "D", "n", {"phase": "Running", "containerStatuses": earlier}))
+    before = life.value("fed", "D", "n")
+    life.show(_pod("p", "D", "n", {"phase": "Running", **status}))
+    after = life.value("fed", "D", "n")
+    return None if after == before else round(2 * after - before, 9)
 
 
 def _demo(given: Json) -> Json:
