@@ -120,6 +120,10 @@ class Machine:
         self._leaf_numbers[expr] = len(self.leaves) - 1
         return len(self.leaves) - 1
 
+    def known_leaf(self, expr: e.Expr) -> int:
+        """One that a step has: when values are asked for it is too late for another."""
+        return self._leaf_numbers[expr]
+
     def row_leaf(self, expr: e.StateRef) -> int:
         """The leaf that has a state's values for the pod's key. They tell evaluations apart: other values, another one."""
         row = cast(Function, state_row(expr, self._program))  # only the step that asked for it looks at it

@@ -66,7 +66,7 @@ def fingerprint(machine: Machine, expr: e.Expr | None) -> Fingerprint | None:
 
 def _members_read(machine: Machine, expr: e.TrafficTo) -> Fingerprint:
     assert expr.by is not None, f"`{expr.span.text}` of a policy without gangs"
-    terms, by = _terms(expr, machine.program), machine.leaf_number(expr.by)
+    terms, by = _terms(expr, machine.program), machine.known_leaf(expr.by)
 
     def read(frame: Frame) -> Hashable:
         gang = frame.leaves[by]
