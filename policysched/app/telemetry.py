@@ -179,6 +179,24 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
         "Times that a pod which somebody else placed brought a node over what it has.",
         {(): scheduler.counters.overcommits},
     )
+    states = {
+        (("policy", policy), ("state", name)): one for (policy, name), one in scheduler.state_counts().items()
+    }
+    yield gauge(
+        "policysched_state_values",
+        "Values that a policy's state holds, one for each key on a node.",
+        {labels: one.held for labels, one in states.items()},
+    )
+    yield gauge(
+        "policysched_state_values_most",
+        "How many values the state may hold (`most`).",
+        {labels: one.most for labels, one in states.items()},
+    )
+    yield counter(
+        "policysched_state_values_dropped_total",
+        "Values that were let go because the state had more than it may hold; the rules see `start` in their place.",
+        {labels: one.dropped for labels, one in states.items()},
+    )
     yield gauge(
         "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
     )

@@ -11,7 +11,7 @@ Nothing is decided before the first whole lists are in (`Synced`), while no poli
 for their answer than `Limits` allows.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
@@ -37,6 +37,7 @@ from policysched.schedule.preparing import Preparing
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.rejections import Rejections, overfilled
 from policysched.schedule.reload import Reload
+from policysched.schedule.states import StateCounts
 from policysched.schedule.storage import Storage
 from policysched.schedule.trials import Trials
 from policysched.schedule.units import PendingPod, Place, Unit
@@ -316,6 +317,10 @@ class Scheduler:
     @property
     def counters(self) -> Counters:
         return self._core.counters
+
+    def state_counts(self) -> Mapping[tuple[str, str], StateCounts]:
+        """By policy and state: how many values it has, and how many were let go."""
+        return self._core.states.counts()
 
     @property
     def nodes_held_back(self) -> list[NodeName]:

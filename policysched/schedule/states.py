@@ -43,6 +43,15 @@ _Moment = tuple[str, str, bool]
 """Container, its run, whether it ended. The pod's own failure is that of a container without a name."""
 
 
+@dataclass(frozen=True, slots=True)
+class StateCounts:
+    """How many values a state has of how many it may have, and how many were let go because there were more."""
+
+    held: int
+    most: int
+    dropped: int
+
+
 @dataclass(slots=True)
 class _Table:
     """One state's values, the one fed the longest ago first. `rows` is what rules see."""
@@ -232,10 +241,10 @@ class States:
             policy: _written(kept, room) for policy, kept in sorted(self._policies.items())
         }
 
-    def dropped(self) -> dict[tuple[str, str], int]:
-        """By policy and state, how many values were let go because there were more than `most`."""
+    def counts(self) -> dict[tuple[str, str], StateCounts]:
+        """By policy and state."""
         return {
-            (policy, name): table.dropped
+            (policy, name): StateCounts(len(table.held), table.state.most, table.dropped)
             for policy, kept in self._policies.items()
             for name, table in kept.tables.items()
         }

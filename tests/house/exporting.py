@@ -51,6 +51,9 @@ def exported() -> tuple[Exported, ...]:
     return tuple(found.values())
 
 
+_STATE = "state reward: float { key = pod.name  value = 0.5  keep = 90%  start = 1.0 }\n"
+
+
 def _metric(name: str, source: str) -> str:
     asks = f'query = "example.com/{name}"\n  source = {source}\n  join = node'
     return f'metric {name}: ratio {{\n  {asks}\n  unit = "1"\n  every = 5s\n  stale = 30s\n}}\n'
@@ -69,7 +72,7 @@ def _exposition() -> str:
 
     async def scenario() -> None:
         world, telemetry = World(), Telemetry()
-        policy = f"policy test version 1\n{_metric('load', 'notes')}{_metric('heat', 'gone')}include kube_default\n"
+        policy = f"policy test version 1\n{_metric('load', 'notes')}{_metric('heat', 'gone')}{_STATE}include kube_default\n"
         named = {"metadata": {"name": "policies"}, "data": {"test.policy": policy}}
         world.local.create("configmaps", "kube-system", named)
         world.add_node("a", cpu="1")

@@ -181,7 +181,7 @@ def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:
         rig.see(shown(f"p{number}", "a", ended("run-1"), app=app))
 
     assert values(rig) == {("one", "a"): 0.25, ("three", "a"): 0.5}
-    assert rig.scheduler._core.states.dropped() == {("test", "reward"): 1}
+    assert rig.scheduler.state_counts() == {("test", "reward"): states.StateCounts(held=2, most=2, dropped=1)}
 
 
 def test_values_are_written_at_most_every_half_minute_and_a_restart_goes_on_with_them() -> None:
