@@ -6,6 +6,7 @@ about a gang costs its members and not the pods of the cluster.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from policysched.cluster.objects import Namespace, Pod
 from policysched.lang.expr import Expr
@@ -19,6 +20,7 @@ Places = Mapping[str, Mapping[int, int]]
 """By what the members are called: how many of them are on which rows."""
 
 _NOWHERE: Places = {}
+_STAMPS = count(1)
 _Counts = dict[str, dict[int, int]]
 
 
@@ -47,6 +49,7 @@ class Members:
         self._by, self._key = compiled(terms.by, declared), compiled(terms.key, declared)
         self._namespaces = namespaces
         self._gangs: dict[Gang, _Counts] = {}
+        self._stamps: dict[Gang, int] = {}
 
     def called(self, pod: Pod) -> tuple[Gang, str] | None:
         """The pod's gang and its name there; None where it is in none."""
@@ -64,11 +67,16 @@ class Members:
         gang, name = called
         counts = self._gangs.setdefault(gang, {})
         _shift(counts, name, row, by)
+        self._stamps[gang] = next(_STAMPS)
         if not counts:
-            del self._gangs[gang]
+            del self._gangs[gang], self._stamps[gang]
 
     def of(self, gang: Gang) -> Places:
         return self._gangs.get(gang, _NOWHERE)
+
+    def stamp(self, gang: Gang) -> int:
+        """Another one whenever members came or went; 0: there are none."""
+        return self._stamps.get(gang, 0)
 
 
 class HypotheticalMembers:
@@ -78,6 +86,7 @@ class HypotheticalMembers:
         self._members = members
         self._position = 0
         self._own: dict[Gang, _Counts] = {}
+        self._stamps: dict[Gang, int] = {}
 
     def catch_up(self, shifts: Sequence[tuple[int, Pod, int]]) -> None:
         """`shifts` are all there were, in order."""
@@ -89,11 +98,15 @@ class HypotheticalMembers:
                 if own is None:
                     own = self._own[gang] = {one: dict(on) for one, on in self._members.of(gang).items()}
                 _shift(own, name, row, by)
+                self._stamps[gang] = next(_STAMPS)
         self._position = len(shifts)
 
     def of(self, gang: Gang) -> Places:
         own = self._own.get(gang)
         return self._members.of(gang) if own is None else own
+
+    def stamp(self, gang: Gang) -> int:
+        return self._stamps.get(gang) or self._members.stamp(gang)
 
 
 def _shift(counts: _Counts, name: str, row: int, by: int) -> None:

@@ -39,14 +39,14 @@ def traffic_to(machine: Machine, expr: e.TrafficTo) -> Step:
         flows = _Flows(view.pairs(expr.name), (home[0], str(name)), _held(amount, floating=floating))
         if not flows.known:
             return Vector(np.zeros((), dtype), False)
-        members = _others(view.members(terms, home), frame, str(name))
+        members = _heard(view.members(terms).of(home), flows, view.row_of_pod(frame.seen.pod.uid), str(name))
         polled = view.metric(expr.name)[1]
         if domain is None:
-            totals, unknown = _by_place(members, flows, None, floating=floating)
+            totals, unknown = _by_place(members, None, floating=floating)
             values, lacking = view.by_row(totals, 0, dtype), view.by_row(unknown, 0, np.bool_)
             return Vector(values, polled & ~lacking)
         codes = view.everywhere().column(domain)
-        totals, unknown = _by_place(members, flows, codes, floating=floating)
+        totals, unknown = _by_place(members, codes, floating=floating)
         here = view.column(domain)
         values, lacking = _gathered(totals, here, dtype), _gathered(unknown, here, np.bool_)
         return Vector(values, polled & ~lacking & (here != 0))
@@ -72,9 +72,8 @@ def _members_read(machine: Machine, expr: e.TrafficTo) -> Fingerprint:
         gang = frame.leaves[by]
         if gang is None:
             return None
-        places = frame.view.members(terms, (frame.seen.namespace.name, str(gang)))
-        there = tuple(sorted((name, *sorted(on.items())) for name, on in places.items()))
-        return frame.view.topology_version, there
+        home = frame.seen.namespace.name, str(gang)
+        return frame.view.topology_version, frame.view.members(terms).stamp(home)
 
     return read
 
@@ -114,25 +113,28 @@ def _held(amount: object, *, floating: bool) -> Number | None:
     return float(amount) if floating else int(amount)
 
 
-def _others(places: Places, frame: Frame, name: str) -> Iterator[tuple[str, int, int]]:
-    """The members but the pod itself: what they are called, where, and how many."""
-    own = frame.view.row_of_pod(frame.seen.pod.uid)
-    for called, rows in places.items():
+def _heard(
+    places: Places, flows: _Flows, own_row: int | None, own_name: str
+) -> Iterator[tuple[Number | None, int, int]]:
+    """What flows to members, where it is not nothing: how much, on which row, and to how many. The pod itself is none of them."""
+    for name, rows in places.items():
+        flow = flows.to(name)
+        if flow == 0:
+            continue
         for row, count in rows.items():
-            others = count - 1 if row == own and called == name else count
+            others = count - 1 if row == own_row and name == own_name else count
             if others:
-                yield called, row, others
+                yield flow, row, others
 
 
 def _by_place(
-    members: Iterator[tuple[str, int, int]], flows: _Flows, codes: Array | None, *, floating: bool
+    heard: Iterator[tuple[Number | None, int, int]], codes: Array | None, *, floating: bool
 ) -> tuple[dict[int, Number], dict[int, bool]]:
     """By row, or by the domain of the row (`codes`): what flows, and where that is not known."""
     parts: dict[int, list[Number]] = {}
     unknown: dict[int, bool] = {}
-    for name, row, count in members:
+    for flow, row, count in heard:
         place = row if codes is None else int(codes[row])
-        flow = flows.to(name)
         if flow is None:
             unknown[place] = True
         else:

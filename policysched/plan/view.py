@@ -21,7 +21,7 @@ from policysched.plan.attached import attached_to
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
 from policysched.plan.free_volumes import FreeVolumes
-from policysched.plan.members import Gang, MemberTerms, Places
+from policysched.plan.members import HypotheticalMembers, Members, MemberTerms
 from policysched.plan.metrics import MetricColumn
 from policysched.plan.placed import Cells, HeldTerm, HypotheticalPods, PlacedPods, Tally
 from policysched.plan.storage_room import StorageRoom
@@ -231,11 +231,11 @@ class View:
         self.whole_answer = False
         return self.metrics[name].pairs
 
-    def members(self, terms: MemberTerms, gang: Gang) -> Places:
-        """Where members of a gang are, on all rows, by what they are called."""
+    def members(self, terms: MemberTerms) -> Members | HypotheticalMembers:
+        """Where members of gangs are, on all rows, by what they are called."""
         self.whole_answer = False
         members = self._columns.members(terms)
-        return members.of(gang) if self._pods is None else self._pods.members(members).of(gang)
+        return members if self._pods is None else self._pods.members(members)
 
     def row_of_pod(self, uid: PodUid) -> int | None:
         """The row that the pod is placed on, also where an overlay has lifted it off."""

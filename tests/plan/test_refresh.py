@@ -6,13 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster.objects import NodeName, Pod
+from policysched.cluster.objects import NodeName
 from policysched.lang.program import Program
-from policysched.plan import Evaluator, bind, flat_lists, state
+from policysched.plan import Evaluator, flat_lists, state
 from policysched.plan import compile as compile_program
 from policysched.plan.columns import Columns
 from policysched.plan.flat_lists import LaidLists
-from policysched.plan.members import Members
 from policysched.plan.overlay import Overlay
 from policysched.plan.reads import ReadSet
 from policysched.plan.state import State
@@ -181,26 +180,6 @@ def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
     monkeypatch.setattr(Overlay, "_differ", forget)
 
     assert _caught(an_overlay_equals_really_placing)
-
-
-def test_traffic_of_a_domain_that_is_not_asked_about_again_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bind, "fingerprint", _nothing)
-
-    assert _caught(refreshing_equals_rebuilding, ("traffic",))
-
-
-def test_a_member_that_leaves_uncounted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shift = Members.shift
-
-    def only_more(self: Members, row: int, pod: Pod, by: int) -> None:
-        if by > 0:
-            shift(self, row, pod, by)
-
-    monkeypatch.setattr(Members, "shift", only_more)
-
-    assert _caught(refreshing_equals_rebuilding, ("traffic",))
 
 
 def test_lists_of_nodes_that_changed_and_are_taken_for_what_they_were_are_noticed(

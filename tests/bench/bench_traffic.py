@@ -1,0 +1,47 @@
+"""Members of a gang that go near those that they talk to, at 5,000 nodes: each has a question of its own, for it reads its name."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from policysched.cluster.objects import MetricSamples, Peer
+from policysched.lang.check import check_text
+from policysched.plan import Evaluator
+from policysched.plan import compile as compile_program
+from tests.bench.clusters import FACTS, NOW_NS, cluster
+from tests.bench.measuring import Row, median_s, shown
+from tests.words import pod
+
+_PODS, _MEMBERS, _PEERS = 10_000, 1_000, 10
+_POLICY = Path(__file__).parents[2] / "policies" / "near-peers.policy"
+
+
+def measure() -> Iterable[Row]:
+    cache, program = cluster(pods=_PODS), check_text(_POLICY.read_text()).program
+    assert program is not None, _POLICY
+    plan, evaluator = compile_program(program), Evaluator(cache)
+    evaluator.prepare(plan)
+    samples = {"talk": MetricSamples({}, NOW_NS, pairs=_pairs())}
+    numbers = iter(range(_MEMBERS))
+
+    def decide() -> None:
+        name = f"m-{next(numbers)}"
+        one = pod(name, cpu="10m", labels={"example.com/group": "g"}, scheduler="near-peers")
+        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples=samples)
+        assert verdict.selected is not None, f"{name} found no node"
+        cache.assume(one, verdict.selected)
+
+    seconds = median_s(decide, _MEMBERS)
+    yield Row(
+        f"decision by the traffic of the node and of the rack, {_MEMBERS:,} members, 5,000 nodes",
+        shown(seconds),
+    )
+
+
+def _pairs() -> dict[Peer, dict[Peer, float | None]]:
+    """Each member talks to those next to it."""
+    found: dict[Peer, dict[Peer, float | None]] = {}
+    for one in range(_MEMBERS):
+        for step in range(1, _PEERS + 1):
+            a, b = ("default", f"m-{one}"), ("default", f"m-{(one + step) % _MEMBERS}")
+            found.setdefault(a, {})[b] = found.setdefault(b, {})[a] = 1e7
+    return found
