@@ -5,9 +5,11 @@ server's objects: that is said at the bug.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -49,8 +51,10 @@ from policysched.schedule.scheduler import Scheduler
 from policysched.schedule.states import States
 from policysched.sim.churn import NOBODY
 from policysched.sim.second_opinion import SecondOpinion
+from policysched.sim.weather import Weather, draw_weather
 from tests.simulation import world
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+from tests.simulation.world import run_seed
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -496,3 +500,27 @@ PLANTED: Mapping[Plant, str] = {
     a_gang_fails_before_its_time: r"has failed for good after",
 }
 """With what some seed must say of each: the words of the invariant that it is planted for."""
+
+
+def _many_die_in_flight(weather: Weather) -> Weather:
+    roads = replace(weather.roads, lost_before_share=0.0, lost_after_share=0.0, late_share=0.7)
+    return replace(weather, roads=roads, killed_in_flight_share=0.3, lease_duration_s=5.0)
+
+
+def _many_end(weather: Weather) -> Weather:
+    deeds = {**weather.deeds, "create a pod": 30.0, "kill a scheduler": 3.0, "forget the history": 3.0}
+    return replace(weather, deeds=deeds, storm_s=90.0, cramped=False)
+
+
+SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
+    a_new_leader_does_not_wait_for_what_is_under_way: _many_die_in_flight,
+    a_restart_forgets_the_states: _many_end,
+    a_run_is_fed_each_time_that_it_is_shown: _many_end,
+}
+"""What a seed's weather is made, so that rare bugs show soon."""
+
+
+def says(bug: Plant, seed: int) -> bool:
+    """Whether the seed notices the bug, which is planted, in the words of its invariant."""
+    weather = SOONER.get(bug, lambda drawn: drawn)(draw_weather(Random(f"{seed}/weather")))
+    return any(re.search(PLANTED[bug], words) for words in run_seed(seed, weather).wrong)

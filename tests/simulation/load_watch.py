@@ -69,7 +69,7 @@ class LoadWatch:
             assumed(program, metric, one.pod, one.namespace)
             for one in self._sent.values()
             if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
-            if one.pod.uid in self._core.in_flight or self._is_there(one)
+            if self._is_on_its_way(one) or self._is_there(one)
         )
         if load >= LOAD_LIMIT + 1e-9:
             self._fail(
@@ -85,6 +85,11 @@ class LoadWatch:
         ):
             span_s = (now_ns - over_ns) / 1e9
             self._fail(f"{bind.name} goes to {bind.node}, whose load was over the limit {span_s:.1f} s ago")
+
+    def _is_on_its_way(self, sent: _Sent) -> bool:
+        """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
+        seen = self._core.cache.pods.get(sent.pod.uid)
+        return sent.pod.uid in self._core.in_flight and seen is not None and not seen.deleting
 
     def _is_there(self, sent: _Sent) -> bool:
         found = self._local.get("pods", sent.pod.namespace, sent.pod.name)

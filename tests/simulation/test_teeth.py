@@ -4,13 +4,10 @@ Each has to be caught by the invariant that it is planted for, in the words of t
 over it as well is no proof that the invariant bites.
 """
 
-import re
-
 import pytest
 
 from tests.simulation import world
-from tests.simulation.bugs import PLANTED, Plant
-from tests.simulation.world import run_seed
+from tests.simulation.bugs import PLANTED, Plant, says
 
 SEEDS_MOST = 240
 """Where a planted bug is not found by then, the simulation has lost a tooth."""
@@ -21,10 +18,6 @@ def test_some_seed_says_in_the_words_of_its_invariant_that(bug: Plant) -> None:
     world.good_programs()  # what checks is settled before anything is planted
 
     with bug():
-        caught = next((seed for seed in range(SEEDS_MOST) if _says(seed, PLANTED[bug])), None)
+        caught = next((seed for seed in range(SEEDS_MOST) if says(bug, seed)), None)
 
     assert caught is not None, f"none of {SEEDS_MOST} seeds says `{PLANTED[bug]}` of {bug.__name__}"
-
-
-def _says(seed: int, words: str) -> bool:
-    return any(re.search(words, one) for one in run_seed(seed).wrong)
