@@ -1,6 +1,7 @@
 """A bad road to a real API server: whatever it does, what must hold holds, and what is planted is noticed."""
 
 import asyncio
+import os
 import re
 from collections import Counter
 from typing import cast
@@ -11,6 +12,7 @@ from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.climate import Fault, climate
+from tests.e2e.chaos.fair_clock import FairClock, Share, share_of
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
 from tests.e2e.chaos.watchman import Broken, Watchman
 from tests.e2e.chaos.workload import Admin, plan
@@ -62,6 +64,32 @@ def test_a_pod_that_is_on_another_node_than_before_is_noticed() -> None:
 
     with pytest.raises(Broken, match=f"web was on {first} and is on {second}"):
         watchman._take(_shown("web", second))
+
+
+def test_the_clock_goes_as_slowly_as_the_slowest_of_the_processes() -> None:
+    clock = FairClock((1, 2, 3))
+    before = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0), 3: None}
+    after = {1: Share(5.5, 9.5), 2: Share(8.2, 0.2), 3: Share(1.0, 1.0)}
+
+    clock.pass_time(5.0, before, after)
+
+    assert clock.now_s == pytest.approx(0.5), "the first waited nine times as long as it ran"
+
+
+def test_the_clock_goes_as_any_other_where_nobody_waits() -> None:
+    clock = FairClock((1, 2))
+    idle = {1: Share(5.0, 5.0), 2: Share(8.0, 0.0)}
+
+    clock.pass_time(5.0, idle, {**idle, 2: Share(9.0, 0.0)})
+
+    assert clock.now_s == 5.0
+
+
+def test_the_kernel_counts_for_processes_that_are_there() -> None:
+    ours = share_of(os.getpid())
+
+    assert ours is not None and ours.ran_s > 0.0
+    assert share_of(2**30) is None
 
 
 def _shown(name: str, node: str) -> Json:
