@@ -330,15 +330,6 @@ def who_lost_the_lease_goes_on_deciding() -> AbstractContextManager[Any]:
     return patch.object(Elector, "_keep", keep)
 
 
-def a_new_leader_does_not_wait_for_what_is_under_way() -> AbstractContextManager[Any]:
-    acquired = Elector._acquired
-
-    def at_once(self: Elector, sent_s: float, *, settle_s: float) -> None:
-        acquired(self, sent_s, settle_s=0.0)
-
-    return patch.object(Elector, "_acquired", at_once)
-
-
 def a_restart_forgets_the_last_known_good_policies() -> AbstractContextManager[Any]:
     async def nothing(self: LastGood) -> Mapping[str, str]:
         return {}
@@ -480,7 +471,6 @@ PLANTED: Mapping[Plant, str] = {
     each_try_of_an_event_makes_another: r"was bound, and that was said [2-9] times",
     nobody_is_told_of_a_bind: r"was bound, and that was said 0 times",
     who_lost_the_lease_goes_on_deciding: r"decides, and the Lease is",
-    a_new_leader_does_not_wait_for_what_is_under_way: r"after .* has decided",
     a_restart_forgets_the_last_known_good_policies: r"decides without .*, which were kept",
     a_restart_forgets_the_states: r"was kept with",
     a_run_is_fed_each_time_that_it_is_shown: r"was fed",
@@ -502,18 +492,12 @@ PLANTED: Mapping[Plant, str] = {
 """With what some seed must say of each: the words of the invariant that it is planted for."""
 
 
-def _many_die_in_flight(weather: Weather) -> Weather:
-    roads = replace(weather.roads, lost_before_share=0.0, lost_after_share=0.0, late_share=0.7)
-    return replace(weather, roads=roads, killed_in_flight_share=0.3, lease_duration_s=5.0)
-
-
 def _many_end(weather: Weather) -> Weather:
     deeds = {**weather.deeds, "create a pod": 30.0, "kill a scheduler": 3.0, "forget the history": 3.0}
     return replace(weather, deeds=deeds, storm_s=90.0, cramped=False)
 
 
 SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
-    a_new_leader_does_not_wait_for_what_is_under_way: _many_die_in_flight,
     a_restart_forgets_the_states: _many_end,
     a_run_is_fed_each_time_that_it_is_shown: _many_end,
 }

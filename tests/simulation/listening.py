@@ -103,7 +103,16 @@ class Listening:
             if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
                 world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
             self._load.decided(bind)
+            self._note_part_of_gang(bind)
             self._bound(bind)
+
+    def _note_part_of_gang(self, bind: Bind) -> None:
+        """A gang that was placed in part, because its policy had it so, stays that under a later text as well."""
+        core = self._scheduler._core
+        pod = core.cache.pods[bind.uid].pod
+        terms = gang_terms(core.policies.running[bind.policy].program, pod, core.namespace_of(pod))
+        if terms is not None and terms.on_timeout is OnTimeout.BEST_EFFORT:
+            self._world.watchman.disturb(pod)
 
     def _see_to_lease(self) -> None:
         """Whoever decides has the Lease, by the server's own object, and nobody else may take it yet."""

@@ -302,7 +302,10 @@ class World:
             disturbed=self.watchman.disturbed,
             vetoes=vetoes,
         )
-        held = app.scheduler._core.states._policies["epsilon"].tables["ended"].held
+        kept = app.scheduler._core.states._policies.get("epsilon")
+        if kept is None:
+            return ["the policy with a state does not run yet"]
+        held = kept.tables["ended"].held
         return [*rest.wrong(), *self._unsaid(), *self._state_watch.wrong_at_rest(held)]
 
     def _expected(self) -> dict[str, str]:
