@@ -197,9 +197,13 @@ def _bind_timeout_s(args: Given) -> int:
 
 
 def _devices(report: Report, path: Path, args: Given) -> Params:
-    for field in ("filterTimeout", "bindingTimeout"):
+    reasons = {
+        "filterTimeout": "a search for devices is bounded by how many it looks at, not by time",
+        "bindingTimeout": "devices with bindingConditions are not covered by this version",
+    }
+    for field, why in reasons.items():
         if field in args:
-            report.lose((*path, field), f"{field} {args[field]}", "no built-in has it yet")
+            report.lose((*path, field), f"{field} {args[field]}", why)
     return {}
 
 

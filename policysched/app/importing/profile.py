@@ -319,6 +319,8 @@ def _stands_at(path: Path | None, point: str) -> bool:
 
 def _waits_all_the_same(plugin: str) -> str:
     """What of a pod makes it wait in this version, whatever its policy says of the plugin."""
+    if plugin == "DynamicResources":
+        return "resource claims"  # nobody else would give them devices
     return next(
         (one.uses for one in UNCOVERED if one.plugin == plugin and one.happens == "the pod stays pending"), ""
     )

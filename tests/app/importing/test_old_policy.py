@@ -89,7 +89,7 @@ def test_without_predicates_or_priorities_the_defaults_of_the_time_hold() -> Non
     done = imported("kind: Policy\napiVersion: v1\nhardPodAffinitySymmetricWeight: 7\n")
 
     program = program_of("default-scheduler", only(done))
-    younger = {"node_declared_features"}
+    younger = {"dynamic_resources", "node_declared_features"}
     assert filters_of(program) == [
         name for name, one in BUILTINS.items() if one.filters and name not in younger
     ]

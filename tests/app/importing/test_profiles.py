@@ -373,7 +373,7 @@ def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
     assert filters_of(program_of("custom-scheduler", only(done))) == [
         name
         for name in ALL_FILTERS
-        if name != "node_declared_features"  # younger than v1beta1
+        if name not in ("dynamic_resources", "node_declared_features")  # younger than v1beta1
     ]
     assert weights_of(program_of("custom-scheduler", only(done))) == {}
     assert of_the_file(done.not_imported) == [
