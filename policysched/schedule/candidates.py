@@ -119,7 +119,8 @@ def find_candidates(
             if node in beforehand:
                 reasons.update(beforehand[node])
                 continue
-            found = _try_nodes(dry_run, who_may_go(node), cluster, reasons)
+            potential = who_may_go(node)
+            found = _try_nodes(dry_run, potential, cluster, reasons) if potential else []
             candidates += found
             if not found:
                 failed.add(node)

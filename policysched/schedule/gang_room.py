@@ -38,8 +38,9 @@ from policysched.schedule.units import PendingPod
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 STILL_ENDING = "not eligible due to a terminating pod on the nominated node."
-_DOMAINS_MAX = 16
-"""So many domains are thought through at most: those with the most nodes that could take a member."""
+_DOMAINS_MAX, _DOMAINS_ENOUGH = 16, 4
+"""So many domains are thought through at most, those first with the most nodes that could take a member, and so many that
+would do are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,17 @@ def find_seats(core: Core, gang: Gang, rules: Rules, now_ns: int) -> Seats | NoS
     if gang.topology is None:
         return _Search(core, gang, None, rules, now_ns).run()
     found: list[Seats | NoSeats] = []
+    whole: list[Seats] = []
     for within in domains_with_room_to_make(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
-        found.append(_Search(core, gang, within, rules, now_ns).run())
-        if isinstance(found[-1], NoSeats) and found[-1].waits:
-            return found[-1]
+        outcome = _Search(core, gang, within, rules, now_ns).run()
+        if isinstance(outcome, Seats):
+            whole.append(outcome)
+        elif outcome.waits:
+            return outcome
+        found.append(outcome)
+        if len(whole) == _DOMAINS_ENOUGH:
+            break
     found = found or [_Search(core, gang, Within(gang.topology, None), rules, now_ns).run()]
-    whole = [one for one in found if isinstance(one, Seats)]
     return min(whole, key=lambda one: one.harm) if whole else found[0]
 
 
@@ -125,22 +131,24 @@ class _Known:
     def __init__(self, found: Found, seats: int) -> None:
         self.found = found
         self.seats = seats
-        self._by_node: dict[NodeName, Candidate] = {}
+        self._by_node: dict[NodeName, tuple[int, Candidate]] = {}
         self._ranked: list[tuple[tuple[int, ...], NodeName, int]] = []
+        self._count = 0
         self.renew((), found.candidates)
 
     def renew(self, changed: Iterable[NodeName], candidates: Iterable[Candidate]) -> None:
         for node in changed:
             self._by_node.pop(node, None)
         for one in candidates:
-            self._by_node[one.node] = one
-            heapq.heappush(self._ranked, (one.harm, one.node, id(one)))
+            self._count += 1
+            self._by_node[one.node] = self._count, one
+            heapq.heappush(self._ranked, (one.harm, one.node, self._count))
 
     def best(self) -> Candidate | None:
         while self._ranked:
-            _, node, made = self._ranked[0]
-            one = self._by_node.get(node)
-            if one is not None and id(one) == made:
+            _, node, number = self._ranked[0]
+            latest, one = self._by_node.get(node, (0, None))
+            if latest == number:
                 return one
             heapq.heappop(self._ranked)
         return None

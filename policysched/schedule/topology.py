@@ -63,7 +63,8 @@ def worth_trying(
 
 
 def domains_with_room_to_make(core: Core, gang: Gang, key: str, now_ns: int) -> list[Within]:
-    """Those with nodes that would do for the first member if others went, the most of them first."""
+    """Those with nodes that would do for the first member if others went, the most of them first, but for the one that the gang
+    is nominated to."""
     home = _home(core, gang, key)
     if home is not None:
         return [Within(key, home)]
@@ -78,7 +79,11 @@ def domains_with_room_to_make(core: Core, gang: Gang, key: str, now_ns: int) -> 
     )
     labels = [core.cache.nodes[node].labels.get(key) for node in dry_run.possible]
     counts = Counter(value for value in labels if value is not None)
-    return [Within(key, value) for value in sorted(counts, key=lambda value: (-counts[value], value))]
+    nominated = [core.cache.nominated[uid].nominated_node for uid in gang.due if uid in core.cache.nominated]
+    nodes = [core.cache.nodes[node] for node in nominated if node in core.cache.nodes]
+    ours = {node.labels.get(key) for node in nodes}
+    order = sorted(counts, key=lambda value: (value not in ours, -counts[value], value))
+    return [Within(key, value) for value in order]
 
 
 def _home(core: Core, gang: Gang, key: str) -> str | None:
