@@ -337,10 +337,6 @@ def a_restart_forgets_the_last_known_good_policies() -> AbstractContextManager[A
     return patch.object(LastGood, "read", nothing)
 
 
-def a_restart_forgets_the_states() -> AbstractContextManager[Any]:
-    return patch.object(States, "restore", lambda *_: [])
-
-
 def a_run_is_fed_each_time_that_it_is_shown() -> AbstractContextManager[Any]:
     see = States.see
 
@@ -472,7 +468,6 @@ PLANTED: Mapping[Plant, str] = {
     nobody_is_told_of_a_bind: r"was bound, and that was said 0 times",
     who_lost_the_lease_goes_on_deciding: r"decides, and the Lease is",
     a_restart_forgets_the_last_known_good_policies: r"decides without .*, which were kept",
-    a_restart_forgets_the_states: r"was kept with",
     a_run_is_fed_each_time_that_it_is_shown: r"was fed",
     what_a_policy_says_of_victims_is_not_looked_at: r"its label keep forbids that",
     equals_are_evicted: r"whose priority is not higher",
@@ -498,7 +493,6 @@ def _many_end(weather: Weather) -> Weather:
 
 
 SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
-    a_restart_forgets_the_states: _many_end,
     a_run_is_fed_each_time_that_it_is_shown: _many_end,
 }
 """What a seed's weather is made, so that rare bugs show soon."""
