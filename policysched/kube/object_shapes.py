@@ -150,7 +150,9 @@ _POD = fields(
             nodeName=TEXT,
             hostNetwork=FLAG,
             hostUsers=FLAG,
-            resourceClaims=ListOf(fields()),
+            resourceClaims=ListOf(
+                fields({"name": TEXT}, resourceClaimName=TEXT, resourceClaimTemplateName=TEXT)
+            ),
             schedulingGroup=fields(),
             workloadRef=fields(),
         ),
@@ -165,6 +167,7 @@ _POD = fields(
         conditions=ListOf(fields(type=TEXT, status=TEXT, reason=TEXT)),
         containerStatuses=ListOf(_CONTAINER_STATUS),
         initContainerStatuses=ListOf(_CONTAINER_STATUS),
+        resourceClaimStatuses=ListOf(fields({"name": TEXT}, resourceClaimName=TEXT)),
     ),
 )
 

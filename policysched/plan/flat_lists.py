@@ -63,8 +63,9 @@ class FlatLists:
         self._lists = lists
         self._strings = strings
         self._end = 0
-        self.starts: Array = np.zeros(0, np.int64)
-        self.lengths: Array = np.zeros(0, np.int64)
+        # Room for a first one: rows without a list are looked up under its code, and not counted.
+        self.starts: Array = np.full(1, -1, np.int64)
+        self.lengths: Array = np.full(1, -1, np.int64)
         self.fields = [_empty(field) for field in record.fields]
         self._kept: OrderedDict[str, LaidLists] = OrderedDict()
 

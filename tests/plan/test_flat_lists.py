@@ -94,3 +94,11 @@ def test_planted_sums_that_wrap_around_are_noticed(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(AssertionError):
         test_whole_numbers_are_added_exactly_and_held_at_the_ends_whatever_stands_before_them()
+
+
+def test_where_no_list_has_been_seen_yet_no_row_has_elements() -> None:
+    flat = FlatLists(CARD, [], Interner())
+
+    found = flat.laid("cards", np.array([-2, -1]), np.array([False, False]))
+
+    assert (found.owners.tolist(), found.nonempty.tolist()) == ([], [])

@@ -40,6 +40,7 @@ def test_kube_default_is_kube_schedulers_filters_and_weights_in_its_order() -> N
         "inter_pod_affinity": 2,
         "node_resources_balanced_allocation": 1,
         "image_locality": 1,
+        "dynamic_resources": 2,
     }
 
 
@@ -64,7 +65,7 @@ def test_changes_outside_layers_keep_a_rules_place() -> None:
     )
 
     fit = dict(next(rule for rule in found.rules.scores if rule.name == "node_resources_fit").params)
-    assert list(weights(found).values()) == [3, 9, 4, 2, 2, 1]
+    assert list(weights(found).values()) == [3, 9, 4, 2, 2, 2, 1]
     assert fit["strategy"] == "most_allocated"
     assert fit["resources"] == (("cpu", 1), ("memory", 1))
     assert [rule.name for rule in found.rules.filters].index("node_ports") == 4
