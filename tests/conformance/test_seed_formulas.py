@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conformance import seed_formulas as formulas
@@ -20,7 +20,7 @@ _FEW = settings(
     derandomize=True,
     deadline=None,
     database=None,
-    phases=(Phase.generate,),
+    phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
 
@@ -205,8 +205,23 @@ def _annotations(one: Json) -> dict[str, str]:
     return found
 
 
+# So wide a distribution that more than a fiftieth of it lies where what is used is as good as everything.
+SAFE_NEARLY_ALL_OR_NOTHING: Json = {
+    "terms": {"SAFEUTILIZATION": 95, "SAFEPERCENTILE": 1, "SAFEFORECASTWEIGHT": 0},
+    "demand": {"cpu": 0, "memory": 0},
+    "says": [
+        {"memory": {"mean": 716.8, "deviation": 0, "forecast": None}},
+        {
+            "cpu": {"mean": 600.0, "deviation": 800.0, "forecast": 200.0},
+            "memory": {"mean": 1024, "deviation": 51.2, "forecast": 102.4},
+        },
+    ],
+}
+
+
 @_FEW
 @given(case=safe_cases())
+@example(case=SAFE_NEARLY_ALL_OR_NOTHING)
 def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
     nodes = [
         worlds.node_with(f"n{index}", cpu="2", memory="1Gi", annotations=_annotations(one))
@@ -485,6 +500,8 @@ def test_the_formulas_answer_the_cases_that_are_written_down() -> None:
     assert formulas.riya_order(asked["pods"]) == [
         name for tier in wanted["order_tiers"] for name in sorted(tier)
     ]
+    # The risk by the power series of I_0.05(b, a).
+    assert 1 - formulas._at_most(0.95, 0.7, 0.4) == pytest.approx(0.5452367226446845, abs=1e-6)
     rows, wanted = of("safe-beta-cdf-table")
     assert [formulas._at_most(row[2], row[0], row[1]) for row in rows["rows"]] == pytest.approx(
         wanted["rows"], abs=5e-6
