@@ -102,7 +102,8 @@ class PolicyFeed:
 
 class LastGood:
     """Our own ConfigMap with the texts that last checked, a key a policy, `NAME.policy`; and beside them the values of
-    policies' states, `NAME.state.json`. `states` are those that `read` found."""
+    policies' states, `NAME.state.json`. `states` are those that `read` found. Each write says which version it is to replace, so that
+    one which was given up and arrives late changes nothing."""
 
     def __init__(self, api: Api, place: Place, *, random: Random, connectivity: Connectivity) -> None:
         self._api = api
@@ -112,6 +113,7 @@ class LastGood:
         self._path = f"/api/v1/namespaces/{place.namespace}/configmaps"
         self._wanted: Mapping[str, str] | None = None
         self._texts: Mapping[str, str] = {}
+        self._version: str | None = None  # None: to be asked for
         self.states: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -137,7 +139,7 @@ class LastGood:
                 await asyncio.sleep(backoff.failed(error))
             else:
                 self._connectivity.worked(activity)
-                self._texts = policy_texts(found.data)
+                self._texts, self._version = policy_texts(found.data), found.resource_version or None
                 self.states = {
                     key.removesuffix(STATE_SUFFIX): text
                     for key, text in found.data.items()
@@ -185,11 +187,18 @@ class LastGood:
                 self._wanted = None
 
     async def _write(self, data: Mapping[str, str]) -> None:
-        """Replaces all of the data. Created only where the manifests did not make it: RBAC cannot limit a create by
-        name, so the shipped role does without."""
-        change = [{"op": "add", "path": "/data", "value": dict(data)}]
+        """Replaces all of the data of the version that was seen last; after anything that went wrong that is asked for anew.
+        Created only where the manifests did not make it: RBAC cannot limit a create by name, so the shipped role does without."""
+        path = f"{self._path}/{self._place.name}"
+        version, self._version = self._version, None
         try:
-            await self._api.patch(f"{self._path}/{self._place.name}", change, JSON_PATCH)
+            if version is None:
+                version = _version_of(await self._api.get(path))
+            change: list[dict[str, Any]] = [
+                {"op": "add", "path": "/data", "value": dict(data)},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            ]
+            self._version = _version_of(await self._api.patch(path, change, JSON_PATCH))
         except NotFound:
             body = {
                 "apiVersion": "v1",
@@ -197,4 +206,11 @@ class LastGood:
                 "metadata": {"name": self._place.name, "namespace": self._place.namespace},
                 "data": dict(data),
             }
-            await self._api.create(self._path, body)
+            self._version = _version_of(await self._api.create(self._path, body))
+
+
+def _version_of(config_map: Mapping[str, Any]) -> str | None:
+    """Of an object as the server gave it; None where it does not say."""
+    metadata = config_map.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
+    return version if isinstance(version, str) and version else None

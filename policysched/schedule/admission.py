@@ -124,11 +124,12 @@ class Admission:
 
     def _take_up(self, pod: PendingPod, standing: Standing, now_ns: int) -> None:
         self._warn(pod, standing.warnings)
-        pod.key, pod.kin = standing.key, standing.kin
+        pod.key, pod.kin, pod.held = standing.key, standing.kin, False
         self._set_flip(pod, standing.flip_ns, now_ns)
 
     def _hold(self, pod: PendingPod, why: str, now_ns: int) -> None:
         """No node would help: no autoscaler is to buy one."""
+        pod.held = True
         self._flips.discard(pod)
         self._core.take_back_nomination(pod.uid, now_ns)
         self._core.queue.park(

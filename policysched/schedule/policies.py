@@ -153,7 +153,7 @@ class Policies:
         else:
             self._status.pop(program.name, None)
             self._broken_keys[key] = PolicyStatus(program.name, key, None, None, "rejected", (), now_ns, None)
-        return self._say_rejected(key, f"{key}: {why}", program.name, now_ns)
+        return self._say_rejected(key, f"{key}: {why}", None if runs is None else program.name, now_ns)
 
     # ── what an offer means for each ───────────────────────────────────────────────────────────────────────────────
 

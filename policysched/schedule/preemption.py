@@ -339,8 +339,11 @@ class Preemption:
 
     def _try_again(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
         """Where the pod, or the gang that it waits in, is parked, that goes into the queue; anywhere else it is on its way
-        already."""
-        unit: Unit | None = self._core.pods.get(uid)
+        already. A pod that is held (its gang has failed meanwhile, say) is not to be tried."""
+        pod = self._core.pods.get(uid)
+        if pod is not None and pod.held:
+            return
+        unit: Unit | None = pod
         if unit is not None and unit.place is Place.MEMBER:
             unit = self._core.gangs.of(uid)
         if unit is not None and unit.place is Place.UNSCHEDULABLE:

@@ -83,7 +83,7 @@ class Unit(ABC):
 class PendingPod(Unit):
     """A pod that names one of our policies and has no node yet."""
 
-    __slots__ = ("explanation", "failed", "kin", "node", "seen", "warned")
+    __slots__ = ("explanation", "failed", "held", "kin", "node", "seen", "warned")
 
     def __init__(self, seen: ObservedPod, *, queued_ns: int) -> None:
         super().__init__(seen.pod.scheduler, priority=seen.pod.priority, queued_ns=queued_ns)
@@ -92,6 +92,7 @@ class PendingPod(Unit):
         self.node: NodeName | None = None  # where it is being bound
         self.explanation = ""  # why it waits, in the words last found
         self.failed = ""  # its gang failed, in these words: never tried again under this UID
+        self.held = False  # no trial would help: it waits for its policy, its namespace or itself to change
         self.warned: tuple[str, ...] = ()  # what was said of inputs that counted as their defaults
 
     @property

@@ -70,6 +70,21 @@ def test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say() -> N
     assert rig.scheduler.decisions[-1].attempt == 1
 
 
+def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run() -> None:
+    plain = "policy plain version 1\nfilter node_resources_fit\n"
+    rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web", scheduler="plain"))
+
+    rig.settle()
+
+    (said,) = [one.message for one in rig.of(c.ReportPolicies) if one.reason == "PolicyRejected"]
+    assert said.startswith("a.policy: ") and said.endswith("; nothing runs in its place")
+    assert rig.where() == {"web": "a"}
+    assert {one.name: one.state for one in rig.scheduler.policies()} == {
+        "plain": "active",
+        "test": "rejected",
+    }
+
+
 def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web"), extenders={"gpu": BOTH})

@@ -18,7 +18,7 @@ from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule import gang_room, nominated
 from policysched.schedule.preemption import Preemption
-from tests.schedule.rig import GANG, Rig
+from tests.schedule.rig import GANG, START_NS, Rig
 from tests.words import node, placed, pod
 
 ANY = GANG.format(more="") + "preemption { victims = any }\n"
@@ -181,6 +181,22 @@ def test_a_gang_that_is_not_whole_any_more_gives_its_room_back() -> None:
     rig.settle()
 
     assert nominations(rig) == {}
+
+
+def test_a_gang_that_fails_while_room_is_made_for_it_is_not_tried_when_the_room_is_there() -> None:
+    failing = GANG.format(more=" timeout = 20s on_timeout = fail") + "preemption { victims = any }\n"
+    rig = two_full_nodes(failing, *(replace(member(number), created_ns=START_NS) for number in (1, 2)))
+    rig.settle()
+
+    rig.pass_time(60)
+    rig.tell(*[e.PodGone(one.uid) for evict in rig.of(c.Evict) for one in evict.victims])
+    for evict in rig.of(c.Evict):
+        answer(rig, evict)
+    rig.pass_time(60)
+
+    assert victims(rig).keys() == {"x", "y"}
+    assert rig.where() == {}
+    assert "recreate its pods" in str(rig.words("g1"))
 
 
 def test_members_that_preempt_never_leave_others_in_peace() -> None:

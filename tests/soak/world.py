@@ -37,6 +37,7 @@ from policysched.sim.local import Local
 from policysched.sim.loop import run_virtual
 from policysched.sim.transport import MemoryTransport
 from policysched.sim.weather import draw_weather
+from tests.simulation.extender import PEER, PretendExtender
 from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import LAST_GOOD, POLICIES
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
@@ -219,13 +220,14 @@ class Soak:
             last_good=LAST_GOOD,
             # What remembers a bounded number of things remembers few, so that it is full soon.
             reporting=ReportSettings(remembered_max=20, series_every_s=10.0),
+            extenders={PEER.name: PEER},
             limits=Limits(decisions_kept=10, rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
 
         def now_ns() -> int:
             return EPOCH_S * 10**9 + round(loop.time() * 1e9)
 
-        weather = draw_weather(self._dice("weather"))  # of which only what concerns metrics counts
+        weather = draw_weather(self._dice("weather"))  # of which counts what concerns metrics and extenders
         metrics = PretendPrometheus(server, self._dice("samples"), weather, [])
         app = SchedulerApp(
             settings,
@@ -238,6 +240,7 @@ class Soak:
                 random=self._dice,
                 identity="soaked",
                 samples=sources(metrics, now_ns, self._dice("polls")),
+                extenders={PEER.name: PretendExtender(self._dice("extender"), weather, [])},
                 observe_decision_s=telemetry.decision_s,
                 observe_bind_s=telemetry.bind_s,
             ),
