@@ -114,6 +114,7 @@ def _with_reserved(at: Context, pods: Iterable[Pod]) -> Context:
         cluster,
         nodes={**cluster.nodes, node.name: Seen(node, usage)},
         with_affinity=[*cluster.with_affinity, *more],
+        used_claims=cluster.used_claims | {use.claim for one in pods for use in one.claims},
     )
     return replace(at, usage=usage, cluster=around)
 
