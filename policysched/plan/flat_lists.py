@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.lang.records import RecordValue
-from policysched.lang.types import Kind, Record, RecordField
+from policysched.lang.types import Kind, Record, RecordField, Type
 from policysched.plan.held import held_dtype
 from policysched.plan.interner import Interner
 
@@ -63,6 +63,7 @@ class FlatLists:
         self._lists = lists
         self._strings = strings
         self._end = 0
+        self._own: Array = np.zeros(0, np.bool_)  # by code: whether the list is of this type
         # Room for a first one: rows without a list are looked up under its code, and not counted.
         self.starts: Array = np.full(1, -1, np.int64)
         self.lengths: Array = np.full(1, -1, np.int64)
@@ -71,6 +72,7 @@ class FlatLists:
 
     def laid(self, name: str, codes: Array, known: Array) -> LaidLists:
         """The elements of the lists with these codes, where there is one. `name` tells columns apart."""
+        known = known & self._given(codes)
         kept = self._kept.get(name)
         if kept is not None and kept.are_of(codes, known):
             self._kept.move_to_end(name)
@@ -83,6 +85,20 @@ class FlatLists:
             if len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
         return found
+
+    def _given(self, codes: Array) -> Array:
+        """Which of them are lists of this type. The row of a node that left has the code 0, which may be nobody's or that of another
+        type's list; what it says, nobody asks."""
+        if len(self._lists) > len(self._own):
+            new = [
+                isinstance(kind, Type) and _is_of(kind, self._record)
+                for kind, _ in self._lists[len(self._own) :]
+            ]
+            self._own = np.append(self._own, np.array(new, np.bool_))
+        if not len(self._own):
+            return np.zeros(len(codes), np.bool_)
+        inside = codes < len(self._own)
+        return inside & self._own[np.where(inside, codes, 0)]
 
     def _learn(self, codes: Array) -> None:
         """Append those that are new."""
@@ -112,6 +128,12 @@ class FlatLists:
                     values[place] = self._strings.code(str(value)) if texts else value
                     there[place] = True
         self._end = end
+
+
+def _is_of(listed: Type, record: Record) -> bool:
+    return (
+        listed.element is not None and listed.element.record is not None and listed.element.record == record
+    )
 
 
 def _empty(field: RecordField) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from policysched.lang.types import INT, STRING, Record, RecordField, Type
+from policysched.lang.types import INT, STRING, Kind, Record, RecordField, Type
 from policysched.plan import elements, flat_lists
 from policysched.plan.flat_lists import FlatLists, LaidLists
 from policysched.plan.interner import Interner
@@ -12,6 +12,13 @@ CARD = Record(
     "card",
     (RecordField("health", STRING, "health", None, None), RecordField("clock", INT, "clock", None, None)),
 )
+
+
+def list_of(record: Record) -> Type:
+    return Type(Kind.LIST, element=Type(Kind.RECORD, record=record))
+
+
+CARDS = list_of(CARD)
 
 
 class Column:
@@ -23,7 +30,7 @@ class Column:
         self.flat = FlatLists(CARD, self.lists.values, self.strings)
 
     def laid(self, *rows: tuple[object, ...] | None) -> LaidLists:
-        codes = [0 if row is None else self.lists.code(("card", row)) for row in rows]
+        codes = [0 if row is None else self.lists.code((CARDS, row)) for row in rows]
         return self.flat.laid("cards", np.array(codes, np.int32), np.array([row is not None for row in rows]))
 
     def words(self, laid: LaidLists) -> list[tuple[int, str | None, int | None]]:
@@ -102,3 +109,15 @@ def test_where_no_list_has_been_seen_yet_no_row_has_elements() -> None:
     found = flat.laid("cards", np.array([-2, -1]), np.array([False, False]))
 
     assert (found.owners.tolist(), found.nonempty.tolist()) == ([], [])
+
+
+def test_codes_that_are_nobodys_or_of_lists_of_another_type_have_no_elements() -> None:
+    column = Column()
+    other = Record("disk", (RecordField("size", INT, "size", None, None),))
+    column.lists.code((list_of(other), ((7,),)))
+    card = column.lists.code((CARDS, (("a", 1),)))
+
+    found = column.flat.laid("cards", np.array([0, card, 9]), np.array([True, True, True]))
+
+    assert found.owners.tolist() == [1]
+    assert found.field(1)[0].tolist() == [1]
