@@ -508,7 +508,9 @@ def a_fold(draw: Draw, function: str, at: At, value: str = "", fallback: str = "
     if not usable or at.element:
         return ""
     name = draw(st.sampled_from(usable))
-    inside = replace(at, element=True, bare_metrics=False)
+    # What a name stands for may look through a list itself, and no list is looked through in the midst of another.
+    plain = tuple(one for one in at.names.node if not one[0].startswith("named"))
+    inside = replace(at, element=True, bare_metrics=False, names=replace(at.names, node=plain))
     where = f" where {condition(draw, inside, draw(st.integers(0, 1)))}" if draw(st.integers(0, 3)) else ""
     if not value and not where and function == "any":
         where = " where true"
