@@ -5,7 +5,8 @@ Shipped files are in the package when installed, at the top of the checkout when
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 
@@ -15,12 +16,13 @@ def resource(*parts: str) -> Path:
     return (installed if installed.is_dir() else Path(__file__).parent.parent).joinpath(*parts)
 
 
-_kept_in: list[Path] = []
+_keeps = ContextVar("keeps", default=False)
 
 
-def keep_files(folder: Path | None) -> None:
-    """From now on this process keeps files in `folder`, such as `cache_folder()`; None: none."""
-    _kept_in[:] = [] if folder is None else [folder]
+def keep_files() -> None:
+    """From now on this process keeps files in the cache folder. It is for whoever owns the process to say so; nothing is
+    made or looked at before there is something to keep."""
+    _keeps.set(True)
 
 
 def cache_folder() -> Path | None:
@@ -40,18 +42,18 @@ def cache_folder() -> Path | None:
 @contextmanager
 def kept_file(name: str) -> Iterator[Path | None]:
     """The path of a kept file, whether it is there or not, with no other process at it meanwhile. None where this one
-    keeps nothing."""
-    if not _kept_in:
+    keeps nothing, or cannot: no folder, nothing can be written there, a file system without locks."""
+    folder = cache_folder() if _keeps.get() else None
+    if folder is None:
         yield None
         return
-    import fcntl  # the cache folder is given where there are owners, and there it is
+    import fcntl  # where there is a cache folder files have owners, and there it is
 
-    path = _kept_in[0] / name
-    try:
-        lock = path.with_suffix(".lock").open("w")
-    except OSError:
-        yield None
-        return
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    path: Path | None = folder / name
+    with ExitStack() as stack:
+        try:
+            lock = stack.enter_context((folder / f"{name}.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            path = None
         yield path

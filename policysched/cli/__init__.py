@@ -18,7 +18,7 @@ import click
 
 from policysched import __version__
 from policysched.garbage import look_rarely
-from policysched.resources import cache_folder, keep_files
+from policysched.resources import keep_files
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
@@ -59,7 +59,7 @@ class _Commands(click.Group):
         """As click's, but what is wrong with the command line or a file is one line on stderr, and exit 2."""
         if args is None:  # the process is ours, and not one that calls a command
             look_rarely()
-            keep_files(cache_folder())
+            keep_files()
         if not standalone_mode:
             return super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         try:

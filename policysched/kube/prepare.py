@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PrepareOutcome = PreparationWritten | PreparationRefused
 
-_ACTIVITY = "binding volumes"
+_ACTIVITY = "writing volumes and claims"
 _REQUEST_LIFE = {"timeout": "5s"}
 
 
@@ -149,9 +149,7 @@ class PreparationWriter:
                 versions[devices.claim] = await reserve(self, devices, pod)
         except Refused as error:
             return PreparationRefused(command.uid, error.message, versions)
-        except NotReserved as error:
-            return PreparationRefused(command.uid, str(error), versions)
-        except _GaveUp as error:
+        except (NotReserved, _GaveUp) as error:
             return PreparationRefused(command.uid, str(error), versions)
         return PreparationWritten(command.uid, versions)
 

@@ -402,12 +402,12 @@ class Evaluator:
         labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
         share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
         counts = tuple([count(seen) for count in variant.clock.counts_in_words])
+        # A claim for devices that pods share may be reserved for one of them.
+        reserved_for = seen.pod.uid if seen.pod.device_claims else None
         return plan, (
             variant.active,
             reads.key_but_claims(seen),
-            seen.pod.uid
-            if seen.pod.device_claims
-            else None,  # a claim that pods share may be reserved for one of them
+            reserved_for,
             labels,
             around,
             clock,

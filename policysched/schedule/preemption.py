@@ -45,9 +45,9 @@ from policysched.schedule.units import PendingPod, Place, Unit
 Ask = Callable[[PendingPod, Overlay, Within | None], Success | Failure]
 Lay = Callable[[PendingPod, NodeName, Overlay], object]
 
-NO_CLAIMS = "no new claims to deallocate"
-STILL_NOT = "still not schedulable"
-DEALLOCATED = "deallocation of ResourceClaim completed"
+_NO_CLAIMS = "no new claims to deallocate"
+_STILL_NOT = "still not schedulable"
+_DEALLOCATED = "deallocation of ResourceClaim completed"
 """What kube-scheduler's DynamicResources says before preemption is thought of: of pods without claims for devices, of those with
 some, and where a claim has to give its devices back."""
 NO_CLAIM_STATE = "not found"
@@ -104,14 +104,15 @@ class Preemption:
         held = [self.holds_back(uid) for uid in gang.due]  # each of them is to know
         return any(held)
 
-    def try_for(self, pod: PendingPod, now_ns: int) -> MadeRoom | NoRoom | None:
-        """The pod found no node, for reasons of nodes. None: the policy evicts nobody."""
+    def try_for(self, pod: PendingPod, now_ns: int, *, deallocates: bool = False) -> MadeRoom | NoRoom | None:
+        """The pod found no node, for reasons of nodes. None: the policy evicts nobody. `deallocates`: a claim of it is about
+        to give its devices back."""
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not plan.preempts:
             return None
         core.counters.preemption_attempts += 1
-        claims = STILL_NOT if value.device_claims else NO_CLAIMS
+        claims = _DEALLOCATED if deallocates else _STILL_NOT if value.device_claims else _NO_CLAIMS
         if value.preemption_policy == "Never":
             return self._no_room(pod.policy, NEVER, claims=claims)
         if now_ns < self._forbidden_until_ns:
@@ -258,7 +259,7 @@ class Preemption:
                     self.give_up(gang, now_ns)
 
     def _no_room(
-        self, policy: str, words: str, valid_until_ns: int | None = None, claims: str = NO_CLAIMS
+        self, policy: str, words: str, valid_until_ns: int | None = None, claims: str = _NO_CLAIMS
     ) -> NoRoom:
         program = self._core.policies.running[policy].program
         return NoRoom(words_of(program, words, claims), valid_until_ns)
@@ -365,7 +366,7 @@ def _names(pods: tuple[Pod, ...]) -> str:
     return ", ".join(one.full_name for one in pods)
 
 
-def words_of(program: Program, words: str, claims: str = NO_CLAIMS) -> str:
+def words_of(program: Program, words: str, claims: str = _NO_CLAIMS) -> str:
     """What stands behind the filters' reasons, as kube-scheduler puts it."""
     return f"{f'{claims}, ' if _is_whole(program) else ''}preemption: {words}"
 

@@ -26,8 +26,6 @@ from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.preemption import (
-    DEALLOCATED,
-    STILL_NOT,
     MadeRoom,
     NoRoom,
     Preemption,
@@ -102,11 +100,9 @@ class Trials:
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
-        deallocated = gang is None and NOT_HERE in result.counts and self._deallocate(pod)
+        deallocates = gang is None and NOT_HERE in result.counts and self._deallocate(pod)
         if result.nodes and not extenders:
-            result = self._make_room(pod, result, now_ns)
-            if deallocated:
-                result = replace(result, message=result.message.replace(STILL_NOT, DEALLOCATED))
+            result = self._make_room(pod, result, now_ns, deallocates=deallocates)
         else:  # nobody will be evicted for it, whatever an earlier try has found
             core.take_back_nomination(pod.uid, now_ns)
             if result.nodes and core.plan(pod.policy).preempts:
@@ -134,9 +130,9 @@ class Trials:
         self._core.out.append(Deallocate(claim.key, claim.uid, claim.version))
         return True
 
-    def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int) -> Failure:
+    def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int, *, deallocates: bool) -> Failure:
         """What is to be said and waited for once preemption was thought of."""
-        match self._preemption.try_for(pod, now_ns):
+        match self._preemption.try_for(pod, now_ns, deallocates=deallocates):
             case None:
                 self._core.take_back_nomination(pod.uid, now_ns)
                 return failure

@@ -1,5 +1,7 @@
 """The tables of the grammar, kept by one command for the next."""
 
+import contextvars
+import fcntl
 import os
 import subprocess
 import sys
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.resources import cache_folder
+from policysched.resources import cache_folder, keep_files, kept_file
 
 POLICY = "policy main version 1\nrequire node.ready\nrequire node.redy\n"
 """With a mistake, so that what is said can be told from silence."""
@@ -33,13 +35,12 @@ def tables(home: Path) -> Path:
 
 def test_the_second_command_reads_what_the_first_has_worked_out(tmp_path: Path) -> None:
     first = lint(tmp_path)
-    kept = tables(tmp_path).read_bytes()
-    inode_and_time = tables(tmp_path).stat().st_mtime_ns
+    kept, written_ns = tables(tmp_path).read_bytes(), tables(tmp_path).stat().st_mtime_ns
 
     second = lint(tmp_path)
 
     assert first == second
-    assert (tables(tmp_path).read_bytes(), tables(tmp_path).stat().st_mtime_ns) == (kept, inode_and_time)
+    assert (tables(tmp_path).read_bytes(), tables(tmp_path).stat().st_mtime_ns) == (kept, written_ns)
 
 
 @pytest.mark.parametrize("broken", [b"", b"what is this", b"0" * 64 + b"\n"], ids=["empty", "foreign", "old"])
@@ -92,3 +93,35 @@ def test_a_relative_cache_home_is_as_none(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOME", str(tmp_path))
 
     assert cache_folder() == tmp_path / ".cache" / "policysched"
+
+
+def test_a_command_that_parses_nothing_makes_no_folder(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "policysched", "--help"],
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+    )
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_file_system_without_locks_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept() -> Path | None:
+        keep_files()
+        with kept_file("grammar") as path:
+            return path
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    locked = contextvars.copy_context().run(kept)
+    monkeypatch.setattr(fcntl, "flock", _no_locks)
+
+    assert locked == tmp_path / "policysched" / "grammar"
+    assert contextvars.copy_context().run(kept) is None
+
+
+def _no_locks(*_: object) -> None:
+    raise OSError(37, "No locks available")
