@@ -11,6 +11,7 @@ from tests.controlplane.api import Api, ApiError
 Json = dict[str, Any]
 
 VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _NOT_FOUND, _CONFLICT = 404, 409
 COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -42,7 +43,8 @@ def _bind(api: Api, path: str, claim: Json) -> None:
     if meant:
         volume = meant[0]
     elif claim["metadata"].get("annotations", {}).get(SELECTED_NODE):
-        volume = api.post(VOLUMES, _made_for(claim))
+        of_class = api.get(f"{CLASSES}/{claim['spec']['storageClassName']}")
+        volume = api.post(VOLUMES, _made_for(claim, of_class["provisioner"]))
     else:
         return
     _set_phase(api, f"{VOLUMES}/{volume['metadata']['name']}", volume)
@@ -56,7 +58,8 @@ def _set_phase(api: Api, path: str, thing: Json) -> None:
     api.put(f"{path}/status", {**thing, "status": {**thing.get("status", {}), "phase": "Bound"}})
 
 
-def _made_for(claim: Json) -> Json:
+def _made_for(claim: Json, driver: str) -> Json:
+    """The driver is the class's provisioner, as CSI has it: the volume counts where the node limits that driver's."""
     meta = claim["metadata"]
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta["uid"]}
     return {
@@ -68,7 +71,7 @@ def _made_for(claim: Json) -> Json:
             "accessModes": claim["spec"]["accessModes"],
             "storageClassName": claim["spec"]["storageClassName"],
             "persistentVolumeReclaimPolicy": "Retain",
-            "csi": {"driver": "made.example.com", "volumeHandle": meta["name"]},
+            "csi": {"driver": driver, "volumeHandle": meta["name"]},
             "claimRef": {**reference, "namespace": meta["namespace"], "name": meta["name"]},
         },
     }

@@ -2,7 +2,8 @@
 
 Few names a namespace, so that pods meet on claims. Volumes of one class have different sizes, so that the smallest that
 would do is one and not any: which of equal ones kube-scheduler takes is left to dice. A claim whose volume is yet to be made is used
-by one pod alone, for nobody makes volumes here.
+by one pod alone, for nobody makes volumes here. A claim for one pod alone (ReadWriteOncePod) is used by one pod on a node at
+most: kube-scheduler counts only one, so in the state that it excludes, two of them, it evicts one and then cannot place the pod.
 """
 
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ def add_volumes(seed: int, case: Json) -> None:
     for pod in case["bound"]:
         if not dice.one_in(3):
             _use(dice, pod, [one for one in claims if _fate(one) == BOUND], used)
+            used |= {one["metadata"]["name"] for one in claims if _alone(one) and _uses(pod, one)}
+    used -= {one["metadata"]["name"] for one in claims if _alone(one)}
     for pod in case["pending"]:
         if not dice.one_in(3):
             _use(dice, pod, claims, used)
@@ -66,6 +69,15 @@ def add_volumes(seed: int, case: Json) -> None:
 
 def _fate(claim: Json) -> str:
     return str(claim["metadata"]["labels"]["fate"])
+
+
+def _alone(claim: Json) -> bool:
+    return "ReadWriteOncePod" in claim["spec"]["accessModes"]
+
+
+def _uses(pod: Json, claim: Json) -> bool:
+    named = [one.get("persistentVolumeClaim", {}).get("claimName") for one in pod["spec"].get("volumes", ())]
+    return claim["metadata"]["name"] in named
 
 
 def _use(dice: VolumeDice, pod: Json, claims: Sequence[Json], used: set[str]) -> None:
