@@ -23,7 +23,11 @@ from tests.e2e.deployed import PLAIN, Deployed
 @click.option("--nodes", multiple=True, type=int, default=(1000,), show_default=True, help="May be repeated.")
 @click.option("--pods", type=int, default=2000, show_default=True, help="How many wait at each turn.")
 @click.option(
-    "--workload", multiple=True, type=click.Choice(list(WORKLOADS)), default=("plain",), show_default=True
+    "--workload",
+    multiple=True,
+    type=click.Choice(list(WORKLOADS)),
+    default=tuple(WORKLOADS),
+    help="All of them unless said.",
 )
 @click.option("--turns", type=int, default=3, show_default=True, help="Of each scheduler.")
 @click.option("--only", type=click.Choice(list(SCHEDULERS)), help="Just one of them.")

@@ -206,7 +206,9 @@ def _panel(turns: Sequence[Turn], *, left: int, top: int, title: str) -> Iterato
             f'<line x1="{x(0):.1f}" y1="{y(count):.1f}" x2="{x(longest_s):.1f}" y2="{y(count):.1f}" stroke="#ddd"/>'
         )
         yield f'<text x="{x(0) - 6:.1f}" y="{y(count) + 4:.1f}" text-anchor="end">{count:,.0f}</text>'
-        yield f'<text x="{x(at_s):.1f}" y="{y(0) + 18:.1f}" text-anchor="middle">{at_s:.1f} s</text>'
+        # The last one ends where the picture does.
+        anchor = "end" if quarter == 4 else "middle"
+        yield f'<text x="{x(at_s):.1f}" y="{y(0) + 18:.1f}" text-anchor="{anchor}">{at_s:.1f} s</text>'
     for turn in turns:
         step = max(1, turn.pods // 200)
         picked = [*range(0, turn.pods, step), turn.pods - 1]
