@@ -77,7 +77,7 @@ def load_states(
     if document.keys() == {"fed_ns", "values"}:
         try:
             given: Mapping[str, Any] = readable(document)["values"]
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise UnusableFile(f"{path}: {error}") from error
         tables = {name: list(map(_entry, one)) for name, one in given.items() if name in program.states}
     else:

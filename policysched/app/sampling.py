@@ -16,10 +16,10 @@ from policysched.samples.file import FileSamples
 from policysched.samples.metrics_api import PATH, MetricsApiAsker
 from policysched.samples.polled import Fetch, PolledSource
 from policysched.samples.prometheus import PrometheusAsker
-from policysched.samples.prometheus_answer import one_line
 from policysched.samples.prometheus_server import Pool, PrometheusServer, PrometheusSettings
 from policysched.samples.source import SampleSource
 from policysched.samples.sources import Source, Sources, WhyNot, why_unserved
+from policysched.text.foreign import one_line
 
 log = logging.getLogger(__name__)
 

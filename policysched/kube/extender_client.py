@@ -21,6 +21,7 @@ import orjson
 
 from policysched.kube.extender_wire import MAX_SCORE, field_of
 from policysched.lang.answers import ExtenderRefusal
+from policysched.text.foreign import one_line
 
 Json = Mapping[str, Any]
 
@@ -88,7 +89,7 @@ class ExtenderClient:
             raise self._problem(f"{self.peer.filter} answered with no object")
         error = field_of(answer, "Error")
         if error:
-            raise self._problem(f"{self.peer.filter} answered: {_short(error)}")
+            raise self._problem(f"{self.peer.filter} answered: {one_line(error)}")
         return self._filtered(answer, nodes)
 
     async def prioritize(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> dict[str, int]:
@@ -127,7 +128,7 @@ class ExtenderClient:
         strangers = passed - set(nodes)
         if strangers:
             raise self._problem(
-                f"{self.peer.filter} passes {_short(min(strangers))}, which it was not asked about"
+                f"{self.peer.filter} passes {one_line(min(strangers))}, which it was not asked about"
             )
         refused = {}
         for node in nodes:
@@ -159,7 +160,7 @@ class ExtenderClient:
         found = field_of(answer, field) or {}
         if not isinstance(found, dict):
             raise self._problem(f"{self.peer.filter} answered with {field} that is no map")
-        return {node: _short(words) for node, words in found.items()}
+        return {node: one_line(words) for node, words in found.items()}
 
     async def _call(self, verb: str, body: bytes) -> Any:
         url = f"{self.peer.url.rstrip('/')}/{verb}"
@@ -182,7 +183,7 @@ class ExtenderClient:
         except TimeoutError:
             raise self._problem(f"{verb} gave no answer within {self.peer.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
-            raise self._problem(f"{verb}: {_short(str(error) or type(error).__name__)}") from error
+            raise self._problem(f"{verb}: {one_line(str(error) or type(error).__name__)}") from error
         if text is None:
             raise self._problem(f"{verb} answered with more than {ANSWER_BYTES_MAX} bytes")
         try:
@@ -227,9 +228,3 @@ def _context(peer: Peer) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _short(words: object) -> str:
-    """Somebody else's words, on one line and not without end."""
-    text = " ".join(str(words).split())
-    return text if len(text) <= 200 else f"{text[:199]}…"

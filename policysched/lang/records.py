@@ -88,6 +88,15 @@ def _record(found: Any, record: Record) -> RecordValue | None:
     return tuple(values)
 
 
+def _is_text(found: str) -> bool:
+    """JSON can write half of a surrogate pair, `"\\ud800"`. UTF-8 has none, so no event could ever show it."""
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _field(found: Any, field: RecordField) -> bool | int | float | str | None:
     return _scalar(found, field.type, field.unit)
 
@@ -98,7 +107,7 @@ def _scalar(found: Any, type_: Type, unit: str | None) -> bool | int | float | s
             return found if type_.kind is Kind.BOOL else None
         case _Digits():
             return None if type_.kind is Kind.STRING else parse_value(str(found), type_, unit)
-        case str() if type_.kind is Kind.BOOL:
+        case str() if type_.kind is Kind.BOOL or not _is_text(found):
             return None
         case str():
             return parse_value(found, type_, unit)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from policysched.samples.book import Unusable
+from policysched.text.foreign import one_line
 
-_WORDS_MAX = 200
 _WARNINGS_MAX = 5
 
 
@@ -50,7 +50,7 @@ def read_answer(body: bytes) -> Vector:
         raise Unusable("garbage", "the answer is not of the form of Prometheus' API")
     warnings = answer.get("warnings")
     said = warnings if isinstance(warnings, list) else []
-    return Vector(series, tuple(one_line(str(one)) for one in said[:_WARNINGS_MAX]))
+    return Vector(series, tuple(one_line(one) for one in said[:_WARNINGS_MAX]))
 
 
 def reading(series: Any) -> Reading | None:
@@ -80,11 +80,6 @@ def error_words(body: bytes) -> str:
     kind = answer.get("errorType")
     said = ": ".join(part for part in (kind, words) if isinstance(part, str) and part)
     return one_line(said)
-
-
-def one_line(text: str) -> str:
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _WORDS_MAX]).split())
-    return line if len(line) <= _WORDS_MAX else line[: _WORDS_MAX - 1] + "…"
 
 
 def _json(body: bytes) -> dict[str, Any]:

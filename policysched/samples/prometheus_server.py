@@ -17,7 +17,8 @@ import aiohttp
 from yarl import URL
 
 from policysched.samples.book import Unusable
-from policysched.samples.prometheus_answer import error_words, one_line
+from policysched.samples.prometheus_answer import error_words
+from policysched.text.foreign import one_line
 
 _BROKE = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
 """What aiohttp raises where no whole answer came; TimeoutError is told apart before."""

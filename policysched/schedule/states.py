@@ -10,7 +10,7 @@ follows from the events alone, so a replay ends with the same values.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -27,11 +27,16 @@ from policysched.cluster.objects import (
 )
 from policysched.lang.arithmetic import finite
 from policysched.lang.program import Program, State
+from policysched.lang.types import INT64_MAX
 from policysched.plan.scalars import Function, Seen, compiled
 
 WRITE_EVERY_NS = 30 * 10**9
 TEXTS_BYTES_MAX = 512 * 1024
 """Of all values as they are written, in all: a ConfigMap holds 1 MiB, and the policies' texts stand beside them."""
+
+SKEW_NS = 5 * 60 * 10**9
+"""How far a node's clock may be ahead of ours. One that is a year ahead says nothing of when something was fed: gone by, nothing
+would be fed for a year."""
 
 EARLY_MAX = 10_000
 """Pods that are remembered until the first policy runs."""
@@ -77,9 +82,23 @@ class _Table:
 
     def feed(self, key: str, node: NodeName, value: float) -> None:
         before = self.held.pop((key, node), self.state.start)
-        self.put(key, node, finite(self.state.keep * before + (1 - self.state.keep) * value))
+        self._put(key, node, finite(self.state.keep * before + (1 - self.state.keep) * value))
 
-    def put(self, key: str, node: NodeName, value: float) -> None:
+    def fill(self, entries: Iterable[Entry]) -> None:
+        """With what was kept, each row made once: a row that is put together value by value is copied with each of them."""
+        for key, node, value in entries:
+            self.held.pop((key, node), None)
+            self.held[key, node] = value
+        beyond = max(0, len(self.held) - self.state.most)
+        for oldest in list(islice(self.held, beyond)):
+            del self.held[oldest]
+        self.dropped += beyond
+        rows: dict[str, dict[NodeName, float]] = {}
+        for (key, node), value in self.held.items():
+            rows.setdefault(key, {})[node] = value
+        self.rows = {key: StateRow(row) for key, row in rows.items()}
+
+    def _put(self, key: str, node: NodeName, value: float) -> None:
         self.held[key, node] = value
         row = self.rows.get(key)
         self.rows[key] = StateRow({**({} if row is None else row.values), node: value})
@@ -129,7 +148,7 @@ class States:
             try:
                 self._restored[policy] = readable(json.loads(text))
                 self._unread[policy] = text
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 problems.append(f"the kept values of policy {policy} cannot be read and start anew: {error}")
         return problems
 
@@ -145,7 +164,7 @@ class States:
         if before is not None:
             kept.seen, kept.fed_ns, kept.since_ns = before.seen, before.fed_ns, before.since_ns
         else:
-            kept.fed_ns = kept.since_ns = int(restored.get("fed_ns", 0))
+            kept.fed_ns = kept.since_ns = min(int(restored.get("fed_ns", 0)), now_ns + SKEW_NS)
             for seen in list((self._early or {}).values()):
                 self.see(seen, now_ns)
         return {name: MetricSamples({}, 0, rows=table.rows) for name, table in tables.items()}
@@ -156,12 +175,12 @@ class States:
         when = None if state.when is None else compiled(state.when, program)
         table = _Table(state, compiled(state.key, program), compiled(state.value, program), when)
         old = None if before is None else before.tables.get(state.name)
-        values = restored.get("values", {}).get(state.name, []) if before is None else []
         if old is not None and old.state == state:
-            values = [(key, node, value) for (key, node), value in old.held.items()]
             table.dropped = old.dropped
-        for key, node, value in values:
-            table.put(key, NodeName(node), value)
+            table.fill((key, node, value) for (key, node), value in old.held.items())
+        elif before is None:
+            kept = restored.get("values", {}).get(state.name, [])
+            table.fill((key, NodeName(node), float(value)) for key, node, value in kept)
         return table
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -190,7 +209,7 @@ class States:
         for moment in sorted(seen.containers, key=lambda one: (one.at_ns, one.name, one.terminated)):
             named = (moment.name, moment.id, moment.terminated)
             if named not in before and moment.at_ns > kept.since_ns:
-                moved |= self._feed(kept, seen, node, replace(moment, down_ns=shown[named]))
+                moved |= self._feed(kept, seen, node, replace(moment, down_ns=shown[named]), now_ns)
         if moved and self._write_at_ns is None:
             since_ns = now_ns if self._written_ns is None else self._written_ns
             self._write_at_ns = max(now_ns, since_ns + WRITE_EVERY_NS)
@@ -206,8 +225,11 @@ class States:
         """Policies run: pods shown from now on are some running policy's or nobody's."""
         self._early = None
 
-    def _feed(self, kept: _Kept, seen: ObservedPod, node: NodeName, moment: ContainerMoment) -> bool:
-        kept.fed_ns = max(kept.fed_ns, moment.at_ns)
+    def _feed(
+        self, kept: _Kept, seen: ObservedPod, node: NodeName, moment: ContainerMoment, now_ns: int
+    ) -> bool:
+        if moment.at_ns <= now_ns + SKEW_NS:
+            kept.fed_ns = max(kept.fed_ns, moment.at_ns)
         at = Seen(seen.pod, self._namespace_of(seen), element=_fields(moment))
         moved = False
         for table in kept.tables.values():
@@ -283,14 +305,15 @@ def kept_text(fed_ns: int, values: Mapping[str, Sequence[Entry]]) -> str:
 
 
 def readable(found: Any) -> Mapping[str, Any]:
-    """What was read of `kept_text`. Raises ValueError, TypeError, KeyError where it is not of that shape."""
+    """What was read of `kept_text`. Raises ValueError, TypeError, KeyError, OverflowError where it is not of that shape."""
     fed_ns, values = found["fed_ns"], found["values"]
-    if not isinstance(fed_ns, int) or not isinstance(values, dict):
+    if not isinstance(fed_ns, int) or abs(fed_ns) > INT64_MAX or not isinstance(values, dict):
         raise TypeError("it is not shaped as it was written")
     for entries in values.values():
         for key, node, value in entries:
             if not isinstance(key, str) or not isinstance(node, str):
                 raise TypeError(f"{key!r} on {node!r} is no key on a node")
+            key.encode(), node.encode()  # half of a surrogate pair could not be written down again
             if not isinstance(value, int | float) or isinstance(value, bool) or finite(float(value)) != value:
                 raise ValueError(f"{value!r} is no value")
     return {"fed_ns": fed_ns, "values": values}

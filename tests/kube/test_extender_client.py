@@ -149,6 +149,23 @@ def test_what_is_no_answer_to_a_filter_is_told_with_the_extenders_name(answer: o
         filtered(answer)
 
 
+@pytest.mark.parametrize("field", ["Error", "FailedNodes"])
+def test_words_that_are_nested_deeper_than_python_prints_are_only_called_a_list(field: str) -> None:
+    deep = "[" * 1015 + "]" * 1015
+    words = deep if field == "Error" else f'{{"a": {deep}}}'
+    said: list[str] = []
+
+    async def scenario(client: ExtenderClient) -> None:
+        try:
+            said.append((await client.filter(POD, ("a",), {})).refused["a"].words)
+        except NoExtenderAnswer as error:
+            said.append(str(error))
+
+    answers(lambda _: web.Response(text=f'{{"{field}": {words}}}'), scenario)
+
+    assert said in (["a list"], ["extender gpu: f answered: a list"])
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

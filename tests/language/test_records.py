@@ -58,6 +58,7 @@ def test_what_is_absent_has_its_default_or_is_missing_or_makes_the_whole_text_in
         [card(clock=1.5)],
         [card(clock=2**63)],
         '[{"health": "x", "freeMemory": NaN}]',
+        '[{"health": "\\ud800", "freeMemory": 1}]',
         '[{"health": "x", "freeMemory": 1e999999}]',
         [card()] * (ELEMENTS_MAX + 1),
         "[" * 100_000,
@@ -104,3 +105,11 @@ JSON = st.recursive(
 def test_no_json_and_no_text_raises_anything(value: object) -> None:
     for at in (None, "a", "health.a"):
         read(value, at)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [('{"team": "\\ud83d\\ude00"}', "\U0001f600"), ('{"team": "\\ud83d"}', NoValue.INVALID)],
+)
+def test_half_of_a_surrogate_pair_is_no_text_for_no_event_could_show_it(text: str, value: object) -> None:
+    assert held_value(text, STRING, None, "team") == value

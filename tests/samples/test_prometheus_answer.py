@@ -30,6 +30,14 @@ def test_warnings_are_kept_in_one_line_each() -> None:
     assert answer.warnings == ("store 10.0.0.1 unavailable", "7")
 
 
+def test_a_warning_that_is_nested_deeper_than_python_prints_is_only_called_a_list() -> None:
+    deep = b"[" * 1015 + b"]" * 1015
+
+    answer = read_answer(vector(warnings=["?"]).replace(b'"?"', deep))
+
+    assert answer.warnings == ("a list",)
+
+
 def success(kind: object, result: object) -> bytes:
     return orjson.dumps({"status": "success", "data": {"resultType": kind, "result": result}})
 

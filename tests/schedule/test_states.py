@@ -205,8 +205,60 @@ def test_values_are_written_at_most_every_half_minute_and_a_restart_goes_on_with
     assert values(after) == {("web", "a"): 0.5625}, "fed by what happened meanwhile, and by nothing twice"
 
 
+def test_a_node_whose_clock_is_a_year_ahead_does_not_end_the_learning_at_the_next_start() -> None:
+    year_s = 365 * 86_400
+    before = Rig(policy(), node("a"))
+    before.see(shown("p", "a", ended("run-1", at_s=year_s)), shown("q", "a", ended("run-1", at_s=1)))
+    before.pass_time(60)
+    kept = before.of(c.KeepStates)[-1].texts
+
+    after = Rig(None, synced=False)
+    after.tell(e.StatesKept(kept))
+    after.see(node("a"), shown("q", "a", ended("run-1", at_s=1)), shown("r", "a", ended("run-9", 0, at_s=9)))
+    after.offer(policy())
+    after.tell(e.Synced())
+
+    assert values(before) == {("web", "a"): 0.25}
+    assert values(after) == {("web", "a"): 0.625}, "only what happened meanwhile"
+
+
+def test_kept_values_that_say_they_are_of_next_year_do_not_end_the_learning() -> None:
+    year_ns = 365 * 86_400 * SECOND_NS
+    rig = Rig(None, synced=False)
+    rig.tell(
+        e.StatesKept({"test": f'{{"fed_ns":{START_NS + year_ns},"values":{{"reward":[["web","a",0.5]]}}}}'})
+    )
+    rig.offer(policy())
+    rig.tell(e.Synced())
+
+    rig.see(node("a"), shown("p", "a", ended("run-1", at_s=400)))
+
+    assert values(rig) == {("web", "a"): 0.25}
+
+
+def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
+    kept = json.dumps({"fed_ns": 1, "values": {"reward": [[f"app-{one}", "a", 0.5] for one in range(5)]}})
+    rig = Rig(None, synced=False)
+
+    rig.tell(e.StatesKept({"test": kept}))
+    rig.offer(policy(most=2))
+
+    assert values(rig) == {("app-3", "a"): 0.5, ("app-4", "a"): 0.5}
+    assert rig.scheduler.state_counts() == {("test", "reward"): states.StateCounts(held=2, most=2, dropped=3)}
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"fed_ns":1,"values":{"reward":[["web","a",true]]}}', '{"fed_ns":1,"values":[]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"fed_ns":1,"values":{"reward":[["web","a",true]]}}',
+        '{"fed_ns":1,"values":[]}',
+        '{"fed_ns":1,"values":{"reward":[["web","a",1' + "0" * 400 + "]]}}",
+        '{"fed_ns":1' + "0" * 400 + ',"values":{}}',
+        '{"fed_ns":1,"values":{"reward":[["\\ud800","a",1.0]]}}',
+    ],
 )
 def test_kept_values_that_cannot_be_read_are_said_and_start_anew(text: str) -> None:
     rig = Rig(None, node("a"))
