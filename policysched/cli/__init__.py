@@ -3,20 +3,20 @@
 `--help` answers from the table below and imports none of them. To add a command: a module with a click command of the
 command's name (dashes as underscores), and a row here.
 
-Exit codes: 0 nothing to say, 1 findings (or a result the command was asked to report so), 2 could not run.
+Exit codes: 0 nothing to say, 1 findings (or a result the command was asked to report so), 2 could not run; 130 after
+Ctrl-C, and 141 where nobody reads the output any more.
 """
 
 import errno
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
 
 from policysched import __version__
+from policysched.cli import closed_pipe
 from policysched.garbage import look_rarely
 from policysched.resources import keep_files
 
@@ -38,13 +38,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""A full or broken disk behind a redirected stdout. A closed pipe is click's to handle."""
+"""A full or broken disk behind a redirected stdout."""
 
 
 class Problem(click.ClickException):
-    """Could not run: one line that says what and where, exit 2."""
+    """Could not run: a line for each thing that is wrong, with what and where; exit 2."""
 
     exit_code = 2
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 class _Commands(click.Group):
@@ -56,33 +60,59 @@ class _Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click's, but what is wrong with the command line or a file is one line on stderr, and exit 2."""
+        """As click's, but what is wrong with the command line or a file is a line on stderr, and exit 2."""
         if args is None:  # the process is ours, and not one that calls a command
             look_rarely()
             keep_files()
+            closed_pipe.open_what_is_closed()
         if not standalone_mode:
             return super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         try:
-            code = super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
+            with closed_pipe.told_apart():
+                code = self._exit_code(args, prog_name or "policysched", extra)
+        except closed_pipe.NobodyReads:
+            for stream in (sys.stdout, sys.stderr):
+                closed_pipe.let_go(stream)
+            code = closed_pipe.EXIT_CODE
+        sys.exit(code)
+
+    def _exit_code(self, args: Sequence[str] | None, prog_name: str, extra: Mapping[str, Any]) -> int:
+        try:
+            try:
+                code = super().main(args, prog_name, standalone_mode=False, **extra)
+            except SystemExit as ended:
+                code = ended.code
+            sys.stdout.flush()  # what cannot be written is to be known here
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), err=True)
-            sys.exit(2)
+            return 2
         except click.ClickException as error:
             context = error.ctx if isinstance(error, click.UsageError) else None
             where = context.command_path if context is not None else "policysched"
             hint = f" (see {where} --help)" if isinstance(error, click.UsageError) else ""
-            click.echo(f"{where}: {' '.join(error.format_message().split())}{hint}", err=True)
-            sys.exit(2)
+            lines = error.lines if isinstance(error, Problem) else (error.format_message(),)
+            for line in lines:
+                click.echo(f"{where}: {' '.join(line.split())}{hint}", err=True)
+            return 2
         except click.Abort:
-            sys.exit(130)
+            return 130
         except OSError as error:
             if error.errno not in _OUTPUT_LOST:
                 raise
-            # Python flushes what is left of it once more at the end, and would fail anew.
-            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (lives as long as the process)
+            closed_pipe.let_go(sys.stdout)
             click.echo(f"policysched: the output cannot be written: {error.strerror}", err=True)
-            sys.exit(2)
-        sys.exit(code if isinstance(code, int) else 0)
+            return 2
+        return code if isinstance(code, int) else 0
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """click would end with 1 where nobody reads what `--help` says."""
+        with closed_pipe.told_apart():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As `make_context`, for what a command says."""
+        with closed_pipe.told_apart():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(COMMANDS)
