@@ -91,6 +91,7 @@ class Elector:
         self._random = random
         self.on_change: Callable[[Standing], None] | None = None
         self._seen: _Seen | None = None
+        self._said = ""  # the last that was said of standing by
         self._leads_until_s = float("-inf")
         self._decides_from_s = float("inf")
         self.standing = Standing.FOLLOWING
@@ -99,6 +100,10 @@ class Elector:
     @property
     def _path(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases"
+
+    @property
+    def _name(self) -> str:
+        return f"{self._settings.namespace}/{self._settings.name}"
 
     def leads(self) -> bool:
         """Whether what we send now is still covered by the Lease."""
@@ -118,8 +123,12 @@ class Elector:
         while self.standing is Standing.FOLLOWING:
             try:
                 await self._try_to_acquire()
+            except Conflict:
+                log.debug("another was first to write the Lease", extra={"lease": self._name})
             except ApiProblem as error:
-                log.debug("the Lease cannot be read or taken", extra={"why": str(error)})
+                self._say_once(
+                    logging.WARNING, "standing by: the Lease cannot be read or taken", why=str(error)
+                )
             if self.standing is Standing.FOLLOWING:
                 await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._random.random()))
         await self._keep()
@@ -169,7 +178,10 @@ class Elector:
             return
         spec = lease["spec"]
         self.holder = str(spec.get("holderIdentity") or "")
-        if self.holder and self.holder != self._identity and not self._expired(spec):
+        if self.holder and self.holder != self._identity and (left_s := self._expires_in_s(spec)) > 0:
+            self._say_once(logging.INFO, "standing by: another leads", holder=self.holder)
+            facts = {"renewed": spec.get("renewTime"), "expires_in_s": round(left_s, 1)}
+            log.debug("the Lease is held", extra={"holder": self.holder, **facts})
             return
         transitions = int(spec.get("leaseTransitions") or 0)
         settle_s = 0.0 if self._nothing_can_be_in_flight(lease) else self._settings.settle_s
@@ -181,14 +193,21 @@ class Elector:
         await self._replace(lease)
         self._acquired(sent_s, settle_s=settle_s)
 
-    def _expired(self, spec: Json) -> bool:
+    def _say_once(self, level: int, message: str, **facts: str) -> None:
+        """Again only when it is another thing than the last time."""
+        said = f"{message} {facts}"
+        if said != self._said:
+            log.log(level, message, extra={"lease": self._name, **facts})
+        self._said = said
+
+    def _expires_in_s(self, spec: Json) -> float:
         """By our own clock, from when we first saw this renewal."""
         holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
         now_s = self._monotonic_s()
         if self._seen is None or (self._seen.holder, self._seen.renewed) != (holder, renewed):
             self._seen = _Seen(holder, renewed, now_s)
         duration_s = float(spec.get("leaseDurationSeconds") or self._settings.duration_s)
-        return now_s >= self._seen.at_s + duration_s
+        return self._seen.at_s + duration_s - now_s
 
     def _nothing_can_be_in_flight(self, lease: Json) -> bool:
         meta, spec = lease["metadata"], lease["spec"]
@@ -205,7 +224,7 @@ class Elector:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
         self._decides_from_s = self._monotonic_s() + settle_s
-        log.info("leading", extra={"lease": self._settings.name, "first_decision_in_s": settle_s})
+        log.info("leading", extra={"lease": self._name, "first_decision_in_s": settle_s})
         self._change(Standing.LEADING)
 
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +244,7 @@ class Elector:
             except TimeoutError:
                 break
         self._leads_until_s = float("-inf")
-        log.error("the Lease is lost", extra={"lease": self._settings.name, "holder": self.holder})
+        log.error("the Lease is lost", extra={"lease": self._name, "holder": self.holder})
         self._change(Standing.LOST)
 
     async def _renew(self) -> bool:

@@ -1,6 +1,7 @@
 """At most one leads, whatever the road does, and nobody decides while a bind of the leader before may still land."""
 
 import asyncio
+import logging
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -207,3 +208,69 @@ def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_success
             assert before.standing is Standing.LOST
 
     on_virtual_time(scenario)
+
+
+# ── what is said ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def said(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    """What electors said on that level, each with the holder or the cause that it names."""
+    return [
+        f"{one.getMessage()} ({vars(one).get('holder') or vars(one).get('why') or ''})"
+        for one in caplog.records
+        if one.levelname == level and one.name == "policysched.kube.lease"
+    ]
+
+
+def test_who_stands_by_says_who_leads_once_and_again_when_it_is_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "policysched.kube.lease")
+
+    async def scenario() -> None:
+        world = World()
+        one, three = elector(world, "one", world.road()), elector(world, "three", world.road())
+        first = asyncio.ensure_future(one.run())
+        await until(one.leads, "one to lead")
+        caplog.clear()
+        async with running(three.run()):
+            await asyncio.sleep(60)
+            first.cancel()
+            world.local.change(
+                "leases",
+                lease(world),
+                lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "two"}},
+            )
+            await until(three.leads, "three to lead")
+
+    on_virtual_time(scenario)
+
+    assert said(caplog, "INFO") == [
+        "standing by: another leads (one)",
+        "standing by: another leads (two)",
+        "leading ()",
+    ]
+    assert said(caplog, "DEBUG").count("the Lease is held (one)") > 20
+
+
+def test_a_lease_that_cannot_be_reached_is_told_once_and_then_who_leads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "policysched.kube.lease")
+
+    async def scenario() -> None:
+        world = World()
+        one, road = elector(world, "one", world.road()), world.road()
+        two = elector(world, "two", road)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            caplog.clear()
+            road.refuse_for(30)
+            async with running(two.run()):
+                await asyncio.sleep(60)
+
+    on_virtual_time(scenario)
+
+    (told,) = said(caplog, "WARNING")
+    assert told.startswith("standing by: the Lease cannot be read or taken (")
+    assert said(caplog, "INFO") == ["standing by: another leads (one)"]
