@@ -83,7 +83,7 @@ class Carrier:
                 about = About("ConfigMap", self._policies.namespace, self._policies.name, self._feed.uid)
                 self._reporter.say(Words(about, event_type, reason, "Reloading", message, OURSELVES))
                 level = logging.WARNING if event_type == "Warning" else logging.INFO
-                log.log(level, message, extra={"reason": reason})
+                log.log(level, message, extra={"reason": reason, "configmap": str(self._policies)})
             case c.KeepPolicies(texts):
                 self._last_good.keep(texts)
             case c.KeepStates(texts):

@@ -96,6 +96,7 @@ class ExtenderApp:
             )
         self.feed = PolicyFeed(
             settings.place,
+            "" if settings.last_good is None else f"ConfigMap {settings.last_good}",
             runtime.compile_texts,
             self.post,
             read_last_good=self._read_last_good,
@@ -176,7 +177,7 @@ class ExtenderApp:
                     say(log, command)
                 case c.ReportPolicies(event_type, reason, message):
                     level = logging.WARNING if event_type == "Warning" else logging.INFO
-                    log.log(level, message, extra={"reason": reason})
+                    log.log(level, message, extra={"reason": reason, "place": self.settings.place})
                     self._report(event_type, reason, message)
                 case c.KeepPolicies(texts):
                     if self._last_good is not None:

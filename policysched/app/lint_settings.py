@@ -1,5 +1,5 @@
-"""What lint can say of metrics with the operator's settings at hand: which no source serves, and, asked to, what the
-servers answer to their queries right now.
+"""What lint can say with the operator's settings at hand: which metrics no source serves and which extenders are not named
+there, and, asked to, what the servers answer to the metrics' queries right now.
 
 Nodes are not known here, so of the join only the label is looked at: whether the series have it, and whether two have the
 same. Whether a server can be reached at all is not the policy's matter and ends the run.
@@ -10,32 +10,40 @@ from collections import Counter
 from collections.abc import Iterator
 
 from policysched import __version__
+from policysched.app.consultant import terms_of
 from policysched.app.linting import CannotAsk
 from policysched.app.sampling import why_unserved_by
 from policysched.app.settings import Settings
-from policysched.lang.program import Between, Metric, of_nodes
+from policysched.lang.program import Between, Metric, Program, of_nodes
 from policysched.lang.rules import diagnostic
 from policysched.samples.book import Unusable
 from policysched.samples.prometheus_answer import read_answer, reading
 from policysched.samples.prometheus_server import Pool, PrometheusServer, PrometheusSettings
 from policysched.samples.sources import name_for
+from policysched.schedule.extenders import not_to_be_asked
 from policysched.text import Diagnostic
 
 _THE_POLICYS = frozenset({"query", "wrong_type"})
 """Kinds of trouble that the query is to blame for."""
 
 
-class MetricsAtHand:
+class SettingsAtHand:
     """`live`: ask the servers, too."""
 
     def __init__(self, settings: Settings, *, live: bool) -> None:
         self._samples = settings.samples
         self._why_unserved = why_unserved_by(settings)
+        self._extenders = terms_of(settings.extenders)
         self._live = live
         self._answers: dict[tuple[str, str], list[dict[str, object]] | Unusable] = {}
 
-    def findings(self, metric: Metric) -> Iterator[Diagnostic]:
+    def findings(self, program: Program) -> Iterator[Diagnostic]:
         """Raises CannotAsk."""
+        for metric in program.metrics.values():
+            yield from self._of_metric(metric)
+        yield from not_to_be_asked(program, self._extenders)
+
+    def _of_metric(self, metric: Metric) -> Iterator[Diagnostic]:
         why = self._why_unserved(metric)
         if why is not None:
             words = f"`{metric.name}` would be missing for every node: {why}"

@@ -11,7 +11,7 @@ from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Severity, Span
 
 if TYPE_CHECKING:
-    from policysched.app.lint_metrics import MetricsAtHand  # without settings, lint needs nothing of it
+    from policysched.app.lint_settings import SettingsAtHand  # without settings, lint needs nothing of it
 
 
 class CannotAsk(Exception):
@@ -19,16 +19,16 @@ class CannotAsk(Exception):
 
 
 def lint(
-    sets: Sequence[SourceSet], flags: Sequence[str] = (), metrics: "MetricsAtHand | None" = None
+    sets: Sequence[SourceSet], flags: Sequence[str] = (), at_hand: "SettingsAtHand | None" = None
 ) -> tuple[Diagnostic, ...]:
     """Each finding once. Texts that are only there to be included are not reported on. `flags` are values for
-    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `metrics` is what can be
-    said of them where settings are at hand; raises what that raises."""
+    parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `at_hand` is what can be
+    said where settings are given; raises what that raises."""
     found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
     bundles = [check_set(one, flags) for one in sets]
     refuse_unused(flags, bundles)
     for one, bundle in zip(sets, bundles, strict=True):
-        for finding in _of_set(one, bundle, metrics):
+        for finding in _of_set(one, bundle, at_hand):
             place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
             name = (
                 f"{finding.span.source.name} {finding.span.source.origin.note}"
@@ -39,7 +39,7 @@ def lint(
     return tuple(found.values())
 
 
-def _of_set(one: SourceSet, bundle: Bundle, metrics: "MetricsAtHand | None") -> Iterator[Diagnostic]:
+def _of_set(one: SourceSet, bundle: Bundle, at_hand: "SettingsAtHand | None") -> Iterator[Diagnostic]:
     for key in one.sources:
         if key not in one.asked:
             continue
@@ -53,8 +53,8 @@ def _of_set(one: SourceSet, bundle: Bundle, metrics: "MetricsAtHand | None") -> 
             )
         checked = bundle.checked[key]
         found = [*checked.diagnostics]
-        if metrics is not None and checked.program is not None:
-            found += [one for metric in checked.program.metrics.values() for one in metrics.findings(metric)]
+        if at_hand is not None and checked.program is not None:
+            found += at_hand.findings(checked.program)
         yield from without_ignored(one.sources[key], _sure(found))
 
 

@@ -31,19 +31,20 @@ log = logging.getLogger(__name__)
 
 class PolicyFeed:
     """`take` is told what the ConfigMap says by its reflector, `listed` when its first list is through; `run` compiles
-    and delivers. `place` is where the texts stand, for words about them; `params` are the settings' values for
-    parameters, by policy; `uid` is the ConfigMap's, for events about it."""
+    and delivers. `place` is where the texts stand and `kept_in` where the last known good ones do (empty: nowhere), for words
+    about them; `params` are the settings' values for parameters, by policy; `uid` is the ConfigMap's, for events about it."""
 
     def __init__(
         self,
         place: str,
+        kept_in: str,
         compile_texts: Compile,
         deliver: Callable[[PoliciesOffered], None],
         *,
         read_last_good: Callable[[], Awaitable[Mapping[str, str]]],
         params: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self._place = place
+        self._place, self._kept_in = place, kept_in
         self._compile = compile_texts
         self._deliver = deliver
         self._read_last_good = read_last_good
@@ -85,7 +86,7 @@ class PolicyFeed:
         self, newest: ConfigMapSeen | ConfigMapGone, last_good: Bundle | None
     ) -> PoliciesOffered | None:
         if isinstance(newest, ConfigMapGone):
-            return PoliciesOffered(None, "", last_good)
+            return PoliciesOffered(None, "", last_good, self._place, self._kept_in)
         texts = {**policy_texts(newest.data), **self._settings_texts}
         unused = without_policy(texts)
         if unused != self._said_unused and unused:
@@ -97,7 +98,7 @@ class PolicyFeed:
         bundle = await self._compile(texts, self._place)
         if self._changed.is_set() and last_good is None:
             return None  # a newer state is there already
-        return PoliciesOffered(bundle, newest.resource_version, last_good)
+        return PoliciesOffered(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
 
 class LastGood:
@@ -132,7 +133,10 @@ class LastGood:
                 self._connectivity.worked(activity)
                 return {}
             except (Forbidden, Malformed) as error:
-                log.warning("the last known good policies cannot be read", extra={"why": str(error)})
+                log.warning(
+                    "the last known good policies cannot be read",
+                    extra={"configmap": str(self._place), "why": str(error)},
+                )
                 return {}
             except ApiProblem as error:
                 self._connectivity.failed(activity, error)

@@ -145,6 +145,7 @@ class SchedulerApp:
         )
         self.feed = PolicyFeed(
             f"ConfigMap {settings.policies}",
+            f"ConfigMap {settings.last_good}",
             runtime.compile_texts,
             self.post,
             read_last_good=self._read_last_good,

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.cli.param_option import param_option
+from policysched.files import read_text
 from policysched.lang.rules import RULES, find_rule
 from policysched.lang.uncovered import UNCOVERED
 from policysched.text import Diagnostic, Severity
@@ -24,7 +26,7 @@ MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sari
 """Their printers are imported when one is asked for."""
 
 if TYPE_CHECKING:
-    from policysched.app.lint_metrics import MetricsAtHand
+    from policysched.app.lint_settings import SettingsAtHand
 
 _LEVELS = {severity.word: severity for severity in Severity}
 
@@ -73,7 +75,7 @@ def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence
     "--config",
     "config_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The scheduler's settings: also say which metrics none of its sources would serve.",
+    help="The scheduler's settings: also say which metrics no source would serve, and which extenders are not named.",
 )
 @click.option("--live", is_flag=True, help="With --config: ask its Prometheus servers the metrics' queries.")
 @click.option("--stdin-filename", default="-", metavar="NAME", help="What `-` is called in findings.")
@@ -103,12 +105,14 @@ def lint(
     """
     passed_over: list[UnusableFile] = []
     try:
-        sets = load_policy_sources(paths, stdin=sys.stdin, stdin_name=stdin_filename, passed_over=passed_over)
+        sets = load_policy_sources(
+            paths, stdin=partial(read_text, "-"), stdin_name=stdin_filename, passed_over=passed_over
+        )
         for one in passed_over:
             click.echo(f"policysched: {one}", err=True)
         if passed_over and not sets:
             return 2
-        findings = lint_sets(sets, params, _metrics_at_hand(config_path, live=live))
+        findings = lint_sets(sets, params, _settings_at_hand(config_path, live=live))
     except (UnusableFile, CannotAsk) as error:
         raise Problem(str(error)) from None
     found = tuple(
@@ -134,19 +138,20 @@ def lint(
     return int(fails and not exit_zero)
 
 
-def _metrics_at_hand(config_path: Path | None, *, live: bool) -> "MetricsAtHand | None":
+def _settings_at_hand(config_path: Path | None, *, live: bool) -> "SettingsAtHand | None":
     """None where no settings are given."""
     if config_path is None:
         if live:
             raise Problem("--live asks the servers that the settings name: give --config FILE, too")
         return None
-    from policysched.app.lint_metrics import MetricsAtHand
-    from policysched.app.settings import BadSettings, read_settings
+    from policysched.app.lint_settings import SettingsAtHand
+    from policysched.app.setting_layers import BadSettings
+    from policysched.app.settings import read_settings
 
     try:
-        return MetricsAtHand(read_settings(config_path, {}, {}), live=live)
+        return SettingsAtHand(read_settings(config_path, {}, {}), live=live)
     except BadSettings as error:
-        raise Problem(str(error)) from None
+        raise Problem(*error.problems) from None
 
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)

@@ -60,4 +60,16 @@ LIVE_RULES = (
         bad="",
         good="",
     ),
+    RuleDoc(
+        "PS906",
+        "extender-not-set-up",
+        Severity.ERROR,
+        "the settings do not have an extender that a policy asks, or not the verb that it is asked for",
+        "Where an extender is and what it can be asked stands in the operator's settings, under `extenders`, so only with these at hand "
+        "can it be said: `policysched lint --config settings.yaml my.policy`. The scheduler does not run such a policy, for its pods would "
+        "go where the extender might have refused them; the text from before runs on. Name the extender in the settings and "
+        "restart, or take the statement out.",
+        bad="",
+        good="",
+    ),
 )

@@ -69,7 +69,7 @@ class Core:
         self.extenders: Extenders = extenders or {}
         self.cache = Cache()
         self.evaluator = Evaluator(self.cache)
-        self.policies = Policies()
+        self.policies = Policies(self.extenders)
         self.queue = Queue(limits, self._line_of)
         self.gangs = Gangs()
         self.reports = Reports(limits)

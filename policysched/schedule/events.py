@@ -146,12 +146,15 @@ class Synced:
 class PoliciesOffered:
     """The policies' ConfigMap as it now stands, compiled in the shell, or its absence (`bundle` None).
 
-    `last_good` comes with the first offer only: what our own ConfigMap kept of earlier runs, compiled.
+    `last_good` comes with the first offer only: what our own ConfigMap kept of earlier runs, compiled. `place` and
+    `kept_in` are for words: where the texts stand, and where the last known good ones (empty: nowhere).
     """
 
     bundle: Bundle | None
     resource_version: str
     last_good: Bundle | None = None
+    place: str = "the policies' ConfigMap"
+    kept_in: str = "the ConfigMap of last known good texts"
 
 
 @dataclass(frozen=True, slots=True)

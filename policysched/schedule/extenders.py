@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from policysched.cluster.objects import Pod
 from policysched.lang.program import Extender, Program
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +28,25 @@ class ExtenderTerms:
 Extenders = Mapping[str, ExtenderTerms]
 
 
-def cannot_ask(program: Program, extenders: Extenders) -> str | None:
-    """Why a policy cannot run with these; None where it can."""
+def not_to_be_asked(program: Program, extenders: Extenders) -> tuple[Diagnostic, ...]:
+    """An error for each `extender` of a policy that these cannot be asked for; without any it can run with them."""
+    found = []
     for one in program.extenders:
-        terms = extenders.get(one.name)
-        if terms is None:
-            there = ", ".join(sorted(extenders)) or "none"
-            return f"asks extender `{one.name}`, which the settings do not name (they name: {there})"
-        if one.weight is not None and not terms.scores:
-            return f"gives extender `{one.name}` a weight, and the settings name no verb to ask it for scores"
-        if one.weight is None and not terms.filters:
-            return f"asks extender `{one.name}` for nothing: no weight here, and no verb to filter in the settings"
+        why = _why_not(one, extenders)
+        if why is not None:
+            found.append(diagnostic("PS906", f"extender `{one.name}` {why}", one.span, label="asked here"))
+    return tuple(found)
+
+
+def _why_not(one: Extender, extenders: Extenders) -> str | None:
+    terms = extenders.get(one.name)
+    if terms is None:
+        there = ", ".join(sorted(extenders)) or "none"
+        return f"is not named in the settings (they name: {there})"
+    if one.weight is not None and not terms.scores:
+        return "has a weight, and the settings name no verb to ask it for scores"
+    if one.weight is None and not terms.filters:
+        return "is asked for nothing: no weight here, and no verb to filter in the settings"
     return None
 
 

@@ -26,6 +26,7 @@ from policysched.lang.rules import diagnostic
 from policysched.plan import Plan
 from policysched.schedule.commands import Command, KeepPolicies, Log, ReportPolicies
 from policysched.schedule.events import PoliciesOffered
+from policysched.schedule.extenders import Extenders, not_to_be_asked
 from policysched.schedule.kin import reads_the_queue
 from policysched.schedule.rejection import errors_of, header_name, rejection, short, span_of_time
 from policysched.text import Diagnostic
@@ -64,9 +65,11 @@ class PolicyStatus:
 
 
 class Policies:
-    """The running policies by name, and the status of each name and key. See the drawing above."""
+    """The running policies by name, and the status of each name and key. See the drawing above. A text that asks an extender
+    which `extenders` lack is as broken as one that does not check."""
 
-    def __init__(self) -> None:
+    def __init__(self, extenders: Extenders) -> None:
+        self._extenders = extenders
         self.running: dict[str, Running] = {}
         self.resource_version: str | None = None
         self.reloads: dict[ReloadResult, int] = {}
@@ -97,7 +100,8 @@ class Policies:
             return [], []
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
-        checked = {} if event.bundle is None else self._without_usurpers(event.bundle.checked, last_good)
+        checked = {} if event.bundle is None else self._that_can_ask(event.bundle.checked)
+        checked = self._without_usurpers(checked, last_good)
         valid = {one.program.name: one for one in checked.values() if one.program is not None}
         broken = {key: one for key, one in checked.items() if errors_of(one)}
         wanted = {name: one.program for name, one in valid.items() if one.program is not None}
@@ -111,12 +115,12 @@ class Policies:
         for name in dict.fromkeys([*self.running, *wanted]):
             if name not in valid and name not in fallen:
                 self._fall_back(name, None, "missing", (), wanted.get(name), now_ns)
-                out += self._say_missing(name, wanted.get(name), event.bundle)
+                out += self._say_missing(name, wanted.get(name), event)
         for key in [one for one in self._said if one not in checked and not one.startswith(_MISSING)]:
             del self._said[key]  # the key is gone, with what was said of it
         self._count(broken, changed, event.bundle)
         if self._first_offer and not wanted:
-            self.fatal_at_start = _nothing_to_run(broken, event.bundle)
+            self.fatal_at_start = _nothing_to_run(broken, event)
             out.append(Log("error", self.fatal_at_start, {}))
         self.resource_version, self._first_offer = event.resource_version, False
         return out, changed
@@ -248,16 +252,17 @@ class Policies:
             outcome = "nothing runs in its place"
         return [ReportPolicies("Warning", "PolicyRejected", f"{words}; {outcome}")]
 
-    def _say_missing(self, name: str, starting_from: Program | None, bundle: Bundle | None) -> list[Command]:
+    def _say_missing(self, name: str, starting_from: Program | None, event: PoliciesOffered) -> list[Command]:
         if _MISSING + name in self._said:
             return []
         running = self.running.get(name)
         program = starting_from if running is None else running.program
         assert program is not None, f"{name} neither runs nor is it about to"
-        cause = "the ConfigMap is gone" if bundle is None else "no key of the ConfigMap has it any more"
+        cause = "is gone" if event.bundle is None else "does not have it any more"
+        kept_too = f"delete it from {event.kept_in} too and " if event.kept_in else ""
         words = (
-            f"policy `{name}`: {cause}; its last known good text, sha {short(program.sha256)}, runs on. "
-            "To end it, delete it from the ConfigMap of last known good texts too and restart the scheduler"
+            f"policy `{name}`: {event.place} {cause}; its last known good text, sha {short(program.sha256)}, runs on. "
+            f"To end it, {kept_too}restart the scheduler"
         )
         self._said[_MISSING + name] = words
         return [ReportPolicies("Warning", "PolicyMissing", words)]
@@ -267,6 +272,20 @@ class Policies:
         if rejected is None and missed is None:
             return []
         return [ReportPolicies("Normal", "PolicyRecovered", _is_active(key, program))]
+
+    # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _that_can_ask(self, offered: Mapping[str, Checked]) -> Mapping[str, Checked]:
+        """The same, without the programs whose extenders cannot be asked, and with what is to be said of these."""
+        settled = dict(offered)
+        for key, one in offered.items():
+            found = () if one.program is None else not_to_be_asked(one.program, self._extenders)
+            if found:
+                assert one.program is not None
+                settled[key] = replace(
+                    one, program=None, policy=one.program.name, diagnostics=(*found, *one.diagnostics)
+                )
+        return settled
 
     # ── two keys with one policy ───────────────────────────────────────────────────────────────────────────────────
 
@@ -315,19 +334,21 @@ class Policies:
         return None if running is None else running.program.sha256
 
     def _take_last_good(self, bundle: Bundle | None, out: list[Command]) -> dict[str, Program]:
+        kept = bundle.checked if bundle is not None else {}
+        # With other settings one that cannot run now can: it is not thrown away.
+        self._kept = {one.program.name: one.program.text for one in kept.values() if one.program is not None}
         found = {}
-        for one in (bundle.checked if bundle is not None else {}).values():
+        for one in self._that_can_ask(kept).values():
             if one.program is not None:
                 found[one.program.name] = one.program
             elif not one.library:
                 out.append(
                     Log(
                         "warning",
-                        "a last known good text does not check any more",
+                        "a last known good text cannot run any more",
                         {"key": one.key, "why": rejection(one)},
                     )
                 )
-        self._kept = {name: program.text for name, program in found.items()}
         return found
 
     def _keep(self) -> list[Command]:
@@ -374,10 +395,13 @@ def _kind_of(code: str) -> ReloadResult:
             return "type"
 
 
-def _nothing_to_run(broken: Mapping[str, Checked], bundle: Bundle | None) -> str:
-    if bundle is None:
-        return "the policies' ConfigMap does not exist and no last known good policy is kept: nothing to run"
+def _nothing_to_run(broken: Mapping[str, Checked], event: PoliciesOffered) -> str:
+    none_kept = (
+        f"{event.kept_in} has no last known good policy" if event.kept_in else "none is kept of earlier runs"
+    )
+    if event.bundle is None:
+        return f"{event.place} does not exist, and {none_kept}: nothing to run"
     if not broken:
-        return "the policies' ConfigMap has no policy and no last known good one is kept: nothing to run"
+        return f"there is no policy in {event.place}, and {none_kept}: nothing to run"
     first = "; ".join(rejection(one) for one in broken.values())
-    return f"no policy checks and no last known good one is kept: nothing to run. {first}"
+    return f"no policy in {event.place} can run, and {none_kept}: nothing to run. {first}"

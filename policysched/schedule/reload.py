@@ -16,7 +16,6 @@ from policysched.plan import Plan
 from policysched.plan import compile as compile_plan
 from policysched.schedule.core import Core
 from policysched.schedule.events import PoliciesOffered
-from policysched.schedule.extenders import cannot_ask
 from policysched.schedule.standing import Standing
 
 
@@ -69,7 +68,7 @@ class Reload:
         if core.policies.running:
             core.states.begun()
         if not core.policies.running and not self._swaps and core.policies.fatal_at_start is None:
-            core.policies.fatal_at_start = "no policy could be compiled: nothing to run"
+            core.policies.fatal_at_start = f"no policy in {event.place} could be compiled: nothing to run"
 
     def step(self, now_ns: int) -> None:
         """One slice of preparation; the swap when it was the last."""
@@ -88,10 +87,6 @@ class Reload:
 
     def _begin(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
         core = self._core
-        lacking = cannot_ask(program, core.extenders)
-        if lacking is not None:
-            core.out += core.policies.refused(program, lacking, now_ns)
-            return
         try:
             plan = compile_plan(program)
         except RecursionError:  # the limit on nesting should have refused it; no edit may end the loop

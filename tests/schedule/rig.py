@@ -82,6 +82,8 @@ class Rig:
                 None if texts is None else bundle(texts),
                 resource_version=str(self._version),
                 last_good=None if last_good is None else bundle(last_good),
+                place="ConfigMap ns/policies",
+                kept_in="ConfigMap ns/kept",
             )
         )
 

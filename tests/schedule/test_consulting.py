@@ -77,7 +77,8 @@ def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run()
     rig.settle()
 
     (said,) = [one.message for one in rig.of(c.ReportPolicies) if one.reason == "PolicyRejected"]
-    assert said.startswith("a.policy: ") and said.endswith("; nothing runs in its place")
+    assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not named in the settings")
+    assert said.endswith("; nothing runs in its place")
     assert rig.where() == {"web": "a"}
     assert {one.name: one.state for one in rig.scheduler.policies()} == {
         "plain": "active",
@@ -268,7 +269,7 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
 @pytest.mark.parametrize(
     ("statement", "terms", "words"),
     [
-        ("extender npu", {}, "asks extender `npu`, which the settings do not name (they name: gpu)"),
+        ("extender npu", {}, "extender `npu` is not named in the settings (they name: gpu)"),
         (
             "extender gpu weight 1 missing worst",
             {"gpu": replace(BOTH, scores=False)},
@@ -289,6 +290,48 @@ def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
     (said,) = rig.of(c.ReportPolicies)
     assert (said.reason, words in said.message) == ("PolicyRejected", True), said.message
     assert rig.where() == {"web": "a"}
+
+
+def test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one() -> None:
+    before = Rig("policy test version 1\nfilter node_resources_fit\n")
+    (kept,) = before.of(c.KeepPolicies)
+    rig = Rig(None, node("a"), pod("web", scheduler="test"))
+
+    rig.offer(ASKING, last_good={"test.policy": kept.texts["test"]})
+    rig.settle()
+
+    (status,) = rig.scheduler.policies()
+    assert (status.state, status.key) == ("last_known_good", "main.policy")
+    assert status.diagnostics[0].code == "PS906"
+    assert rig.where() == {"web": "a"}
+    (said,) = rig.of(c.ReportPolicies)
+    assert said.message.endswith(
+        f"; running the last known good text, sha {status.sha256 and status.sha256[:6]}"
+    )
+    assert rig.of(c.KeepPolicies) == [], "what is kept is still right"
+
+
+def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_run_and_throws_nothing_away() -> (
+    None
+):
+    plain = "policy plain version 1\nfilter node_resources_fit\n"
+    alone, beside = Rig(None), Rig(None)
+
+    alone.offer(ASKING, last_good={"test.policy": ASKING})
+    beside.offer({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
+
+    assert "extender `gpu` is not named" in (alone.scheduler.fatal_at_start or "")
+    assert beside.scheduler.fatal_at_start is None
+    (kept,) = beside.of(c.KeepPolicies)
+    assert kept.texts.keys() == {"plain", "test"}
+
+
+def test_a_scheduler_that_takes_over_what_it_cannot_ask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: nobody looks at extenders when a text is offered."""
+    monkeypatch.setattr("policysched.schedule.policies.not_to_be_asked", lambda _program, _extenders: ())
+
+    with pytest.raises((AssertionError, KeyError)):
+        test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one()
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────

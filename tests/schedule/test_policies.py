@@ -257,7 +257,8 @@ def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     (event,) = rig.of(c.ReportPolicies)
     assert (
         event.reason == "PolicyMissing"
-        and "delete it from the ConfigMap of last known good texts" in event.message
+        and "ConfigMap ns/policies does not have it any more" in event.message
+        and "delete it from ConfigMap ns/kept too" in event.message
     )
 
 
@@ -310,9 +311,12 @@ def test_a_start_without_any_policy_is_fatal() -> None:
     empty.offer({})
     broken.offer(BROKEN)
 
-    assert "does not exist" in (absent.scheduler.fatal_at_start or "")
-    assert "has no policy" in (empty.scheduler.fatal_at_start or "")
-    assert "main.policy:2:" in (broken.scheduler.fatal_at_start or "")
+    kept = "ConfigMap ns/kept has no last known good policy: nothing to run"
+    assert absent.scheduler.fatal_at_start == f"ConfigMap ns/policies does not exist, and {kept}"
+    assert empty.scheduler.fatal_at_start == f"there is no policy in ConfigMap ns/policies, and {kept}"
+    assert f"no policy in ConfigMap ns/policies can run, and {kept}. main.policy:2:" in str(
+        broken.scheduler.fatal_at_start
+    )
 
 
 def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_rejected() -> None:

@@ -17,7 +17,7 @@ from policysched.app.consultation import consult
 from policysched.kube.extender_client import ExtenderClient, NoExtenderAnswer, Peer
 from policysched.schedule.commands import Consult
 from policysched.schedule.events import Consulted
-from policysched.schedule.extenders import cannot_ask
+from policysched.schedule.extenders import not_to_be_asked
 from policysched.serve.health import Health
 from policysched.serve.server import Address, HttpThread, Pages
 from tests.app.test_extender_app import extender
@@ -151,10 +151,10 @@ def _bad_status() -> str:
 
 def _without_prioritize() -> str:
     """A weight is refused, so such an extender counts 0."""
-    weighty = cannot_ask(policy_of_text(_POLICY), terms_of({"beside": _peer(prioritize=None)}))
+    weighty = not_to_be_asked(policy_of_text(_POLICY), terms_of({"beside": _peer(prioritize=None)}))
     both = {"filter": {"NodeNames": ["a", "b"]}}
     plain = _life(both, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
-    return "all 0, weight 0" if weighty is not None and plain == {"p": "b"} else f"{weighty}; bound {plain}"
+    return "all 0, weight 0" if weighty and plain == {"p": "b"} else f"{weighty}; bound {plain}"
 
 
 def _without_filter() -> str:
