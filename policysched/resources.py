@@ -16,6 +16,11 @@ def resource(*parts: str) -> Path:
     return (installed if installed.is_dir() else Path(__file__).parent.parent).joinpath(*parts)
 
 
+def at_home(path: str) -> Path:
+    """`~` and `~user` as a shell has them. Where nobody knows of such a home the path stays as it is, and is not there."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (pathlib's raises then)
+
+
 _keeps = ContextVar("keeps", default=False)
 
 

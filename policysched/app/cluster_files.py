@@ -5,11 +5,9 @@ passed over and counted by kind; an object that cannot be understood is reported
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,6 +27,7 @@ from policysched.cluster.objects import (
     PodSet,
 )
 from policysched.cluster.storage import StorageObject
+from policysched.files import Unreadable, read_bytes
 from policysched.kube import wire
 from policysched.kube.devices import READERS as _DEVICES
 from policysched.kube.malformed import Malformed
@@ -166,9 +165,9 @@ def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] |
 
 def _read(path: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise UnusableFile(f"{path}: cannot be read: {error.strerror}") from error
+        return read_bytes(path)
+    except Unreadable as error:
+        raise UnusableFile(f"{path}: {error}") from None
 
 
 def _documents(path: str, text: bytes) -> Iterator[Any]:

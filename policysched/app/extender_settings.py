@@ -3,17 +3,19 @@
 One file may serve both; what only the other one reads is checked all the same, and left alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from policysched.app.extender_desk import ExtenderLimits
 from policysched.app.logs import LogFormat
-from policysched.app.settings import BadSettings, Place, given_settings, made
+from policysched.app.setting_layers import Given, Wrong
+from policysched.app.settings import Place, made, wrong_for_all
 from policysched.app.source_settings import SamplesSettings, samples_settings
 from policysched.kube.reflect import ReflectSettings
 from policysched.kube.report import ReportSettings
+from policysched.resources import at_home
 from policysched.serve.server import Address
 from policysched.serve.tls import TlsFiles
 
@@ -52,53 +54,61 @@ def read_extender_settings(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> ExtenderSettings:
     """`flags` has the form of the file, without what was not given. Raises BadSettings."""
-    given = given_settings(file, environment, flags)
-    own = given.get("extender_server", {})
+    layers = Given(file, environment, flags)
     # A flag for the one wins over the other in the file.
-    from_files = "policy_files" in flags or ("policy_files" in given and "policies" not in flags)
-    if not from_files and "policies" not in given:
-        raise BadSettings(
+    from_files = "policy_files" in flags or ("policy_files" in layers.value and "policies" not in flags)
+    if not from_files and layers.may_lack("policies"):
+        layers.problems.append(
             "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
         )
-    if "http" not in given:
-        raise BadSettings(
+    if layers.may_lack("http"):
+        layers.problems.append(
             "nothing says where to listen: give --http HOST:PORT, or `http` in the settings file"
         )
+    layers.refuse(wrong_for_all(layers))
+    layers.refuse(_wrong_tls(layers))
+    layers.complete()
+    return _settings(layers.value, from_files=from_files)
+
+
+def _wrong_tls(given: Given) -> Iterator[Wrong]:
+    tls = given.sound("extender_server", "tls")
+    if tls is not None and not {"certificate", "key"} <= tls.keys():
+        yield ("extender_server", "tls"), "a certificate and its key belong together: give both"
+
+
+def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
+    own = given.get("extender_server", {})
     api, log = given.get("api", {}), given.get("log", {})
     source: Place | tuple[Path, ...]
     if from_files:
-        source, last_good = tuple(Path(one).expanduser() for one in given["policy_files"]), None
+        source, last_good = tuple(at_home(one) for one in given["policy_files"]), None
     else:
         source = Place.parse(given["policies"])
         last_good = Place.parse(given.get("last_good", f"{source}-last-good"))
-    try:
-        return ExtenderSettings(
-            source=source,
-            last_good=last_good,
-            http=Address.parse(given["http"]),
-            limits=made(ExtenderLimits, {name: one for name, one in own.items() if name != "tls"}),
-            tls=_tls(own.get("tls")),
-            kubeconfig=Path(given["kubeconfig"]).expanduser() if "kubeconfig" in given else None,
-            context=given.get("context"),
-            metrics=Path(given["metrics"]).expanduser() if "metrics" in given else None,
-            samples=samples_settings(given),
-            log_format=log.get("format", "text"),
-            log_level=log.get("level", "info"),
-            connections_max=api.get("connections_max", 96),
-            reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
-            reporting=made(ReportSettings, given.get("reporting", {})),
-            params=given.get("params", {}),
-            compile_timeout_s=given.get("compile_timeout_s", 20.0),
-            as_given=given,
-        )
-    except ValueError as error:
-        raise BadSettings(str(error)) from error
+    return ExtenderSettings(
+        source=source,
+        last_good=last_good,
+        http=Address.parse(given["http"]),
+        limits=made(ExtenderLimits, {name: one for name, one in own.items() if name != "tls"}),
+        tls=_tls(own.get("tls")),
+        kubeconfig=at_home(given["kubeconfig"]) if "kubeconfig" in given else None,
+        context=given.get("context"),
+        metrics=at_home(given["metrics"]) if "metrics" in given else None,
+        samples=samples_settings(given),
+        log_format=log.get("format", "text"),
+        log_level=log.get("level", "info"),
+        connections_max=api.get("connections_max", 96),
+        reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
+        reporting=made(ReportSettings, given.get("reporting", {})),
+        params=given.get("params", {}),
+        compile_timeout_s=given.get("compile_timeout_s", 20.0),
+        as_given=given,
+    )
 
 
 def _tls(given: Mapping[str, str] | None) -> TlsFiles | None:
     if given is None:
         return None
-    files = {name: Path(path).expanduser() for name, path in given.items()}
-    if not {"certificate", "key"} <= files.keys():
-        raise ValueError("extender_server.tls: a certificate and its key belong together: give both")
+    files = {name: at_home(path) for name, path in given.items()}
     return TlsFiles(files["certificate"], files["key"], files.get("client_ca"))

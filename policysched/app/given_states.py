@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from policysched.app.offline import some_of
 from policysched.app.policy_files import UnusableFile
-from policysched.app.yaml_depth import nests_too_deep
+from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.cluster.objects import EVERYWHERE, MetricSamples, Namespace, NodeName
+from policysched.files import Unreadable, read_text, yaml_of
 from policysched.lang.arithmetic import finite
 from policysched.lang.expr import Const
 from policysched.lang.program import Program, State
@@ -107,12 +106,12 @@ def _entry(values: list[Any]) -> Entry:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         if nests_too_deep(text.encode()):
-            raise UnusableFile(f"{path}: nests too deep")
-        found = yaml.safe_load(text)
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnusableFile(f"{path}: {' '.join(str(error).split())}") from error
+            raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
+        found = yaml_of(text)
+    except Unreadable as error:
+        raise UnusableFile(f"{path}: {error}") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise UnusableFile(f"{path}: it is no map of states")
     return found

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
+from policysched.files import Unreadable, read_text
 from policysched.text import Source
 
 SUFFIX = ".policy"
@@ -51,7 +51,7 @@ class SourceSet:
 def load_policy_sources(
     paths: Sequence[str],
     *,
-    stdin: TextIO | None = None,
+    stdin: Callable[[], str] | None = None,
     stdin_name: str = "-",
     passed_over: list[UnusableFile] | None = None,
 ) -> list[SourceSet]:
@@ -72,7 +72,7 @@ def load_policy_sources(
             if path == "-":
                 if stdin is None:
                     raise UnusableFile("-: standard input cannot be read here")
-                sets.extend(sources_of_text(stdin.read(), stdin_name))
+                sets.extend(sources_of_text(_standard_input(stdin), stdin_name))
             elif Path(path).is_dir():
                 sets.extend(_folder(Path(path), refuse))
             else:
@@ -156,13 +156,16 @@ def _add_included(sources: dict[str, Source], text: str, folder: Path) -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UnusableFile(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UnusableFile(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise UnusableFile(f"{path}: {error.strerror or error}") from None
+        return read_text(path)
+    except Unreadable as error:
+        raise UnusableFile(f"{path}: {error}") from None
+
+
+def _standard_input(read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except Unreadable as error:
+        raise UnusableFile(f"-: {error}") from None
 
 
 def _looks_like_an_object(text: str) -> bool:

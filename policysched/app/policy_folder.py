@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from policysched.app.policy_files import PARAMETERS_SUFFIX, SUFFIX, UnusableFile
+from policysched.files import Unreadable, read_text
 from policysched.kube.resources import ConfigMapSeen
 
 log = logging.getLogger(__name__)
@@ -27,11 +28,9 @@ def read_policy_folder(paths: Sequence[Path]) -> dict[str, str]:
         if file.name in texts:
             raise UnusableFile(f"{file}: there is another file of that name: an `include` could mean either")
         try:
-            texts[file.name] = file.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UnusableFile(f"{file}: not UTF-8 text (byte {error.start})") from None
-        except OSError as error:
-            raise UnusableFile(f"{file}: {error.strerror or error}") from None
+            texts[file.name] = read_text(file)
+        except Unreadable as error:
+            raise UnusableFile(f"{file}: {error}") from None
     if not any(name.endswith(SUFFIX) for name in texts):
         raise UnusableFile(f"{', '.join(map(str, paths))}: no file there ends in {SUFFIX}")
     return texts

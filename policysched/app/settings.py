@@ -1,34 +1,26 @@
-"""What the operator sets: a YAML file, POLICYSCHED_* variables over it, flags over both.
+"""What the operator sets: a YAML file, POLICYSCHED_* variables over it, flags over both (`setting_layers`).
 
-Each layer is checked against `schemas/settings.json` on its own, so that a mistake is reported where it was made: the
-file with its line, or the variable by its name. A field of a section is written with two underscores in a variable:
-`POLICYSCHED_LEADER_ELECTION__ENABLED=false`.
+A field of a section is written with two underscores in a variable: `POLICYSCHED_LEADER_ELECTION__ENABLED=false`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from policysched.app.logs import LogFormat
-from policysched.app.source_settings import SamplesSettings, samples_settings
+from policysched.app.setting_layers import Given, Wrong
+from policysched.app.source_settings import SamplesSettings, samples_settings, wrong_sources
 from policysched.kube.bind import BindSettings
 from policysched.kube.extender_client import Peer, PeerTls
 from policysched.kube.lease import LeaseSettings
 from policysched.kube.reflect import ReflectSettings
 from policysched.kube.report import ReportSettings
+from policysched.resources import at_home
 from policysched.schedule.limits import Limits
-from policysched.schemas import findings, schema
 from policysched.serve.server import Address
 
-ENVIRONMENT_PREFIX = "POLICYSCHED_"
 Made = TypeVar("Made")
-
-
-class BadSettings(Exception):
-    """Settings that cannot be used: one line that says where and what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,144 +79,109 @@ class Settings:
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
     """`flags` has the form of the file, without what was not given. Raises BadSettings."""
-    return _settings(given_settings(file, environment, flags))
+    given = Given(file, environment, flags)
+    if given.may_lack("policies"):
+        given.problems.append(
+            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
+        )
+    given.refuse(wrong_for_all(given))
+    given.refuse(_wrong_times(given))
+    given.refuse(_wrong_extenders(given))
+    given.complete()
+    return _settings(given.value)
 
 
-def given_settings(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What was given, the layers laid over each other, in the form of the file. Raises BadSettings."""
-    from_file = _read_file(file) if file is not None else {}
-    from_environment = _read_environment(environment)
-    if found := findings("settings", flags):
-        raise BadSettings(f"flags: {found[0]}")
-    return _laid_over(_laid_over(from_file, from_environment), flags)
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        value = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadSettings(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    value = {} if value is None else value
-    if found := findings("settings", value, text):
-        raise BadSettings(f"{path}: {found[0]}")
-    read: dict[str, Any] = value
-    return read
-
-
-def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Variables that name a setting. Others with our prefix are refused: a misspelt one must not be ignored."""
-    read: dict[str, Any] = {}
-    for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in _NOT_SETTINGS:
-            continue
-        path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+def wrong_for_all(given: Given) -> Iterator[Wrong]:
+    """Of the settings that `policysched extender` has, too."""
+    http = given.sound("http")
+    if http is not None:
         try:
-            value = yaml.safe_load(environment[name])
-        except (yaml.YAMLError, ValueError, RecursionError):
-            value = environment[name]
-        nested: Any = value if _wants_no_text(path) or isinstance(value, dict | list) else environment[name]
-        for part in reversed(path):
-            nested = {part: nested}
-        if found := findings("settings", nested):
-            raise BadSettings(f"environment variable {name}: {found[0]}")
-        read = _laid_over(read, nested)
-    return read
+            Address.parse(http)
+        except ValueError as error:
+            yield ("http",), str(error)
+    yield from wrong_sources(given)
 
 
-_NOT_SETTINGS = frozenset({"POLICYSCHED_REQUIRE", "POLICYSCHED_CONFIG"})
-"""What the project's tests are told, and the file itself."""
+def _wrong_times(given: Given) -> Iterator[Wrong]:
+    election = given.sound("leader_election") or {}
+    if not election.get("enabled", True):
+        return
+    times = _times(election)
+    for shorter, longer in (("retry_s", "renew_deadline_s"), ("renew_deadline_s", "duration_s")):
+        if times[shorter] >= times[longer]:
+            said = longer if longer in election else shorter
+            wanted = "it must hold that retry_s < renew_deadline_s < duration_s"
+            yield (
+                ("leader_election", said),
+                f"{wanted}, and {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
+            )
+    if times["duration_s"] < 1:
+        yield ("leader_election", "duration_s"), "must be at least 1: a Lease counts whole seconds"
 
 
-def _wants_no_text(path: list[str]) -> bool:
-    """Whether the setting is a number or a truth: then `5` is 5 and not a text."""
-    found: Any = schema("settings")
-    for part in path:
-        found = found.get("properties", {}).get(part, {})
-        if "$ref" in found:
-            found = schema("settings")["$defs"][found["$ref"].rpartition("/")[2]]
-    return found.get("type") in ("integer", "number", "boolean")
-
-
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    laid = dict(below)
-    for name, value in above.items():
-        old = laid.get(name)
-        both = isinstance(value, Mapping) and isinstance(old, Mapping)
-        laid[name] = _laid_over(old, value) if both and isinstance(old, Mapping) else value
-    return laid
+def _wrong_extenders(given: Given) -> Iterator[Wrong]:
+    for name, one in given.each("extenders"):
+        path, tls = ("extenders", name), one.get("tls", {})
+        if ("certificate" in tls) != ("key" in tls):
+            yield (*path, "tls"), "a certificate and its key belong together: give both"
+        if tls and not one["url"].startswith("https:"):
+            yield (*path, "tls"), "the url is not https"
+        if "filter" not in one and "prioritize" not in one:
+            yield path, "nothing to ask it: give `filter` or `prioritize`"
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    if "policies" not in given:
-        raise BadSettings(
-            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
-        )
     policies = Place.parse(given["policies"])
     last_good = given.get("last_good", f"{policies}-last-good")
     api, log = given.get("api", {}), given.get("log", {})
-    try:
-        return Settings(
-            policies=policies,
-            last_good=Place.parse(last_good),
-            kubeconfig=Path(given["kubeconfig"]).expanduser() if "kubeconfig" in given else None,
-            context=given.get("context"),
-            http=Address.parse(given["http"]) if "http" in given else None,
-            metrics=Path(given["metrics"]).expanduser() if "metrics" in given else None,
-            log_format=log.get("format", "text"),
-            log_level=log.get("level", "info"),
-            lease=_lease(given.get("leader_election", {})),
-            connections_max=api.get("connections_max", 96),
-            reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
-            binding=made(BindSettings, given.get("binding", {})),
-            reporting=made(ReportSettings, given.get("reporting", {})),
-            limits=made(Limits, given.get("scheduling", {})),
-            params=given.get("params", {}),
-            extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
-            node_objects=tuple(
-                NodeObjects(kind, one["group"], one["version"], one["resource"])
-                for kind, one in sorted(given.get("node_objects", {}).items())
-            ),
-            compile_timeout_s=given.get("compile_timeout_s", 20.0),
-            stop_wait_s=given.get("stop_wait_s", 25.0),
-            samples=samples_settings(given),
-            as_given=given,
-        )
-    except ValueError as error:
-        raise BadSettings(str(error)) from error
+    return Settings(
+        policies=policies,
+        last_good=Place.parse(last_good),
+        kubeconfig=at_home(given["kubeconfig"]) if "kubeconfig" in given else None,
+        context=given.get("context"),
+        http=Address.parse(given["http"]) if "http" in given else None,
+        metrics=at_home(given["metrics"]) if "metrics" in given else None,
+        log_format=log.get("format", "text"),
+        log_level=log.get("level", "info"),
+        lease=_lease(given.get("leader_election", {})),
+        connections_max=api.get("connections_max", 96),
+        reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
+        binding=made(BindSettings, given.get("binding", {})),
+        reporting=made(ReportSettings, given.get("reporting", {})),
+        limits=made(Limits, given.get("scheduling", {})),
+        params=given.get("params", {}),
+        extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
+        node_objects=tuple(
+            NodeObjects(kind, one["group"], one["version"], one["resource"])
+            for kind, one in sorted(given.get("node_objects", {}).items())
+        ),
+        compile_timeout_s=given.get("compile_timeout_s", 20.0),
+        stop_wait_s=given.get("stop_wait_s", 25.0),
+        samples=samples_settings(given),
+        as_given=given,
+    )
 
 
 def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
     if not given.get("enabled", True):
         return None
     usual = LeaseSettings()
-    times = {
+    place = Place.parse(given.get("lease", f"{usual.namespace}/{usual.name}"))
+    return LeaseSettings(namespace=place.namespace, name=place.name, **_times(given))
+
+
+def _times(given: Mapping[str, Any]) -> dict[str, float]:
+    usual = LeaseSettings()
+    return {
         name: given.get(name, getattr(usual, name)) for name in ("duration_s", "renew_deadline_s", "retry_s")
     }
-    place = Place.parse(given.get("lease", f"{usual.namespace}/{usual.name}"))
-    if not times["retry_s"] < times["renew_deadline_s"] < times["duration_s"]:
-        raise ValueError("leader_election: it must hold that retry_s < renew_deadline_s < duration_s")
-    if times["duration_s"] < 1:
-        raise ValueError("leader_election: duration_s must be at least 1: a Lease counts whole seconds")
-    return LeaseSettings(namespace=place.namespace, name=place.name, **times)
 
 
 def _peer(name: str, given: Mapping[str, Any]) -> Peer:
     tls = dict(given.get("tls", {}))
     for file in ("ca", "certificate", "key"):
         if file in tls:
-            tls[file] = Path(tls[file]).expanduser()
-    if ("certificate" in tls) != ("key" in tls):
-        raise ValueError(f"extenders.{name}.tls: a certificate and its key belong together: give both")
-    if tls and not given["url"].startswith("https:"):
-        raise ValueError(f"extenders.{name}.tls: the url is not https")
-    if "filter" not in given and "prioritize" not in given:
-        raise ValueError(f"extenders.{name}: nothing to ask it: give `filter` or `prioritize`")
+            tls[file] = at_home(tls[file])
     own = {key: value for key, value in given.items() if key not in ("tls", "resources")}
     return Peer(name=name, tls=PeerTls(**tls), resources=frozenset(given.get("resources", ())), **own)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from policysched.cli import Problem
+
 
 @click.command()
 @click.option(
@@ -98,7 +100,7 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
     from policysched.app.extender_settings import read_extender_settings
     from policysched.app.logs import set_up_logging
     from policysched.app.policy_files import UnusableFile
-    from policysched.app.settings import BadSettings
+    from policysched.app.setting_layers import BadSettings
     from policysched.kube.session import BadConfiguration
     from policysched.samples.file import BadSamples
     from policysched.serve.server import CannotListen
@@ -108,12 +110,13 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
         settings = read_extender_settings(Path(config) if config else None, os.environ, flags)
         set_up_logging(settings.log_format, settings.log_level)
         return run_extender(settings)
+    except BadSettings as error:
+        raise Problem(*error.problems) from error
     except (
-        BadSettings,
         BadConfiguration,
         BadSamples,
         BadCertificate,
         CannotListen,
         UnusableFile,
     ) as error:
-        raise click.ClickException(str(error)) from error
+        raise Problem(str(error)) from error

@@ -11,6 +11,7 @@ import click
 from policysched.app.policy_files import Place, SourceSet, UnusableFile, load_policy_sources, sources_of_text
 from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
+from policysched.files import Unreadable, read_text
 from policysched.lang.formatting import format_source
 from policysched.text import Diagnostic, Source
 from policysched.text.people import full_report
@@ -75,7 +76,10 @@ def _files(
         with Path(name).open(encoding="utf-8", newline="") as file:
             yield name, file.read()
     if "-" in paths:
-        yield stdin_filename, sys.stdin.read()
+        try:
+            yield stdin_filename, read_text("-")
+        except Unreadable as error:
+            raise Problem(f"-: {error}") from None
 
 
 def _formatted(name: str, text: str) -> Job | None:

@@ -1,6 +1,5 @@
 """`policysched import-config`: kube-scheduler's configuration as policies."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from policysched.app.importing import Imported
 from policysched.app.importing import import_config as imported_from
 from policysched.app.policy_files import SUFFIX, UnusableFile
 from policysched.cli import Problem
+from policysched.files import Unreadable, read_text
 
 if TYPE_CHECKING:
     from policysched.app.importing.report import Item
@@ -109,12 +109,9 @@ def import_config(
 
 def _read(path: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        raise UnusableFile(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UnusableFile(f"{path}: not UTF-8 text (byte {error.start})") from error
+        return read_text(path)
+    except Unreadable as error:
+        raise UnusableFile(f"{path}: {error}") from None
 
 
 def _write(files: dict[Path, str], *, force: bool) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from policysched.cli import Problem
+
 
 @click.command()
 @click.option(
@@ -84,7 +86,8 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
     # Here, for `--help` and a misspelt flag need none of it.
     from policysched.app.logs import set_up_logging
     from policysched.app.program import run_program
-    from policysched.app.settings import BadSettings, read_settings
+    from policysched.app.setting_layers import BadSettings
+    from policysched.app.settings import read_settings
     from policysched.kube.extender_client import BadPeer
     from policysched.kube.session import BadConfiguration
     from policysched.samples.file import BadSamples
@@ -94,5 +97,7 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
         settings = read_settings(Path(config) if config else None, os.environ, flags)
         set_up_logging(settings.log_format, settings.log_level)
         return run_program(settings)
-    except (BadSettings, BadConfiguration, BadSamples, BadPeer, CannotListen) as error:
-        raise click.ClickException(str(error)) from error
+    except BadSettings as error:
+        raise Problem(*error.problems) from error
+    except (BadConfiguration, BadSamples, BadPeer, CannotListen) as error:
+        raise Problem(str(error)) from error

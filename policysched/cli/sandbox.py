@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from policysched.cli import Problem
+from policysched.resources import at_home
+
 NODES_MAX = 20_000
 
 
@@ -33,7 +36,7 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
     from policysched.sim.sandbox import ManifestRefused, Sandbox
 
     count, manifests = _nodes(nodes)
-    path = Path(kubeconfig).expanduser().resolve()
+    path = at_home(kubeconfig).resolve()
     made = Sandbox(
         nodes=count if count is not None else [one for one in manifests if one.get("kind") == "Node"],
         objects=[one for one in manifests if one.get("kind") != "Node"],
@@ -43,11 +46,11 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
     try:
         asyncio.run(_serve(made, path))
     except ManifestRefused as error:
-        raise click.ClickException(f"{nodes}: {error}") from error
+        raise Problem(f"{nodes}: {error}") from error
     except OSError as error:
         # Without a file's name it was the address.
         place = f"127.0.0.1:{port}" if error.filename is None else path
-        raise click.ClickException(f"{place}: {error.strerror or error}") from error
+        raise Problem(f"{place}: {error.strerror or error}") from error
 
 
 async def _serve(sandbox: Any, path: Path) -> None:
@@ -63,9 +66,9 @@ async def _serve(sandbox: Any, path: Path) -> None:
 
 def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
     """A count, or the manifests of a file."""
-    if text.isdigit():
+    if text.isdecimal():
         if int(text) > NODES_MAX:
-            raise click.ClickException(f"--nodes {text}: at most {NODES_MAX}")
+            raise Problem(f"--nodes {text}: at most {NODES_MAX}")
         return int(text), []
     from policysched.app.cluster_files import objects_in
     from policysched.app.policy_files import UnusableFile
@@ -74,7 +77,7 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
     try:
         objects = list(objects_in(text))
     except UnusableFile as error:
-        raise click.ClickException(str(error)) from error
+        raise Problem(str(error)) from error
     if wrong := [one for one in objects if isinstance(one, Malformed)]:
-        raise click.ClickException(str(wrong[0]))
+        raise Problem(str(wrong[0]))
     return None, [one for one in objects if isinstance(one, dict)]

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from policysched.cluster.objects import MetricSamples, NodeName
+from policysched.files import Unreadable, read_text, yaml_of
 from policysched.lang.program import Metric, of_nodes
 from policysched.samples.book import Book, Poll
 from policysched.samples.pairs import RawPairs, pair_samples, pair_written
@@ -36,17 +35,14 @@ class BadSamples(Exception):
 def read_samples(path: Path) -> Table:
     """The file's metrics. Raises BadSamples."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSamples(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        value: Any = yaml.safe_load(text)
-    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadSamples(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        text = read_text(path)
+        value: Any = yaml_of(text)
+    except Unreadable as error:
+        raise BadSamples(f"{path}: {error}") from error
     value = {} if value is None else value
     if found := findings("samples", value, text):
-        raise BadSamples(f"{path}: {found[0]}")
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise BadSamples(f"{path}: {found[0]}{more}")
     table: Table = value
     return {metric: {str(node): one for node, one in values.items()} for metric, values in table.items()}
 

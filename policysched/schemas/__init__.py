@@ -3,9 +3,9 @@
 A finding says the place as a path (`lease.duration_s`) and, for YAML, the line, so that it can be put right.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -25,16 +25,19 @@ def schema(name: str) -> dict[str, Any]:
 
 def findings(name: str, value: Any, text: str = "") -> list[str]:
     """What does not fit the schema, one line each, in the order of the document. `text` is the YAML it came from."""
-    return [_line(path, why, text) for path, why in misfits(name, value)]
+    lines = Lines(text)
+    return [lines.said(path, why) for path, why in misfits(name, value, lines)]
 
 
-def misfits(name: str, value: Any) -> list[tuple[list[Any], str]]:
-    """The same as paths (keys and indexes from the top) and words, for whoever knows the places of a text better."""
+def misfits(name: str, value: Any, lines: "Lines | None" = None) -> list[tuple[list[Any], str]]:
+    """The same as paths (keys and indexes from the top) and words, for whoever knows the places of a text better. In the
+    order of `lines` where these are given."""
     validator = jsonschema.Draft202012Validator(schema(name))
     errors = sorted(
         validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
     )
-    return [one for error in errors for one in _misfits(error)]
+    found = [one for error in errors for one in _misfits(error)]
+    return found if lines is None else sorted(found, key=lambda one: lines.of(one[0]) or 0)
 
 
 _TYPES = {
@@ -81,23 +84,32 @@ def words(error: jsonschema.ValidationError) -> str:
             return error.message
 
 
-def _line(path: list[Any], why: str, text: str) -> str:
-    line = _line_of(text, path) if text else None
-    where = ".".join(str(part) for part in path) or "(top level)"
-    place = f"line {line}: " if line else ""
-    return f"{place}{where}: {why}"
+class Lines:
+    """Where the keys of a YAML text stand; of an empty text nothing is known."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
 
-def _line_of(text: str, path: list[Any]) -> int | None:
-    """The line (from 1) of the key that the path ends in."""
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
-    line = None
-    for part in path:
-        found = next((pair for pair in _pairs(node) if pair[0] == str(part)), None)
-        if found is None:
-            return line
-        _, line, node = found
-    return line
+    @cached_property
+    def _top(self) -> yaml.Node | None:
+        return yaml.compose(self._text, Loader=yaml.SafeLoader)
+
+    def of(self, path: Sequence[Any]) -> int | None:
+        """The line (from 1) of the key that the path ends in, or of the last on the way to it."""
+        node = self._top
+        line = None
+        for part in path:
+            found = next((pair for pair in _pairs(node) if pair[0] == str(part)), None)
+            if found is None:
+                return line
+            _, line, node = found
+        return line
+
+    def said(self, path: Sequence[Any], why: str) -> str:
+        """`line 3: binding.binders: is zero`."""
+        line = self.of(path)
+        where = ".".join(str(part) for part in path) or "(top level)"
+        return f"{'' if line is None else f'line {line}: '}{where}: {why}"
 
 
 def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, int, yaml.Node]]:

@@ -16,7 +16,7 @@ from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingTo
 from policysched.app.extender_desk import ExtenderDesk
 from policysched.app.extender_settings import read_extender_settings
 from policysched.app.sampling import make_sources
-from policysched.app.settings import BadSettings
+from policysched.app.setting_layers import BadSettings
 from policysched.kube.transport import ApiRequest, ApiResponse, Transport, TransportError
 from policysched.serve.extender import Call, Reply
 from tests.kube.world import World, on_virtual_time, running, until
@@ -209,7 +209,7 @@ def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_o
 
 def test_without_any_policy_it_ends() -> None:
     async def scenario() -> None:
-        with pytest.raises(NothingToRun, match="no policy checks"):
+        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies can run"):
             await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
 
     on_virtual_time(scenario)

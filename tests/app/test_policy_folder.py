@@ -73,7 +73,7 @@ def test_a_start_without_policies_and_two_files_of_one_name_are_mistakes(tmp_pat
     (tmp_path / "x" / "a.policy").write_text("one")
     with pytest.raises(UnusableFile, match=r"no file there ends in \.policy"):
         PolicyFolder([tmp_path], lambda _: None)
-    with pytest.raises(UnusableFile, match="No such file"):
+    with pytest.raises(UnusableFile, match="no such file"):
         read_policy_folder([tmp_path / "none"])
     with pytest.raises(UnusableFile, match="another file of that name"):
         read_policy_folder([tmp_path / "x", tmp_path / "x" / "a.policy"])

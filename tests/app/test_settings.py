@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from policysched.app.settings import BadSettings, Place, read_settings
+from policysched.app.setting_layers import BadSettings
+from policysched.app.settings import Place, read_settings
 from policysched.app.source_settings import FileSettings, MetricsApiSettings
 from policysched.app.status import configz_page
 from policysched.kube.bind import BindSettings
@@ -82,6 +83,79 @@ def test_a_mistake_is_reported_where_it_was_made(text: str, words: str, tmp_path
 
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_all_mistakes_are_reported_in_one_run_each_where_it_was_made(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "policies: a/b\n"
+        "http: ':99999'\n"
+        "binding: {binders: 0}\n"
+        "leader_election:\n"
+        "  duration_s: 20\n"
+        "  renew_deadline_s: 25\n"
+        "sources:\n"
+        "  one: {kind: prometheus}\n"
+        "  two:\n"
+        "    kind: annotations\n"
+        "    time_zone: Mars/Olympus\n"
+        "extenders:\n"
+        "  gpu: {url: 'http://gpu'}\n"
+        "bindings: {}\n"
+    )
+    environment = {
+        "POLICYSCHED_BINDING__BINDER": "5",
+        "POLICYSCHED_DEFAULT_SOURCE": "three",
+        "POLICYSCHED_LEADER_ELECTION__RETRY_S": "30",
+    }
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, environment, {"last_good": "nowhere"})
+
+    order = "it must hold that retry_s < renew_deadline_s < duration_s"
+    assert error.value.problems == (
+        f"{file}: line 3: binding.binders: 0 is less than the minimum of 1",
+        f"{file}: line 8: sources.one: 'url' is a required property",
+        f"{file}: line 14: bindings: is unknown here; did you mean `binding`?",
+        "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `binders`?",
+        "flags: last_good: `nowhere` is not: NAMESPACE/NAME",
+        f"{file}: line 2: http: `:99999` is no address: write HOST:PORT or :PORT",
+        f"{file}: line 11: sources.two.time_zone: this machine knows no time zone `Mars/Olympus`",
+        "environment variable POLICYSCHED_DEFAULT_SOURCE: default_source: there is no source `three` under `sources`",
+        f"{file}: line 6: leader_election.renew_deadline_s: {order}, and retry_s is 30, renew_deadline_s 25",
+        f"{file}: line 5: leader_election.duration_s: {order}, and renew_deadline_s is 25, duration_s 20",
+        f"{file}: line 13: extenders.gpu: nothing to ask it: give `filter` or `prioritize`",
+    )
+
+
+def test_a_file_that_cannot_be_read_hides_nothing_of_what_the_others_say(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings) as error:
+        read_settings(tmp_path / "nowhere.yaml", {"POLICYSCHED_HTTP": "here"}, {"context": ""})
+
+    assert error.value.problems == (
+        f"{tmp_path}/nowhere.yaml: no such file",
+        "environment variable POLICYSCHED_HTTP: http: `here` is not: HOST:PORT or :PORT for health, metrics and status.",
+        "flags: context: is empty",
+    )
+
+
+def test_what_is_wrong_by_the_schema_is_not_looked_at_further(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("policies: a/b\nleader_election: {duration_s: soon, retry_s: 12}\nsources: [a]\n")
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, {"POLICYSCHED_DEFAULT_SOURCE": "x"}, {})
+
+    assert error.value.problems == (
+        f"{file}: line 2: leader_election.duration_s: is `soon`, and should be a number",
+        f"{file}: line 3: sources: is a list, and should be a map",
+    )
+
+
+def test_a_home_that_nobody_knows_is_a_file_that_is_not_there() -> None:
+    settings = read_settings(None, {}, {"policies": "a/b", "kubeconfig": "~nobody-of-that-name/config"})
+
+    assert settings.kubeconfig == Path("~nobody-of-that-name/config")
 
 
 def test_a_misspelt_variable_is_refused_by_its_name() -> None:

@@ -68,6 +68,42 @@ def test_with_the_settings_at_hand_a_metric_that_no_source_serves_is_named(
     assert (given.code, said in given.out, "PS902" in given.out) == (0, True, bool(said))
 
 
+def test_with_the_settings_at_hand_an_extender_that_they_lack_is_an_error_at_its_place(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "settings.yaml").write_text(
+        "policies: a/b\nextenders: {gpu: {url: 'http://gpu', filter: filter}}\n"
+    )
+    text = (
+        "policy test version 1\ninclude kube_default\nextender gpu\nextender npu weight 5 missing neutral\n"
+    )
+    (path,) = write(tmp_path, a_policy=text)
+
+    without = run("lint", path)
+    given = run("lint", path, "--config", str(tmp_path / "settings.yaml"), "--output-format", "concise")
+
+    assert without.code == 0
+    assert (given.code, given.out) == (
+        1,
+        f"{path}:4:10: error[PS906] extender `npu` is not named in the settings (they name: gpu)\n",
+    )
+
+
+def test_settings_with_several_mistakes_are_told_in_a_line_each(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=GOOD)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("polices: a/b\nhttp: here\n")
+
+    done = run("lint", path, "--config", str(settings))
+
+    assert done.code == 2
+    assert [line.partition(f"{settings}: ")[2] for line in done.err.splitlines()] == [
+        "line 1: polices: is unknown here; did you mean `policies`?",
+        "line 2: http: `here` is not: HOST:PORT or :PORT for health, metrics and status.",
+        "",
+    ]
+
+
 def test_servers_are_asked_only_with_settings_and_one_that_is_away_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(
         "policies: a/b\nsources: {one: {kind: prometheus, url: 'http://127.0.0.1:1'}}\n"
@@ -404,7 +440,7 @@ def test_help_imports_no_command() -> None:
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    light = ["policysched.cli", "policysched.garbage", "policysched.resources"]
+    light = ["policysched.cli", "policysched.cli.closed_pipe", "policysched.garbage", "policysched.resources"]
     assert done.stdout.splitlines()[-1] == str(light)
     assert "lint" in done.stdout
 

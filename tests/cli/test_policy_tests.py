@@ -501,7 +501,7 @@ def test_without_looking_names_up_a_renamed_rule_would_not_be_told_from_a_failur
             8,
         ),
         ("- {name: a, metrics: {net_rx: {clam: 1}}, expect: {evicted: []}}\n", "unknown node `clam`", 8),
-        ("- {name: a, cluster: none.yaml, expect: {evicted: []}}\n", "none.yaml: cannot be read", 8),
+        ("- {name: a, cluster: none.yaml, expect: {evicted: []}}\n", "none.yaml: no such file", 8),
         ("- {name: a, pods: [{name: p, labels: {1: x}}], expect: {evicted: []}}\n", "`1` is no text", 8),
     ],
 )

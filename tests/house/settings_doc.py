@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from policysched.app.extender_desk import ExtenderLimits
-from policysched.app.settings import ENVIRONMENT_PREFIX
+from policysched.app.setting_layers import ENVIRONMENT_PREFIX
 from policysched.cli.run import run
 from policysched.kube.bind import BindSettings
 from policysched.kube.lease import LeaseSettings

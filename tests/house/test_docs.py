@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from policysched.app.extender_settings import read_extender_settings
-from policysched.app.settings import BadSettings, read_settings
+from policysched.app.setting_layers import BadSettings
+from policysched.app.settings import read_settings
 from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.check import check_text

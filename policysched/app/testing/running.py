@@ -13,6 +13,7 @@ from policysched.app.testing.documents import BadDocument, Document, document_of
 from policysched.app.testing.expecting import Expectations, Failure
 from policysched.app.testing.playing import NeverAtRest, Play
 from policysched.app.testing.world import World, world_of
+from policysched.files import Unreadable, read_text
 from policysched.lang.program import Program
 from policysched.lang.rules import diagnostic
 from policysched.schemas import misfits
@@ -149,13 +150,9 @@ def _play(game: _Game, coverage: Coverage) -> TestResult:
 
 def _read(path: str) -> Document:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            words = f"not UTF-8 text (byte {error.start})"
-        else:
-            words = error.strerror or str(error)
-        raise BadDocument((unusable(f"{path}: {words}", Span(Source(path, ""), 0, 0)),)) from error
+        text = read_text(Path(path))
+    except Unreadable as error:
+        raise BadDocument((unusable(f"{path}: {error}", Span(Source(path, ""), 0, 0)),)) from error
     document = document_of(Source(path, text))
     found = tuple(
         unusable(f"{'.'.join(map(str, where)) or 'the file'}: {words}", document.span(*where))

@@ -1,0 +1,50 @@
+"""Files that people write, as bytes, text and YAML, and words for each way in which one cannot be read.
+
+`-` is standard input. The words leave out which file it is: whoever asked for it says so in its own way.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+STANDARD_INPUT = "-"
+
+
+class Unreadable(Exception):
+    """Why, in a few words."""
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Raises Unreadable."""
+    try:
+        if path != STANDARD_INPUT:
+            return Path(path).read_bytes()
+        if sys.stdin is None:  # `<&-`
+            raise Unreadable("standard input is closed")
+        return sys.stdin.buffer.read()
+    except FileNotFoundError:
+        raise Unreadable("no such file") from None
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+    except ValueError as error:  # a name with a NUL in it
+        raise Unreadable(str(error)) from None
+
+
+def read_text(path: str | Path) -> str:
+    """UTF-8, without a byte order mark, with line ends of any kind as `\\n`. Raises Unreadable."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"not UTF-8 text (byte {error.start})") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def yaml_of(text: str) -> Any:
+    """The value of a YAML document; None of an empty one. Raises Unreadable."""
+    import yaml  # here, for who reads policies alone needs none
+
+    try:
+        return yaml.safe_load(text)
+    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Unreadable(f"not YAML: {' '.join(str(error).split())}") from None
