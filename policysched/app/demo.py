@@ -34,7 +34,7 @@ RULE = "score bandwidth"
 """The demo begins without this rule and adds it with its edit."""
 
 _BANDWIDTH = "kubernetes.io/ingress-bandwidth"
-_PATIENCE_S = 15.0
+_PATIENCE_S = 60.0
 
 
 class DemoFailed(Exception):
