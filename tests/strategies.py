@@ -413,7 +413,8 @@ def declarations(draw: Draw) -> tuple[list[str], Names]:
             names = replace(names, metrics=(*names.metrics, metric))
     if names.metrics and draw(st.integers(0, 2)) == 0:
         lines.append(
-            f"outage {{ above = {draw(st.sampled_from(('0%', '40%', '50%', '90%')))} then = disable }}"
+            f"outage {{ above = {draw(st.sampled_from(('0%', '40%', '50%', '90%', '100%')))} "
+            f"then = {draw(st.sampled_from(('disable', 'wait')))} }}"
         )
     if draw(st.integers(0, 3)) == 0:
         lines.append(a_metric_between_pods(draw, names))

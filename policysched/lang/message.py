@@ -64,6 +64,18 @@ def no_sample_reason(metric: str) -> str:
     return f"node(s) had no sample of {metric}"
 
 
+OUTAGE = "outage"
+"""What is named as the rule that refuses a pod which waits for metrics."""
+
+
+def waiting_for_metrics(lacking: Mapping[str, int], candidates: int) -> str:
+    """Of a pod that waits while a metric is out. `lacking` is how many of the candidates have no sample, by metric."""
+    return "; ".join(
+        f"waits for metric {name}, of which {count} of {candidates} nodes that would do have no sample"
+        for name, count in lacking.items()
+    )
+
+
 def not_recovered_reason(metric: str) -> str:
     """For a node within the limit that is held for having crossed it."""
     return f"node(s) had not recovered since {metric} crossed its limit"

@@ -168,9 +168,11 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """While more than `above` (0..1) of the candidates lack a metric, the rules that read it do not apply."""
+    """While more than `above` (0..1) of the candidates lack a metric, the rules that read it do not apply (`disable`), or
+    pods to which one of them applies wait (`wait`)."""
 
     above: float
+    then: Literal["disable", "wait"]
 
 
 # ── rules ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -420,10 +420,12 @@ NAME_RULES: tuple[RuleDoc, ...] = (
     _rule(
         "PS240",
         "extender-beside-gang",
-        "a gang cannot be placed while an extender has to be asked",
+        "a gang cannot be placed whole while an extender has to be asked",
         "Members of a gang are tried together, on a cluster in which those before them are placed already. An extender outside "
-        "sees only the cluster that is, so its answer would not be about that trial. Give gangs a policy of their own.",
+        "sees only the cluster that is, and its protocol has no word for pods that are not there, so its answer would not be about "
+        "that trial: two members could be sent to the one free device that it counts. Give such gangs a policy of their own, or "
+        "place their members one by one, with `mode = gate`.",
         bad="gang by pod.owner.name { min = 2  timeout = 5m }\nextender gpu_share weight 5 missing neutral",
-        good="extender gpu_share weight 5 missing neutral",
+        good="gang by pod.owner.name { min = 2  timeout = 5m  mode = gate }\nextender gpu_share weight 5 missing neutral",
     ),
 )

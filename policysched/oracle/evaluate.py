@@ -7,7 +7,8 @@ from hashlib import blake2b
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName, Pod, PodFacts, Samples
-from policysched.lang.expr import Expr
+from policysched.lang.expr import Expr, looks_at_node
+from policysched.lang.message import OUTAGE, waiting_for_metrics
 from policysched.lang.program import (
     BuiltinFilter,
     BuiltinScore,
@@ -74,7 +75,13 @@ def evaluate_among(
         for name, node in sorted(cache.nodes.items())
         if among is None or name in among
     }
-    rules = _without_outages(program, active, nodes)
+    candidate_count, lacking = _out(program, active, nodes)
+    if program.outage is not None and program.outage.then == "wait":
+        lacking = _waited_for(active, context, lacking)
+        if lacking:
+            words = waiting_for_metrics(lacking, candidate_count)
+            return Explanation(words, (), {}, {}, {}, None, refused_by=OUTAGE)
+    rules = _without(active, lacking)
     with_them = {
         name: _with_reserved(nodes[name], pods) for name, pods in _by_node(reserved).items() if name in nodes
     }
@@ -147,18 +154,34 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
     )
 
 
-def _without_outages(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> Rules:
-    """The rules without those that read a metric which too many candidates lack. The candidates of this question are
-    the nodes that pass every filter that reads no metric."""
+def _out(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> tuple[int, dict[str, int]]:
+    """How many candidates there are, and how many of them lack each metric that too many lack. The candidates of this
+    question are the nodes that pass every filter that reads no metric."""
     if program.outage is None:
-        return rules
+        return 0, {}
     steady = [rule for rule in rules.filters if not metrics_read(expressions(rule))]
     candidates = [at for at in nodes.values() if not refusals(steady, at)]
-    out = {
-        name
-        for name in program.metrics
-        if sum(metric_is_missing(name, at) for at in candidates) > program.outage.above * len(candidates)
+    lacking = {
+        name: sum(metric_is_missing(name, at) for at in candidates) for name in sorted(program.metrics)
     }
+    above = program.outage.above * len(candidates)
+    return len(candidates), {name: count for name, count in lacking.items() if count > above}
+
+
+def _waited_for(rules: Rules, context: Context, lacking: Mapping[str, int]) -> dict[str, int]:
+    """Those metrics that a rule reads which applies to the pod: one whose `when` looks at the node does, whatever it says."""
+    applying = [
+        rule
+        for rule in (*rules.filters, *rules.scores)
+        if rule.when is None or looks_at_node(rule.when) or holds(rule.when, context)
+    ]
+    read = {name for rule in applying for name in metrics_read(expressions(rule))}
+    return {name: count for name, count in lacking.items() if name in read}
+
+
+def _without(rules: Rules, out: Collection[str]) -> Rules:
+    """Without those that read one of these metrics."""
+    out = set(out)
     return Rules(
         filters=tuple(
             rule for rule in rules.filters if not out.intersection(metrics_read(expressions(rule)))

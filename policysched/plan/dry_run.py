@@ -2,7 +2,7 @@
 
 The caller lifts pods off an overlay and lays them back, and asks each time for which nodes the filters still refuse
 the pod. A node to which others are nominated has to do with them and without them, as in `withheld`. Only filters are asked, and only about the nodes named. A metric that is out at the time stays out: what is
-tried here is who makes room, not what is measured.
+tried here is who makes room, not what is measured. A pod that waits for one fits nowhere, whoever goes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from policysched.cluster.objects import NodeName, Pod
+from policysched.lang.message import waiting_for_metrics
 from policysched.plan.columns import Array
 from policysched.plan.overlay import Overlay
 from policysched.plan.reasons import deciding
@@ -41,6 +42,8 @@ class DryRun:
         bound = state.bound
         self._world = replace(world, overlay=overlay)
         self._filters = [one for one in bound.filters if not state.out.intersection(one.metrics)]
+        waiting = state.waits_for and waiting_for_metrics(state.waits_for, state.waiting_candidates)
+        self._waiting: Reasons = (waiting,) if waiting else ()
         self._filters.sort(
             key=lambda one: not isinstance(one.kernel, NodeInputs)
         )  # stable: inputs come first
@@ -54,6 +57,8 @@ class DryRun:
         self.separate = all(self._alone)
         withheld = withheld_rows(state, world, reserved, overlay)
         self._curable = _curable(state, world, withheld)
+        if self._waiting:
+            self._curable &= False
         self._feasible = state.feasible[: view.count].copy()
         self._feasible[list(withheld)] = False
         if within is not None:
@@ -76,6 +81,8 @@ class DryRun:
     def refusals(self, nodes: Sequence[NodeName], *, by_node_alone: bool = False) -> list[Reasons]:
         """For each node the reasons of the first rule that refuses the pod there, as an event counts them; none
         where the pod fits. `by_node_alone` asks only the rules before the first that looks across nodes."""
+        if self._waiting:
+            return [self._waiting for _ in nodes]
         theirs = [(pod, node) for node in nodes for pod in self._reserved.get(node, ())]
         if not theirs:
             return self._refusals(nodes, by_node_alone=by_node_alone)

@@ -37,8 +37,8 @@ from policysched.plan.of_node import columns_of
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
 from policysched.plan.reads import nameless
-from policysched.plan.reasons import refused_beforehand, why_not
-from policysched.plan.rules import BoundFilter, ConditionalFilter
+from policysched.plan.reasons import Beforehand, refused_beforehand, why_not
+from policysched.plan.rules import ConditionalFilter
 from policysched.plan.scalars import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
@@ -125,7 +125,8 @@ class Evaluator:
         state, world = self._state(plan, variant, seen, overlay)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
-            return self._refused(beforehand[1], by=beforehand[0])
+            until_ns = self._valid_until_ns(plan, variant, state, world, seen) if beforehand.waits else None
+            return self._refused(beforehand.words, beforehand, until_ns)
         decider, theirs = state, (overlay or self.overlay()) if reserved else None
         if theirs is not None:
             # All others are refused as it is, and looked at only where somebody asks why.
@@ -257,7 +258,7 @@ class Evaluator:
         state, world = self._fresh_state(plan, seen, overlay, among=rows)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
-            return Explanation(beforehand[1], (), {}, {}, {}, None, refused_by=beforehand[0].name)
+            return Explanation(beforehand.words, (), {}, {}, {}, None, refused_by=beforehand.rule)
         row = state.best(text_hash(pod.uid), self._columns.name_hash)
         return explanation(state, world, seen, None if row is None else self._columns.names[row])
 
@@ -284,7 +285,7 @@ class Evaluator:
         state, world = self._fresh_state(plan, seen, overlay, among=rows)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
-            return Judgement(beforehand[1], {}, {}, 0)
+            return Judgement(beforehand.words, {}, {}, 0)
         withheld = NOTHING_WITHHELD
         if reserved:
             withheld = withheld_rows(state, world, reserved, overlay or self.overlay(), only=rows)
@@ -318,17 +319,20 @@ class Evaluator:
     def _refusal(self, plan: Plan, pod: Pod) -> str | None:
         return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
 
-    def _refused(self, refusal: str, by: BoundFilter | None = None) -> Verdict:
+    def _refused(
+        self, refusal: str, by: Beforehand | None = None, valid_until_ns: int | None = None
+    ) -> Verdict:
         wakes = _POD_EVENTS if by is None else _POD_EVENTS | by.wakes
+        waits = by is not None and by.waits
         return Verdict(
             pod_refusal=refusal,
             feasible_count=0,
             node_count=self._columns.node_count,
             selected=None,
             score=0,
-            valid_until_ns=None,
-            why_not=lambda: NoNode({}, only_scaleup_no=False, wakes=wakes),
-            refused_by=None if by is None else by.name,
+            valid_until_ns=valid_until_ns,
+            why_not=lambda: NoNode({}, only_scaleup_no=waits, wakes=wakes),
+            refused_by=None if by is None else by.rule,
         )
 
     def _state(
@@ -357,7 +361,7 @@ class Evaluator:
             bare = replace(seen, pod=replace(seen.pod, claims=())) if seen.pod.claims else seen
             bound = bind(variant, bare, leaves, around)
             bound.moment.seen = seen
-            state = self._states[key] = State(bound, _outage_above(plan), base_world)
+            state = self._states[key] = State(bound, plan.program.outage, base_world)
             self._forget_old_states()
         else:
             self._states.move_to_end(key)
@@ -383,7 +387,7 @@ class Evaluator:
         if overlay is not None and plan.assume.metrics:
             seen.samples = self._laid_on(overlay, plan, seen.samples).samples
         bound = bind(variant, seen, variant.machine.leaf_values(seen), self._around(plan, variant, seen.pod))
-        return State(bound, _outage_above(plan), world, among=among), world
+        return State(bound, plan.program.outage, world, among=among), world
 
     def _around(self, plan: Plan, variant: Variant, pod: Pod) -> Around:
         if pod.spread or not plan.read_set(variant.active).siblings:
@@ -476,7 +480,3 @@ def _columns_needed(plan: Plan) -> Iterator[ColumnKind]:
                 yield from columns_of(expr, plan.program)
         if isinstance(rule, BuiltinFilter | BuiltinScore):
             yield from COLUMNS.get(rule.builtin, ())
-
-
-def _outage_above(plan: Plan) -> float | None:
-    return None if plan.program.outage is None else plan.program.outage.above

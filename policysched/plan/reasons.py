@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from policysched.lang.events import ClusterEvent
+from policysched.lang.message import OUTAGE, waiting_for_metrics
 from policysched.plan.columns import Array
 from policysched.plan.rules import BoundFilter, NodeInputs
 from policysched.plan.state import State, World
@@ -39,15 +41,32 @@ def why_not(
     return NoNode(dict(counts), held_back, wakes)
 
 
-def refused_beforehand(state: State, world: World) -> tuple[BoundFilter, str] | None:
-    """The first filter that refuses the pod whatever the node, and why."""
-    if not state.bound.refusing_beforehand:
-        return None
-    view = world.view()
-    for rule in state.bound.refusing_beforehand:
-        words = rule.kernel.beforehand(view)
-        if words is not None:
-            return rule, words
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """Why a pod is refused whatever the node, and by which rule. `waits` for a metric: neither a new node nor evicting would help."""
+
+    rule: str
+    words: str
+    wakes: frozenset[ClusterEvent]
+    waits: bool = False
+
+
+_OUTAGE_WAKES = frozenset({ClusterEvent.SAMPLES, ClusterEvent.NODE_ADD, ClusterEvent.NODE_DELETE})
+
+
+def refused_beforehand(state: State, world: World) -> Beforehand | None:
+    """The first filter that refuses the pod whatever the node, or the metrics that it waits for."""
+    if state.bound.refusing_beforehand:
+        view = world.view()
+        for rule in state.bound.refusing_beforehand:
+            words = rule.kernel.beforehand(view)
+            if words is not None:
+                return Beforehand(rule.name, words, rule.wakes)
+    if state.waits_for:
+        # Which nodes are candidates decides as well: whatever changes that may end it.
+        wakes = _OUTAGE_WAKES.union(*(rule.wakes for rule in state.bound.filters))
+        words = waiting_for_metrics(state.waits_for, state.waiting_candidates)
+        return Beforehand(OUTAGE, words, wakes, waits=True)
     return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policysched.lang.arithmetic import Number
+from policysched.lang.program import Outage
 from policysched.plan.bind import Bound
 from policysched.plan.column_kinds import ColumnKind
 from policysched.plan.columns import Array, Columns
@@ -62,13 +63,13 @@ class State:
     """Arrays of the columns' capacity, valid for the world that `catch_up` was last given."""
 
     def __init__(
-        self, bound: Bound, outage_above: float | None, world: World, *, among: Array | None = None
+        self, bound: Bound, outage: Outage | None, world: World, *, among: Array | None = None
     ) -> None:
         """`among`: the rows that are asked about (None: all); the others are refused ahead of all rules. It does not
         follow nodes that come, so such a state is made for one answer."""
         self.bound = bound
         self._among = among
-        self._outage_above = outage_above
+        self._outage = outage
         self._metrics = tuple(dict.fromkeys(name for metrics in bound.rule_metrics() for name in metrics))
         self._local = [place for place, rule in enumerate(bound.scores) if rule.local]
         self._global = [place for place, rule in enumerate(bound.scores) if not rule.local]
@@ -160,6 +161,8 @@ class State:
         for place in range(len(self.bound.scores)):
             self._score_all(place, world)
         self.out: frozenset[str] = frozenset()
+        self.waits_for: Mapping[str, int] = {}
+        self.waiting_candidates = 0
         self.feasible = np.zeros(capacity, np.bool_)
         self.feasible_count = 0
         self.total = np.zeros(capacity, np.int64)
@@ -281,15 +284,15 @@ class State:
 
     def _conclude(self, world: World, rows: set[int]) -> None:
         """From what each rule says to who is feasible and what everybody's total is, for these rows or for all."""
-        if self._outage_above is not None and self._metrics:
-            out = self._outages(world, self._outage_above)
-            self._stale |= out != self.out
-            self.out = out
+        if self._outage is not None and self._metrics:
+            self._look_for_outages(world, self._outage)
         chosen = slice(0, len(self.feasible)) if self._stale else _places(rows)
         refused = self._refused[:, chosen]
         if self.out:
             refused = refused[[not self.out.intersection(rule.metrics) for rule in self.bound.filters]]
         feasible = self._asked(world)[chosen] & ~np.logical_or.reduce(refused)
+        if self.waits_for:
+            feasible = np.zeros_like(feasible)
         if self._stale or np.logical_or.reduce(feasible != self.feasible[chosen]):
             self.feasible[chosen] = feasible
             self.feasible_count = int(np.count_nonzero(self.feasible))
@@ -334,18 +337,25 @@ class State:
     def _counts(self, rule: BoundScore) -> bool:
         return not rule.metrics or not self.out.intersection(rule.metrics)
 
-    def _outages(self, world: World, above: float) -> frozenset[str]:
-        """The metrics that too many candidates lack; candidates of this question pass every filter without metrics."""
+    def _look_for_outages(self, world: World, outage: Outage) -> None:
+        """Metrics that too many candidates lack; candidates of this question pass every filter without metrics. Their rules
+        are `out`, or the pod `waits_for` them: so many of the `waiting_candidates` lack each."""
         candidates = self._asked(world).copy()
         for place, rule in enumerate(self.bound.filters):
             if not rule.metrics:
                 candidates &= ~self._refused[place]
         count = int(np.count_nonzero(candidates))
-        return frozenset(
-            name
-            for name in self._metrics
-            if int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns))) > above * count
-        )
+        lacking = {
+            name: int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns)))
+            for name in sorted(self._metrics)
+        }
+        lacking = {name: some for name, some in lacking.items() if some > outage.above * count}
+        if outage.then == "wait":
+            self._stale |= bool(lacking) != bool(self.waits_for)
+            self.waits_for, self.waiting_candidates = lacking, count
+        else:
+            self._stale |= self.out != lacking.keys()
+            self.out = frozenset(lacking)
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

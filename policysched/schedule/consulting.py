@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.lang.answers import Answers, let_through, refusal, with_scores
 from policysched.lang.events import ClusterEvent
-from policysched.lang.message import unavailable_message
+from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Extender
 from policysched.lang.verdict import Judgement
 from policysched.plan import text_hash
@@ -81,6 +81,8 @@ class Consulting:
             return None
         nodes = let_through(answered.about.nodes, answered.answers)
         found = self._judge(pod, [NodeName(node) for node in nodes], now_ns)
+        if found.pod_refusal is not None:  # too many of those that were let through lack a metric
+            return self._waits(found.pod_refusal, now_ns)
         totals = with_scores(found, extenders, answered.answers)
         if totals:
             pod_hash = text_hash(pod.uid)
@@ -101,6 +103,11 @@ class Consulting:
         age_ns = now_ns - answered.at_ns
         fresh = age_ns <= self._core.limits.extender_answer_s * SECOND_NS
         return fresh and about.pod == pod.pod and about.extenders == extenders
+
+    def _waits(self, why: str, now_ns: int) -> Failure:
+        node_count = len(self._core.cache.nodes)
+        until_ns = now_ns + round(self._core.limits.extender_retry_s * SECOND_NS)
+        return Failure("PolicyPending", refused_message(node_count, why), 0, {}, _ANYTHING, until_ns)
 
     def _refused(
         self, everywhere: Judgement, extenders: tuple[Extender, ...], answers: Answers, now_ns: int

@@ -1,13 +1,18 @@
-"""When a policy's metric rules are switched off because too many nodes lack the metric, somebody is told.
+"""When a policy's metric rules are switched off, or pods wait, because too many nodes lack the metric, somebody is told.
 
 The plan judges each decision by its own candidates. Here all nodes are counted, when samples arrive and when they go
 stale, so that one warning event says when an outage begins and one that it is over.
 """
 
-from policysched.lang.program import Metric, of_nodes
+from policysched.lang.program import Metric, Outage, of_nodes
 from policysched.schedule.commands import ReportPolicies
 from policysched.schedule.core import Core
 from policysched.schedule.heap import MovableHeap
+
+_BECOMES = {
+    "disable": "the rules that read it do not apply",
+    "wait": "pods to which a rule applies that reads it wait",
+}
 
 
 class Outages:
@@ -24,11 +29,11 @@ class Outages:
         running = self._core.policies.running.get(policy)
         if running is None or running.program.outage is None or not self._core.cache.nodes:
             return
-        above, stale_at = running.program.outage.above, []
+        outage, stale_at = running.program.outage, []
         for name, metric in running.program.metrics.items():
             fresh_until = self._fresh_until(policy, metric)
             lacking = sum(1 for node in self._core.cache.nodes if fresh_until.get(node, 0) <= now_ns)
-            self._note(policy, name, lacking, above)
+            self._note(policy, name, lacking, outage)
             later = sorted(until for until in fresh_until.values() if until > now_ns)
             stale_at += later[:1]
         if stale_at:
@@ -63,15 +68,15 @@ class Outages:
             return dict.fromkeys(self._core.cache.nodes, polled_until)
         return {node: min(polled_until, one.at_ns + metric.stale_ns) for node, one in known.values.items()}
 
-    def _note(self, policy: str, metric: str, lacking: int, above: float) -> None:
+    def _note(self, policy: str, metric: str, lacking: int, outage: Outage) -> None:
         nodes = len(self._core.cache.nodes)
-        begins = lacking > above * nodes
+        begins = lacking > outage.above * nodes
         key = (policy, metric)
         if begins and key not in self._out:
             self._out.add(key)
             words = (
                 f"policy `{policy}`: {lacking} of {nodes} nodes have no fresh sample of `{metric}`; "
-                "the rules that read it do not apply until they have"
+                f"{_BECOMES[outage.then]} until they have"
             )
             self._core.out.append(ReportPolicies("Warning", "MetricOutage", words))
         elif not begins and key in self._out:

@@ -216,10 +216,14 @@ class Trials:
     def _refused_by_filter(self, pod: PendingPod, verdict: Verdict) -> Failure:
         """No node was looked at, and nobody is evicted: what the filter reads has to change."""
         assert verdict.pod_refusal is not None, f"{verdict} has no words"
+        wakes = verdict.wakes() | _ALWAYS
+        if verdict.only_scaleup_no():  # it waits for a metric
+            message = refused_message(verdict.node_count, verdict.pod_refusal)
+            return Failure("PolicyPending", message, 0, {}, wakes, verdict.valid_until_ns)
         program = self._core.plan(pod.policy).program
         post = words_after_refusal(program, verdict.node_count, verdict.refused_by)
         message = refused_message(verdict.node_count, verdict.pod_refusal, post)
-        return Failure("Unschedulable", message, 0, {}, verdict.wakes() | _ALWAYS, None)
+        return Failure("Unschedulable", message, 0, {}, wakes, None)
 
     def _before_bind(
         self, pod: PendingPod, node: NodeName, overlay: Overlay | None, now_ns: int

@@ -109,6 +109,23 @@ def test_metric_rules_are_off_while_too_many_candidates_lack_the_metric() -> Non
     assert most.scores == {}
 
 
+def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_reads_for_it() -> None:
+    policy = program(
+        RX,
+        "outage {\n above = 50%\n then = wait\n}",
+        "filter cool when pod.priority > 5 require rx < 800Mbps missing pass",
+    )
+    cache = world([node("a"), node("b"), node("c"), node("d", taints=["x:NoSchedule"])])
+
+    important = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0}))
+    other = decide(policy, pod("p", priority=1), cache, rx({"a": 0.0}))
+    enough = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0, "b": 0.0, "c": 0.0}))
+
+    assert important.pod_refusal == "waits for metric rx, of which 3 of 4 nodes that would do have no sample"
+    assert (important.feasible, important.selected, important.refused_by) == ((), None, "outage")
+    assert other.feasible == enough.feasible == ("a", "b", "c", "d")
+
+
 def test_an_input_of_a_node_refuses_it_before_all_filters() -> None:
     policy = program(
         'input gen: int = node.labels["gen"] required "has no gen" invalid reject "has an odd gen"',

@@ -186,6 +186,17 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "score loaded weight 2 lower (load else 50%) normalize max",
         "score free weight 2 higher node.free.cpu normalize max",
     ),
+    "waiting for metrics": (
+        _RX,
+        _LOAD,
+        "outage {\nabove = 40%\nthen = wait\n}",
+        "filter taint_toleration",
+        "filter strict when pod.priority > 3 require rx < 800Mbps missing pass",
+        'filter here when node.labels["pool"] else "a" == "a" require load < 90% missing pass',
+        "filter few require count(pods on node) < 3",
+        "score idle weight 5 when pod.priority < 8 lower rx normalize range(0Mbps, 1Gbps) missing worst",
+        "score free weight 2 higher node.free.cpu normalize max",
+    ),
     "counting": (
         "filter few require count(pods on node) < 3",
         'filter alone require count(pods on node where other.namespace == pod.namespace) <= 1 else "{pod.namespace} is here"',

@@ -30,7 +30,16 @@ HUNT = settings(
     derandomize=True,  # a planted bug is found by the same example each time
     database=None,
 )
-MIXED = ("comparisons", "metrics", "counting", "time", "layers", "built-ins by condition", "outage")
+MIXED = (
+    "comparisons",
+    "metrics",
+    "counting",
+    "time",
+    "layers",
+    "built-ins by condition",
+    "outage",
+    "waiting for metrics",
+)
 
 Property = Callable[[Program, Scene, int], None]
 

@@ -27,11 +27,15 @@ class Asking(Rig):
     def __init__(
         self, policy: str = ASKING, *things: ObservedPod | Pod | Node, terms: Mapping[str, ExtenderTerms] = {}
     ) -> None:
+        self._answered: set[int] = set()
         super().__init__(policy, *things, extenders={"gpu": BOTH, **terms})
 
     @property
     def asked(self) -> list[c.Consult]:
         return self.of(c.Consult)
+
+    def unanswered_consults(self) -> list[c.Consult]:
+        return [one for one in self.asked if one.number not in self._answered]
 
     def answer(
         self,
@@ -42,6 +46,7 @@ class Asking(Rig):
         scores: Mapping[str, int] = {},
     ) -> None:
         """All of its extenders say so; then everything is decided that can be."""
+        self._answered.add(consult.number)
         no = {name: ExtenderRefusal(words, True) for name, words in refused.items()}
         no |= {name: ExtenderRefusal(words, False) for name, words in hopeless.items()}
         self.tell(
@@ -95,6 +100,50 @@ def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:
     rig.settle()
 
     assert rig.order() == ["other-0", "other-1", "other-2"]
+
+
+GATED = (
+    ASKING
+    + """\
+input group: string = pod.labels["group"] optional
+gang by group { min = 3  mode = gate  timeout = 10m }
+"""
+)
+
+
+def member(name: str) -> Pod:
+    return pod(name, labels={"group": "g"}, cpu="1")
+
+
+def test_members_of_a_gated_gang_are_asked_about_one_by_one_once_enough_are_there() -> None:
+    rig = Asking(GATED, *nodes("a", "b", cpu="2"), member("w0"), member("w1"))
+    rig.settle()
+    before = len(rig.asked)
+
+    rig.see(member("w2"))
+    rig.settle()
+    for number in range(3):
+        rig.answer(rig.asked[number], scores={"a": 9, "b": 1})
+
+    assert (before, len(rig.asked)) == (0, 3)
+    assert sorted(rig.where().values()) == ["a", "a", "b"]
+
+
+def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> None:
+    rig = Asking(GATED, *nodes("a"), member("w0"), member("w1"), member("w2"))
+    rig.settle()
+
+    rig.tell(e.PodGone(member("w2").uid))
+    rig.settle()
+    rig.answer(rig.asked[0])
+    closed = (rig.where(), rig.counts())
+    rig.see(member("w3"))
+    rig.settle()
+    while rig.unanswered_consults():
+        rig.answer(rig.unanswered_consults()[0])
+
+    assert closed == ({}, {"gated": 2})
+    assert len(rig.where()) == 3
 
 
 def test_a_node_that_the_extender_refuses_is_not_taken_and_its_words_are_told() -> None:

@@ -1,11 +1,14 @@
 """Samples: what they wake, when they go stale, and who is told when too few of them come."""
 
+import pytest
+
 from policysched.cluster.objects import MetricSamples, NodeName, Sample
+from policysched.plan.state import State
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule.records import SampleSeen
 from tests.schedule.rig import Rig
-from tests.words import node, pod
+from tests.words import node, placed, pod
 
 COOL = """\
 policy test version 1
@@ -22,6 +25,7 @@ filter cool require cpu_util < 85% missing {missing}
 preemption never
 """
 STRICT = COOL.format(missing="reject", more="")
+WAITING = COOL.format(missing="pass", more="outage { above = 50% then = wait }")
 OUTAGE = COOL.format(missing="reject", more="outage { above = 50% then = disable }")
 
 
@@ -94,6 +98,92 @@ def test_during_an_outage_pods_are_placed_without_the_metrics_rules() -> None:
     rig.settle()
 
     assert rig.where().keys() == {"web"}
+
+
+def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
+    rig = Rig(WAITING, node("a"), node("b"), node("c"), pod("web"))
+    rig.settle()
+    before = (rig.where(), rig.words("web"), rig.of(c.ReportPending)[-1].reason)
+
+    rig.tell(samples(rig, a=0.99, b=0.5, c=0.99))
+    rig.settle()
+
+    assert before == (
+        {},
+        "0/3 nodes are available: waits for metric cpu_util, of which 3 of 3 nodes that would do have no sample.",
+        "PolicyPending",
+    )
+    assert rig.where() == {"web": "b"}
+
+
+def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:
+    rig = Rig(WAITING.replace("filter cool require", "filter cool when pod.priority > 5 require"), node("a"))
+
+    rig.see(pod("web"), pod("important", priority=9))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_pod_waits_again_when_the_samples_have_gone_stale() -> None:
+    rig = Rig(WAITING, node("a", cpu="9"))
+    rig.tell(samples(rig, a=0.5))
+    rig.see(pod("early"))
+    rig.settle()
+
+    rig.pass_time(100)
+    rig.see(pod("late"))
+    rig.settle()
+
+    assert rig.where() == {"early": "a"}
+
+
+def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
+    rig = Rig(WAITING, node("a"), node("b"), node("c"))
+    rig.tell(samples(rig, a=0.5))
+    rig.see(pod("web"))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NodeGone(NodeName("b")))
+    rig.settle()
+
+    assert (before, rig.where()) == ({}, {"web": "a"})
+
+
+def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
+    rig = Rig(
+        WAITING.replace("preemption never", "preemption { victims = any }"),
+        *(node(name, cpu="1") for name in "abc"),
+        placed(pod("low", cpu="1"), "a"),
+    )
+
+    rig.see(pod("high", cpu="1", priority=9))
+    rig.settle()
+
+    assert rig.of(c.Evict) == []
+    assert "high" not in rig.where()
+
+
+def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
+    rig = Rig(WAITING, node("a"))
+    rig.tell(samples(rig, a=0.5))
+
+    rig.pass_time(200)
+
+    (report,) = rig.of(c.ReportPolicies)
+    assert report.message == (
+        "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
+        "pods to which a rule applies that reads it wait until they have"
+    )
+
+
+def test_waiting_pods_that_are_placed_all_the_same_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the plan overlooks that a metric is out."""
+    monkeypatch.setattr(State, "_look_for_outages", lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        test_a_pod_waits_again_when_the_samples_have_gone_stale()
 
 
 def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:

@@ -28,16 +28,17 @@ def extenders(scope: Scope, statements: Iterable[s.Extender]) -> tuple[p.Extende
     return tuple(found.values())
 
 
-def without_gang(scope: Scope, gang: s.Gang | None, found: tuple[p.Extender, ...]) -> None:
-    """Members are tried on a cluster that is not, which no service outside has seen."""
-    if gang is not None and found:
+def without_whole_gang(scope: Scope, gang: p.Gang | None, found: tuple[p.Extender, ...]) -> None:
+    """Members are tried on a cluster that is not, which no service outside has seen. In mode `gate` each is placed like any
+    other pod."""
+    if gang is not None and gang.mode is p.GangMode.WHOLE and found:
         scope.report(
             "PS240",
-            "a gang cannot be placed while an extender has to be asked",
+            "a gang cannot be placed whole while an extender has to be asked",
             gang.span,
             label="members are tried together, and the extender knows nothing of such a trial",
             related=(declared_at(found[0].span),),
-            help="give the gangs a policy of their own, without the extender",
+            help="give these gangs a policy of their own, without the extender, or place members one by one: `mode = gate`",
         )
 
 

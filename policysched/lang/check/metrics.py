@@ -1,6 +1,6 @@
 """`metric NAME: TYPE { ... }`, of nodes or with two joins (`from`, `to`) between pods, and `outage { ... }`."""
 
-from typing import cast
+from typing import Literal, cast
 
 from policysched.lang import program as p
 from policysched.lang import syntax as s
@@ -182,7 +182,7 @@ def outage(scope: Scope, node: s.Outage) -> p.Outage | None:
     from policysched.lang.check.declarations import constant
 
     params = params_of(scope, "`outage`", node.span, node.params, ("above", "then"))
-    then = params.word("then", ("disable",), "disable")
+    then = params.word("then", ("disable", "wait"), "disable")
     above = params.required("above", "50%")
     if above is None or then is None:
         return None
@@ -193,7 +193,7 @@ def outage(scope: Scope, node: s.Outage) -> p.Outage | None:
     if found is None:
         return None
     share = float(cast(float, found.value))
-    if not 0 <= share < 1:
-        scope.report("PS208", "`above` is a share of the candidates, from 0% to 99%", above.span)
+    if not 0 <= share <= 1:
+        scope.report("PS208", "`above` is a share of the candidates, from 0% to 100%", above.span)
         return None
-    return p.Outage(share)
+    return p.Outage(share, cast(Literal["disable", "wait"], then))

@@ -14,7 +14,7 @@ from policysched.lang import syntax as s
 from policysched.lang.check import lints
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
 from policysched.lang.check.declared_parameters import declare_parameter, given_for_nothing, with_its_value
-from policysched.lang.check.extenders import extenders, without_gang
+from policysched.lang.check.extenders import extenders, without_whole_gang
 from policysched.lang.check.include import Expansion, Find, expand
 from policysched.lang.check.layers import Layers
 from policysched.lang.check.limits import RULES_MAX
@@ -224,8 +224,7 @@ def read_once(work: Work) -> None:
 def read_extenders(work: Work) -> None:
     asked = [one for one in work.expansion.statements if isinstance(one, s.Extender)]
     work.extenders = extenders(work.scope, asked)
-    gang = work.once.get(s.Gang)
-    without_gang(work.scope, gang if isinstance(gang, s.Gang) else None, work.extenders)
+    without_whole_gang(work.scope, work.gang, work.extenders)
 
 
 def apply_changes(work: Work) -> None:

@@ -92,7 +92,7 @@ def _same(one: Json, other: Json) -> bool:
 
 def _options(values: Mapping[str, float | None], asked: list[str]) -> list[str]:
     """Those of the behaviours that the policy has, as each shows on a node without a sample."""
-    (lacking,) = (node for node, value in values.items() if value is None)
+    lacking = sorted(node for node, value in values.items() if value is None)
     assumed = "100Bps"
     found = {
         option: _asked(
@@ -100,12 +100,18 @@ def _options(values: Mapping[str, float | None], asked: list[str]) -> list[str]:
         )
         for option in asked
     }
-    as_if = _asked(Policy("network-traffic"), {**values, lacking: _bytes_per_second(assumed)}, {})
+    as_if = _asked(
+        Policy("network-traffic"), {**values, **dict.fromkeys(lacking, _bytes_per_second(assumed))}, {}
+    )
     shows = {
         "error": lambda one: one["node"] is None and not one["rejected"],
-        "skip-node": lambda one: one["rejected"] == [lacking] and one["node"] is not None,
+        "skip-node": lambda one: (
+            one["rejected"] == lacking and (one["node"] is not None or len(lacking) == len(values))
+        ),
         "default-value": lambda one: one["normalized"] == as_if["normalized"],
-        "worst-score": lambda one: one["normalized"].get(lacking) == 0 and not one["rejected"],
+        "worst-score": lambda one: (
+            all(one["normalized"].get(node) == 0 for node in lacking) and not one["rejected"]
+        ),
     }
     return [option for option in asked if option in shows and shows[option](found[option])]
 
