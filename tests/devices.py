@@ -82,17 +82,18 @@ def device_slice(node: str | None, *gpus: Json, **more: Any) -> ResourceSlice:
     return devices.resource_slice(slice_manifest(node, *gpus, **more))
 
 
-def class_manifest(name: str = "gpu", *selectors: str, **spec: Any) -> Json:
+def class_manifest(name: str = "gpu", *selectors: str, created: str | None = None, **spec: Any) -> Json:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": name},
+        "metadata": {"name": name, **({"creationTimestamp": created} if created else {})},
         "spec": {"selectors": [{"cel": {"expression": one}} for one in selectors], **spec},
     }
 
 
-def device_class(name: str = "gpu", *selectors: str, **spec: Any) -> DeviceClass:
-    return devices.device_class(class_manifest(name, *selectors, **spec))
+def device_class(name: str = "gpu", *selectors: str, **more: Any) -> DeviceClass:
+    """The words are those of `class_manifest`."""
+    return devices.device_class(class_manifest(name, *selectors, **more))
 
 
 def asking(name: str = "r", *selectors: str, of_class: str = "gpu", **exactly: Any) -> Json:
@@ -116,6 +117,7 @@ def claim_manifest(
     version: int = 1,
     uid: str | None = None,
     owner: str | None = None,
+    extended: bool = False,
     status: Mapping[str, Any] | None = None,
     finalizers: Iterable[str] = (),
     **devices_: Any,
@@ -132,6 +134,7 @@ def claim_manifest(
             "uid": uid or f"uid-{name}",
             "resourceVersion": str(version),
             **({"ownerReferences": owners} if owners else {}),
+            **({"annotations": {devices.EXTENDED: "true"}} if extended else {}),
             **({"finalizers": list(finalizers)} if finalizers else {}),
         },
         "spec": claim_spec(*requests, **devices_),

@@ -53,7 +53,7 @@ class Carrier:
             case c.Bind():
                 self._reporter.withdraw(command.uid)
                 self._binder.put(command)
-            case c.Prepare() | c.Unreserve() | c.Deallocate():
+            case c.Prepare() | c.Unreserve() | c.Deallocate() | c.DropClaim():
                 self._volumes.put(command)
             case c.Evict() | c.ClearNomination():
                 self._evictor.put(command)

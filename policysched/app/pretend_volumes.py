@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.device_objects import Consumer
+from policysched.cluster.device_objects import Consumer, ResourceClaim
 from policysched.cluster.objects import NodeName, NodeSelectorTerm, Preparable, Requirement
 from policysched.cluster.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 from policysched.schedule import events as e
-from policysched.schedule.commands import Deallocate, Prepare, Unreserve
+from policysched.schedule.commands import ClaimToMake, Deallocate, DropClaim, Prepare, Unreserve
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -47,11 +47,36 @@ def carried_out(command: Prepare, cache: Cache) -> Iterator[e.Event]:
                 reserved_for=(*known.reserved_for, pod),
             )
         )
+    if command.extended is not None:
+        own = _made_claim(command.extended, command)
+        versions[own.key] = own.version
+        yield e.DeviceObjectSeen(own)
     yield e.PreparationWritten(command.uid, versions)
 
 
-def taken_back(command: Unreserve | Deallocate, cache: Cache) -> Iterator[e.Event]:
+def _made_claim(wanted: ClaimToMake, command: Prepare) -> ResourceClaim:
+    return ResourceClaim(
+        key=wanted.claim,
+        uid=f"made-for-{command.uid}",
+        version=1,
+        deleting=False,
+        controller_uid=command.uid,
+        spec=f"extended {wanted.requests}",
+        requests=wanted.requests,
+        constraints=(),
+        configs=(),
+        allocation=wanted.allocation,
+        reserved_for=(Consumer("", "pods", command.name, command.uid),),
+        finalizers=(),
+        extended=True,
+    )
+
+
+def taken_back(command: Unreserve | Deallocate | DropClaim, cache: Cache) -> Iterator[e.Event]:
     """What the claims are then."""
+    if isinstance(command, DropClaim):
+        yield e.ClaimDropped(command.claim)
+        return
     keys = [command.claim] if isinstance(command, Deallocate) else [key for key, _ in command.claims]
     for known in [cache.devices.claims[key] for key in keys if key in cache.devices.claims]:
         left = replace(known, version=known.version + 1)

@@ -39,7 +39,7 @@ def _allocated(one: Chosen, claim: ResourceClaim, place: int) -> AllocatedDevice
 
 def _share(claim: ResourceClaim, one: Chosen, place: int) -> str:
     """A UUID that nobody else has, and that is the same in every replay."""
-    told = f"{claim.uid} {claim.version} {place} {one.option.full_name} {one.id}"
+    told = f"{claim.uid or claim.key} {claim.version} {place} {one.option.full_name} {one.id}"
     digits = blake2b(told.encode(), digest_size=16).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 

@@ -151,12 +151,13 @@ class ResourceSlice:
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
     """`selectors` are CEL (None: of a kind that is not known); `configs` the opaque configurations, as JSON.
-    `extended_resource`: the name under which pods may ask for its devices in `resources`."""
+    `extended_resource`: the name under which pods may ask for its devices in `resources`, "" without one."""
 
     name: str
     selectors: tuple[str | None, ...]
     configs: tuple[str, ...]
     extended_resource: str
+    created_ns: int = 0
 
 
 # ── what claims ask for ────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +259,8 @@ RESERVED_FOR_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """`spec` is what it asks for as text: claims of equal text ask for the same."""
+    """`spec` is what it asks for as text: claims of equal text ask for the same. `extended`: a scheduler made it for the extended
+    resources of the pod that controls it; one that is only promised so far has the `uid` ""."""
 
     key: ResourceClaimKey
     uid: str
@@ -272,6 +274,7 @@ class ResourceClaim:
     allocation: Allocation | None
     reserved_for: tuple[Consumer, ...]
     finalizers: tuple[str, ...]
+    extended: bool = False
 
     def is_reserved_for(self, pod: PodUid) -> bool:
         return any(one.uid == pod for one in self.reserved_for)

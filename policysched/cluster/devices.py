@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.device_objects import (
     Allocation,
     DeviceClass,
+    DeviceId,
     DeviceKind,
     PoolId,
     ResourceClaim,
@@ -25,12 +26,14 @@ from policysched.cluster.device_pools import Pool, pools_for
 from policysched.cluster.device_search import OVERRUN, Found, SearchFailed, search
 from policysched.cluster.device_selectors import DeviceSelectors, SelectorError
 from policysched.cluster.device_use import DeviceUse, Taken
+from policysched.cluster.extended_resources import Mapped, classes_by_resource
 from policysched.cluster.objects import Node, NodeName, PodUid, Preparable, ResourceClaimKey
 from policysched.lang.events import ClusterEvent
 
 _NOTHING: frozenset[ClusterEvent] = frozenset()
 _SPECS_KEPT = 16
 _ANSWERS_KEPT = 4096  # of selectors, a slice
+_GONE_KEPT = 1024
 
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may go past its bound; then no more are searched until something changes, so that
@@ -42,18 +45,26 @@ Outcome = Found | SearchFailed | None
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
     """What has to happen to a pod's claims on its node: those that get `allocated` (with what), and those that have their
-    devices and get `reserved` for it besides. Empty: nothing."""
+    devices and get `reserved` for it besides. Empty: nothing. One of the allocated may have to be made first, for the pod's
+    extended resources; `mapped` says how its containers use it."""
 
     allocated: tuple[tuple[ResourceClaim, Allocation], ...] = ()
     reserved: tuple[ResourceClaim, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.allocated or self.reserved)
 
+    @property
+    def made(self) -> tuple[ResourceClaim, Allocation] | None:
+        """The claim that is not there yet."""
+        return next((one for one in self.allocated if not one[0].uid), None)
+
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """For pods that may share the claim. `written`: the version that says it, once it is written."""
+    """For pods that may share the claim. `written`: the version that says it, once it is written. `uid` "": the claim is yet to
+    be made, for one pod."""
 
     pods: frozenset[PodUid]
     uid: str
@@ -61,7 +72,7 @@ class _Promise:
     written: int | None = None
 
     def is_over(self, claim: ResourceClaim) -> bool:
-        if claim.uid != self.uid or claim.allocation is not None:
+        if (self.uid and claim.uid != self.uid) or claim.allocation is not None:
             return True
         return self.written is not None and claim.version >= self.written
 
@@ -127,6 +138,11 @@ class Devices:
         self.use = DeviceUse()
         self._promises: dict[ResourceClaimKey, _Promise] = {}
         self._counted: dict[ResourceClaimKey, Allocation] = {}  # what `use` has of each claim
+        self._extended: dict[
+            PodUid, set[ResourceClaimKey]
+        ] = {}  # claims made, or promised, for extended resources
+        self._gone: OrderedDict[ResourceClaimKey, None] = OrderedDict()  # what the watch has yet to find out
+        self._by_resource: dict[str, DeviceClass] = {}
         self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
         self._of_node: dict[NodeName, dict[str, ResourceSlice]] = {}
         self._of_many: dict[str, ResourceSlice] = {}
@@ -170,9 +186,13 @@ class Devices:
 
     def put_claim(self, claim: ResourceClaim) -> frozenset[ClusterEvent]:
         known = self.claims.get(claim.key)
-        if known == claim:
+        if known == claim or claim.key in self._gone:
             return _NOTHING
         self.claims[claim.key] = claim
+        if known is not None and known.controller_uid is not None:
+            self._no_longer_extended(known.controller_uid, claim.key)  # another claim of the same name may have come
+        if claim.extended and claim.controller_uid is not None:
+            self._extended.setdefault(claim.controller_uid, set()).add(claim.key)
         promise = self._promises.get(claim.key)
         if promise is not None and promise.is_over(claim):
             del self._promises[claim.key]
@@ -182,12 +202,48 @@ class Devices:
         return freed | {own}
 
     def drop_claim(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
-        if self.claims.pop(key, None) is None:
+        self._gone.pop(key, None)
+        known = self.claims.pop(key, None)
+        if known is None:
             return _NOTHING
         self._promises.pop(key, None)
         self._claim_stamps.pop(key, None)
         self._tick()
-        return self._recount(key)
+        freed = self._recount(key)
+        if known.extended and known.controller_uid is not None:
+            self._no_longer_extended(known.controller_uid, key)
+            freed |= {ClusterEvent.DEVICES_FREED}  # its pod has waited for nothing else
+        return freed
+
+    def gone(self, key: ResourceClaimKey) -> frozenset[ClusterEvent]:
+        """A claim that was made for a pod is not there any more, or never came to be: whatever the watch is still to show of it
+        is over, for no claim gets its name again."""
+        self._gone[key] = None
+        if len(self._gone) > _GONE_KEPT:
+            self._gone.popitem(last=False)
+        promise = self._promises.pop(key, None)
+        known = self.claims.pop(key, None)
+        if promise is None and known is None:
+            return _NOTHING
+        for pod in (
+            *(() if promise is None else promise.pods),
+            *(() if known is None else (known.controller_uid,)),
+        ):
+            if pod is not None:
+                self._no_longer_extended(pod, key)
+        self._claim_stamps.pop(key, None)
+        self._tick()
+        return self._recount(key) | {ClusterEvent.DEVICES_FREED}
+
+    def _no_longer_extended(self, pod: PodUid, key: ResourceClaimKey) -> None:
+        held = self._extended.get(pod, set())
+        held.discard(key)
+        if not held:
+            self._extended.pop(pod, None)
+
+    def made_for(self, pod: PodUid) -> frozenset[ResourceClaimKey]:
+        """The claims for its extended resources that are there, or may be."""
+        return frozenset(self._extended.get(pod, ()))
 
     # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,12 +292,14 @@ class Devices:
         if known == one:
             return _NOTHING
         self.classes[one.name] = one
+        self._by_resource = classes_by_resource(self.classes.values())
         self._class_stamp = self._moved()
         return frozenset({ClusterEvent.DEVICE_CLASS_UPDATE if known else ClusterEvent.DEVICE_CLASS_ADD})
 
     def drop_class(self, name: str) -> frozenset[ClusterEvent]:
         """Wakes nobody: without its class a claim gets nothing."""
         if self.classes.pop(name, None) is not None:
+            self._by_resource = classes_by_resource(self.classes.values())
             self._class_stamp = self._moved()
         return _NOTHING
 
@@ -256,6 +314,8 @@ class Devices:
                 self._promises[claim.key] = replace(known, pods=known.pods | {pod})
             else:
                 self._promises[claim.key] = _Promise(frozenset({pod}), claim.uid, given)
+                if not claim.uid:
+                    self._extended.setdefault(pod, set()).add(claim.key)
             self._claim_stamps[claim.key] = self._tick()
             self._recount(claim.key)
 
@@ -273,11 +333,12 @@ class Devices:
             self._recount(claim.key)
 
     def release(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
-        """The pod does not go there. What was written stays promised until the watch shows it."""
+        """The pod does not go there. What was written stays promised until the watch shows it, and a claim that may have been made
+        until it is `gone`."""
         freed = _NOTHING
         for claim, _ in choice.allocated:
             promise = self._promises.get(claim.key)
-            if promise is None or pod not in promise.pods or promise.written is not None:
+            if promise is None or pod not in promise.pods or promise.written is not None or not promise.uid:
                 continue
             if promise.pods == {pod}:
                 del self._promises[claim.key]
@@ -288,11 +349,11 @@ class Devices:
         return freed
 
     def unwritten_promises(self) -> list[tuple[ResourceClaimKey, PodUid]]:
-        """What is promised to whom, without what is written already."""
+        """What is promised to whom, without what is written already, or is to be taken back."""
         return [
             (key, pod)
             for key, one in self._promises.items()
-            if one.written is None
+            if one.written is None and one.uid
             for pod in sorted(one.pods)
         ]
 
@@ -320,9 +381,24 @@ class Devices:
             for device in twice.whole
             if fresh.whole[device] > 1
         ]
+        extended = {(pod, key) for key, one in self._promises.items() if not one.uid for pod in one.pods}
+        extended |= {
+            (one.controller_uid, key)
+            for key, one in self.claims.items()
+            if one.extended and one.controller_uid is not None
+        }
+        kept = {(pod, key) for pod, keys in self._extended.items() for key in keys}
+        if kept != extended:
+            found.append(
+                f"claims for extended resources are {sorted(kept)}, a recount says {sorted(extended)}"
+            )
         return found
 
     # ── stamps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def class_of(self, resource: str) -> DeviceClass | None:
+        """The class whose devices stand for the resource."""
+        return self._by_resource.get(resource)
 
     def claim_stamp(self, key: ResourceClaimKey) -> int:
         return self._claim_stamps.get(key, 0)
@@ -394,6 +470,28 @@ class Devices:
         except SearchFailed as failed:
             return SearchFailed(failed.words, failed.claim)  # without the road that led there
 
+    def amounts(self, of_class: DeviceClass, node: Node, laid: LaidDevices | None) -> tuple[int, int]:
+        """As kube-scheduler counts them in scores (`calculateDRAResourceTotals` in kubernetes'
+        `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`): of slices of any generation; none where a selector fails."""
+        taken = Taken(self.use) if laid is None else Taken(self.use, laid.use)
+        there, gone = 0, 0
+        for one in (*self._of_node.get(node.name, {}).values(), *self._of_many.values()):
+            for index, device in enumerate(one.devices):
+                if not one.reach_of(device).covers(node):
+                    continue
+                try:
+                    chosen = all(
+                        expression is None or self._matches(expression, one, index)
+                        for expression in of_class.selectors
+                    )
+                except SelectorError:
+                    return 0, 0
+                if chosen:
+                    there += 1
+                    device_id = DeviceId(*one.pool, device.name)
+                    gone += taken.whole(device_id) or taken.shared(device_id)
+        return there, gone
+
     def _pools_of(self, node: Node) -> tuple[Pool, ...]:
         stamp = self._node_stamps.get(node.name, 0), self._shared_stamp
         known = self._pools.get(node.name)
@@ -454,15 +552,32 @@ class DeviceStock:
     def device_class(self, name: str) -> DeviceClass | None:
         return self._devices.classes.get(name)
 
+    def class_of(self, resource: str) -> DeviceClass | None:
+        """The class whose devices stand for the resource where nodes do not offer it."""
+        return self._devices.class_of(resource)
+
+    def has_made_for(self, pod: PodUid) -> bool:
+        """Whether a claim for its extended resources is there, or may be."""
+        return bool(self._devices.made_for(pod))
+
     def allocation(self, key: ResourceClaimKey) -> Allocation | None:
         """What the claim has, or is promised."""
         found = self._devices.allocation(key)
         return self._laid.allocations.get(key) if found is None and self._laid is not None else found
 
+    def amounts(self, one: DeviceClass, node: Node) -> tuple[int, int]:
+        """How many devices of the class the node can use, and how many of these are taken."""
+        return self._devices.amounts(one, node, self._laid)
+
     def find(self, claims: Sequence[ResourceClaim], node: Node) -> Outcome:
         if self._fresh:
             return self._devices.search(claims, node, self._laid)
         return self._devices.find(claims, node, self._laid)
+
+    @property
+    def stamp(self) -> int:
+        """Moves with each promise, among other things."""
+        return self._devices.stamp
 
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
         """Equal stamps, equal answers about these claims, whatever the node."""

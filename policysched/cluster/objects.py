@@ -193,6 +193,20 @@ class DeviceClaimUse:
     made_for: PodUid | None
 
 
+@dataclass(frozen=True, slots=True)
+class ExtendedRequest:
+    """What a container asks of a resource that devices may stand for: `index` is its place among the init containers and
+    the containers after them, `place` that of the resource among all that it requests, by name. `passing`: an init container that
+    is over before what comes after it starts."""
+
+    container: str
+    index: int
+    passing: bool
+    resource: str
+    place: int
+    amount: int
+
+
 AnyClaim = ClaimKey | ResourceClaimKey
 
 Preparable = str | ClaimKey | ResourceClaimKey
@@ -230,7 +244,8 @@ class Pod:
     deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
     is its controller ("" without one). `required_features` are what the node's kubelet must have declared to be able to run it. `uncovered` names what the pod uses that no built-in covers.
     `claims` are its volumes with a claim, in their order; `disks` those that pods may not share freely; `mounts` those that
-    it names itself and a CSI driver attaches (kinds that were in-tree once). `device_claims` are those for devices.
+    it names itself and a CSI driver attaches (kinds that were in-tree once). `device_claims` are those for devices, `extended` what it
+    asks of resources that device classes may stand for.
     """
 
     uid: PodUid
@@ -268,6 +283,7 @@ class Pod:
     disks: tuple[Disk, ...] = ()
     mounts: tuple[Mount, ...] = ()
     device_claims: tuple[DeviceClaimUse, ...] = ()
+    extended: tuple[ExtendedRequest, ...] = ()
 
     @property
     def full_name(self) -> str:

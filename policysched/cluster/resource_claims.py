@@ -1,34 +1,136 @@
 """What a pod's resource claims need on a node, and why there is none of it: kube-scheduler's DynamicResources for one node.
 
 A claim has its devices already (and says on which nodes they can be used), or gets them when the pod gets its node.
+For extended resources that a device class gives, and the node itself does not, there is one claim more, which is made then.
 Source: `pkg/scheduler/framework/plugins/dynamicresources` of kubernetes v1.36.3.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from policysched.cluster.device_allocation import allocation, preference, preference_found
-from policysched.cluster.device_objects import RESERVED_FOR_MAX, Allocation, Ask, ResourceClaim
+from policysched.cluster.device_objects import (
+    RESERVED_FOR_MAX,
+    Allocation,
+    Ask,
+    DeviceRequest,
+    ResourceClaim,
+)
 from policysched.cluster.device_search import CLAIM, Found, SearchFailed
 from policysched.cluster.devices import DeviceChoice, DeviceStock
-from policysched.cluster.objects import Node, Pod
+from policysched.cluster.extended_resources import Mapped, requests_for
+from policysched.cluster.objects import ExtendedRequest, Node, Pod, ResourceClaimKey
 
 NOT_ALL = "cannot allocate all claims"
 NOT_HERE = "resourceclaim not available on the node"
+LEFT_OVER = "cannot schedule extended resource claim"
+NOBODY_GIVES = "cannot fit resource"
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What of the extended resources that a pod asks for device classes give (`classes`, by resource: some), and what none does
+    (`others`). `left_over`: a claim of an earlier attempt is still there."""
+
+    namespace: str
+    asked: tuple[ExtendedRequest, ...]
+    classes: dict[str, str]
+    others: tuple[str, ...]
+    left_over: bool
+    _claims: dict[frozenset[str], ResourceClaim] = field(default_factory=dict, compare=False)
+
+    def on(self, node: Node) -> ResourceClaim | str | None:
+        """The claim that there would be for the node, which differs by what the node offers itself; None: no need of one.
+        Or why the node cannot be it."""
+        if self.left_over:
+            return LEFT_OVER
+        if any(one not in node.allocatable for one in self.others):
+            return NOBODY_GIVES
+        return self._claim(frozenset(one for one in self.classes if not node.allocatable.get(one)))
+
+    def _claim(self, resources: frozenset[str]) -> ResourceClaim | None:
+        if not resources:
+            return None
+        found = self._claims.get(resources)
+        if found is None:
+            requests, _ = requests_for(self.asked, {one: self.classes[one] for one in resources})
+            found = self._claims[resources] = _unmade(self.namespace, requests)
+        return found
+
+    def mapped(self, node: Node) -> tuple[Mapped, ...]:
+        """How the containers use the claim that is made for the node."""
+        wanted = {one: name for one, name in self.classes.items() if not node.allocatable.get(one)}
+        return requests_for(self.asked, wanted)[1]
+
+
+_NO_NAME = "<extended-resources>"
+"""Of a claim that is not made yet: no claim can have it."""
+_NAME_LONGEST = 63
+_MARK_BYTES = 5
+
+
+def _unmade(namespace: str, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
+    return ResourceClaim(
+        key=ResourceClaimKey(namespace, _NO_NAME),
+        uid="",
+        version=0,
+        deleting=False,
+        controller_uid=None,
+        spec=f"extended {requests}",
+        requests=requests,
+        constraints=(),
+        configs=(),
+        allocation=None,
+        reserved_for=(),
+        finalizers=(),
+        extended=True,
+    )
+
+
+def _named(claim: ResourceClaim, pod: Pod, stock: DeviceStock) -> ResourceClaim:
+    """As it is to be made for this pod, this time: a name that was never used means that a late answer means nobody else."""
+    mark = blake2b(f"{pod.uid} {stock.stamp}".encode(), digest_size=_MARK_BYTES).hexdigest()
+    base = f"{pod.name}-extended-resources-"[: _NAME_LONGEST - 2 * _MARK_BYTES]
+    return replace(claim, key=ResourceClaimKey(pod.namespace, f"{base}{mark}"), controller_uid=pod.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """The pod's claims, each once, in its order."""
+    """The pod's claims, each once, in its order, and what it asks of extended resources (None: of none that a class gives)."""
 
     claims: tuple[ResourceClaim, ...]
+    extended: Extended | None = None
 
     @property
     def have_alternatives(self) -> bool:
         return any(request.first_available for claim in self.claims for request in claim.requests)
 
+    @property
+    def there_are_some(self) -> bool:
+        return bool(self.claims) or self.extended is not None
 
-def devices_of(pod: Pod, stock: DeviceStock) -> PodDevices | str:
-    """The pod's claims, or why there is no sense in looking at any node."""
+
+def uses_devices(pod: Pod) -> bool:
+    """Whether it may: for most pods nothing of this is looked at."""
+    return bool(pod.device_claims or pod.extended)
+
+
+def _extended(pod: Pod, stock: DeviceStock, *, left_over: bool) -> Extended | None:
+    resources = sorted({one.resource for one in pod.extended})
+    found = {one: stock.class_of(one) for one in resources}
+    classes = {one: given.name for one, given in found.items() if given is not None}
+    if not classes:
+        return None
+    others = tuple(one for one in resources if one not in classes)
+    return Extended(pod.namespace, pod.extended, classes, others, left_over)
+
+
+def devices_of(pod: Pod, stock: DeviceStock, *, left_over: bool = False) -> PodDevices | str:
+    """The pod's claims, or why there is no sense in looking at any node. `left_over`: one that was made for its extended resources
+    is there already, or may be."""
+    if not pod.device_claims:
+        return PodDevices((), _extended(pod, stock, left_over=left_over))
     if stock.absent:
         kinds = ", ".join(sorted(stock.absent))
         return f"the API server does not serve resource.k8s.io/v1 ({kinds}), which the pod's resource claims need"
@@ -48,7 +150,7 @@ def devices_of(pod: Pod, stock: DeviceStock) -> PodDevices | str:
         refusal = _unusable(pod, claim, stock)
         if refusal is not None:
             return refusal
-    return PodDevices(tuple(found.values()))
+    return PodDevices(tuple(found.values()), _extended(pod, stock, left_over=left_over))
 
 
 def _unusable(pod: Pod, claim: ResourceClaim, stock: DeviceStock) -> str | None:
@@ -85,7 +187,13 @@ class OnNode:
 
 def look(devices: PodDevices, node: Node, stock: DeviceStock) -> OnNode | str:
     """What the node has for the claims, or the reason why it cannot be it."""
-    given = tuple((claim, stock.allocation(claim.key)) for claim in devices.claims)
+    claims: Collection[ResourceClaim] = devices.claims
+    if devices.extended is not None:
+        more = devices.extended.on(node)
+        if isinstance(more, str):
+            return more
+        claims = claims if more is None else (*claims, more)
+    given = tuple((claim, stock.allocation(claim.key)) for claim in claims)
     unallocated = [claim for claim, known in given if known is None]
     outcome = stock.find(unallocated, node) if unallocated else None
     if unallocated and outcome is None:
@@ -114,16 +222,20 @@ def choice_on(pod: Pod, devices: PodDevices, node: Node, stock: DeviceStock) -> 
     if isinstance(seen, str):
         return seen
     allocated, reserved, place = [], [], 0
+    mapped: tuple[Mapped, ...] = ()
     for claim, known in seen.given:
         if known is None:
             assert seen.found is not None, f"{claim.key} has nothing"
+            if not claim.uid:
+                assert devices.extended is not None, f"{claim.key} is for nothing"
+                claim, mapped = _named(claim, pod, stock), devices.extended.mapped(node)
             known = allocation(seen.found, place, claim, node)
             place += 1
         if claim.allocation is None:
             allocated.append((claim, known))
         elif not claim.is_reserved_for(pod.uid):
             reserved.append(claim)
-    return DeviceChoice(tuple(allocated), tuple(reserved))
+    return DeviceChoice(tuple(allocated), tuple(reserved), mapped)
 
 
 def unusable_claim(pod: Pod, devices: PodDevices) -> ResourceClaim | None:

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import orjson
 
 from policysched.cluster import device_objects as d
 from policysched.cluster.device_values import quantity_text
+from policysched.cluster.extended_resources import may_be_devices
 from policysched.cluster.objects import (
     DeviceClaimUse,
+    ExtendedRequest,
     NodeName,
     NodeSelectorTerm,
     PodUid,
@@ -17,11 +20,14 @@ from policysched.cluster.objects import (
     ResourceClaimKey,
 )
 from policysched.kube.affinity import node_selector
-from policysched.kube.reading import reading, text, version
+from policysched.kube.reading import reading, text, time_ns, version
 from policysched.kube.requests import BadQuantity
 from policysched.text.quantity import parse_quantity
 
 Json = Mapping[str, Any]
+
+EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that a scheduler made for a pod's extended resources."""
 
 
 def device_claim_uses(spec: Json, status: Json, namespace: str, uid: PodUid) -> tuple[DeviceClaimUse, ...]:
@@ -48,6 +54,23 @@ def names_no_claim(spec: Json) -> bool:
     """Whether a pod has a claim of a kind that is not known: neither one by name nor a template's."""
     kinds = ("resourceClaimName", "resourceClaimTemplateName")
     return any(all(one.get(kind) is None for kind in kinds) for one in spec.get("resourceClaims") or ())
+
+
+def extended_requests(spec: Json) -> tuple[ExtendedRequest, ...]:
+    """Of a pod's containers, in their order."""
+    inits, found = len(spec.get("initContainers") or ()), []
+    for index, one in enumerate((*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))):
+        resources = one.get("resources") or {}
+        # The API server copies a limit without a request; manifests from a file have not been there yet.
+        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        for place, name in enumerate(sorted(asked)):
+            if not may_be_devices(name):
+                continue
+            amount = ceil(_amount(asked[name], f"resources.requests.{name}"))
+            if amount > 0:
+                passing = index < inits and one.get("restartPolicy") != "Always"
+                found.append(ExtendedRequest(text(one["name"]), index, passing, name, place, amount))
+    return tuple(found)
 
 
 def resource_claim(obj: Json) -> d.ResourceClaim:
@@ -96,6 +119,7 @@ def _claim(obj: Json) -> d.ResourceClaim:
         allocation=None if given is None else allocation(given),
         reserved_for=tuple(_consumer(one) for one in status.get("reservedFor") or ()),
         finalizers=_texts(meta.get("finalizers")),
+        extended=(meta.get("annotations") or {}).get(EXTENDED) == "true",
     )
 
 
@@ -278,6 +302,7 @@ def _class(obj: Json) -> d.DeviceClass:
         selectors=_selectors(spec),
         configs=tuple(_config(one) for one in spec.get("config") or ()),
         extended_resource=text(spec.get("extendedResourceName") or ""),
+        created_ns=time_ns(obj["metadata"].get("creationTimestamp")),
     )
 
 

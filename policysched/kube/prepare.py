@@ -7,7 +7,8 @@ has and for whom.
 Each patch names the UID and the version that the decision was made on, so that it lands on that very object or not at
 all, however late. One whose answer was lost is repeated; if it had landed after all, the repetition is refused as a
 conflict, the pod is tried again, and finds what it had written. Volumes come before claims, as in kube-scheduler.
-Claims for devices have a road of their own (`kube.reserve`), for others may write to them meanwhile.
+Claims for devices have a road of their own (`kube.reserve`), for others may write to them meanwhile; so has the one that is
+made for a pod's extended resources (`kube.extended_claims`).
 """
 
 import asyncio
@@ -19,11 +20,12 @@ from random import Random
 from typing import Any
 
 from policysched.cluster.device_objects import Consumer
-from policysched.cluster.objects import Preparable
+from policysched.cluster.objects import PodUid, Preparable
 from policysched.kube.api import (
     MERGE_PATCH,
     Api,
     ApiProblem,
+    Conflict,
     Refused,
     ServerFault,
     Throttled,
@@ -31,14 +33,22 @@ from policysched.kube.api import (
 )
 from policysched.kube.backoff import Backoff
 from policysched.kube.connectivity import Connectivity
+from policysched.kube.extended_claims import drop, make
 from policysched.kube.reserve import NotReserved, deallocate, reserve, unreserve, version_of
 from policysched.kube.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
-from policysched.schedule.commands import Deallocate, Prepare, Unreserve, VolumeToBind, VolumeToMake
-from policysched.schedule.events import PreparationRefused, PreparationWritten
+from policysched.schedule.commands import (
+    Deallocate,
+    DropClaim,
+    Prepare,
+    Unreserve,
+    VolumeToBind,
+    VolumeToMake,
+)
+from policysched.schedule.events import ClaimDropped, PreparationRefused, PreparationWritten
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
-PrepareOutcome = PreparationWritten | PreparationRefused
+PrepareOutcome = PreparationWritten | PreparationRefused | ClaimDropped
 
 _ACTIVITY = "writing volumes and claims"
 _REQUEST_LIFE = {"timeout": "5s"}
@@ -68,7 +78,7 @@ class _GaveUp(Exception):
 
 
 class PreparationWriter:
-    """Carries out `Prepare`, several at a time. `deliver` gets exactly one outcome for each. Nothing is sent while
+    """Carries out `Prepare`, several at a time. `deliver` gets exactly one outcome for each, and `ClaimDropped` for claims that are gone. Nothing is sent while
     `may_send` says no."""
 
     def __init__(
@@ -87,9 +97,10 @@ class PreparationWriter:
         self._connectivity = connectivity
         self._settings = settings
         self._may_send = may_send
-        self._queue: deque[Prepare | Unreserve | Deallocate] = deque()
+        self._queue: deque[Prepare | Unreserve | Deallocate | DropClaim] = deque()
         self._wake = asyncio.Semaphore(0)
         self._active = 0
+        self._writing: dict[PodUid, asyncio.Event] = {}
         self.counts = PrepareCounts()
 
     @property
@@ -97,7 +108,7 @@ class PreparationWriter:
         """Commands without an outcome."""
         return len(self._queue) + self._active
 
-    def put(self, command: Prepare | Unreserve | Deallocate) -> None:
+    def put(self, command: Prepare | Unreserve | Deallocate | DropClaim) -> None:
         self._queue.append(command)
         self._wake.release()
 
@@ -113,10 +124,17 @@ class PreparationWriter:
             command = self._queue.popleft()
             self._active += 1
             try:
+                if isinstance(command, DropClaim):
+                    await self._drop(command)
+                    continue
                 if not isinstance(command, Prepare):
                     await self._take_back(command)
                     continue
-                outcome = await self._carry_out(command)
+                self._writing[command.uid] = asyncio.Event()
+                try:
+                    outcome = await self._carry_out(command)
+                finally:
+                    self._writing.pop(command.uid).set()
             finally:
                 self._active -= 1
             if isinstance(outcome, PreparationWritten):
@@ -136,7 +154,27 @@ class PreparationWriter:
         except (Refused, NotReserved, _GaveUp) as error:
             log.info("a claim was left as it was", extra={"why": str(error)})
 
-    async def _carry_out(self, command: Prepare) -> PrepareOutcome:
+    async def _drop(self, command: DropClaim) -> None:
+        """Its devices are nobody's until it is known to be gone, so this is asked for as long as it takes. It may still be
+        being made, where the pod went away meanwhile."""
+        if command.uid in self._writing:
+            await self._writing[command.uid].wait()
+        while True:
+            try:
+                if await drop(self, command):
+                    self._deliver(ClaimDropped(command.claim))
+                return
+            except Conflict:
+                continue  # somebody wrote to it meanwhile
+            except (Refused, NotReserved) as error:
+                log.info("a claim was left as it was", extra={"why": str(error)})
+                return
+            except _GaveUp as error:
+                if not self._may_send():
+                    return
+                log.info("a claim is still to be taken away", extra={"why": str(error)})
+
+    async def _carry_out(self, command: Prepare) -> PreparationWritten | PreparationRefused:
         versions: dict[Preparable, int] = {}
         try:
             for volume in command.to_bind:
@@ -147,6 +185,9 @@ class PreparationWriter:
             for devices in command.to_reserve:
                 pod = Consumer("", "pods", command.name, command.uid)
                 versions[devices.claim] = await reserve(self, devices, pod)
+            if command.extended is not None:
+                pod = Consumer("", "pods", command.name, command.uid)
+                versions[command.extended.claim] = await make(self, command.extended, pod)
         except Refused as error:
             return PreparationRefused(command.uid, error.message, versions)
         except (NotReserved, _GaveUp) as error:
@@ -164,6 +205,25 @@ class PreparationWriter:
                 path, body, MERGE_PATCH, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
             )
         )
+
+    async def create(self, path: str, body: Json) -> Json:
+        """The object as created. Raises as `until_settled`."""
+        return await self._until_settled(
+            lambda: self._api.create(
+                path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
+            )
+        )
+
+    async def delete(self, path: str, options: Json) -> None:
+        """Raises as `until_settled`."""
+
+        async def ask() -> Json:
+            await self._api.delete(
+                path, options, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
+            )
+            return {}
+
+        await self._until_settled(ask)
 
     async def get(self, path: str) -> Json:
         """The object as it is. Raises as `until_settled`."""

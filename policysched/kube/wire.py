@@ -11,7 +11,7 @@ import orjson
 
 from policysched.cluster import objects as o
 from policysched.kube.affinity import label_selector, node_affinity
-from policysched.kube.devices import device_claim_uses, names_no_claim
+from policysched.kube.devices import device_claim_uses, extended_requests, names_no_claim
 from policysched.kube.pod_affinity import pod_affinity, spread_constraints
 from policysched.kube.pod_volumes import claim_uses, disks, mounts
 from policysched.kube.reading import object_name, reading, strings, text, time_ns
@@ -111,6 +111,7 @@ def _pod(obj: Json) -> o.ObservedPod:
         disks=disks(volumes),
         mounts=mounts(volumes),
         device_claims=device_claim_uses(spec, status, space, uid),
+        extended=extended_requests(spec),
     )
     return o.ObservedPod(
         pod=value,

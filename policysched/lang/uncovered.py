@@ -22,11 +22,6 @@ UNCOVERED: tuple[Uncovered, ...] = (
         "devices with bindingConditions",
         "claims get other devices; a pod whose claim has such a one stays pending",
     ),
-    Uncovered(
-        "DynamicResources",
-        "extended resources that a DeviceClass names (extendedResourceName)",
-        "only nodes that have the resource themselves are taken",
-    ),
     Uncovered("DynamicResources", "spec.resourceClaims of an unknown kind (neither a claim nor a template)"),
     Uncovered("GangScheduling", "spec.schedulingGroup"),
 )

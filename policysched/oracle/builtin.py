@@ -41,7 +41,7 @@ class ClusterFacts:
     """What is relative to all nodes, candidates or not. `nodes` are all of them with what is placed on them;
     `with_affinity` are the placed pods that have terms about other pods, with their nodes; `pod_sets` all Services and
     controllers. `stock` are the volumes and claims, `used_claims` those that placed pods use; `devices` the devices and claims
-    for them."""
+    for them; `gives_devices`: the policy has a filter that gives pods theirs."""
 
     node_count: int
     nodes_with_image: Mapping[str, int]
@@ -52,6 +52,7 @@ class ClusterFacts:
     devices: DeviceStock
     used_claims: frozenset[ClaimKey]
     pod_sets: Collection[PodSet] = ()
+    gives_devices: bool = False
 
 
 Params = Mapping[str, ParamValue]

@@ -17,6 +17,7 @@ from policysched.lang.program import (
     Rules,
     ScoreRule,
     rules_for,
+    sees_to_devices,
 )
 from policysched.lang.verdict import Explanation, ScoreCell
 from policysched.oracle.admission import pod_refusal
@@ -64,7 +65,7 @@ def evaluate_among(
     if refusal is not None:
         return Explanation(refusal, (), {}, {}, {}, None)
 
-    facts_of_all = cluster_facts(cache)
+    facts_of_all = replace(cluster_facts(cache), gives_devices=sees_to_devices(program))
     active = rules_for(program, active_layers(context))
     beforehand = refusal_beforehand(active, replace(context, cluster=facts_of_all))
     if beforehand is not None:

@@ -13,6 +13,7 @@ import numpy as np
 from policysched.cluster.cache import Cache
 from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
+from policysched.cluster.resource_claims import uses_devices
 from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
@@ -214,7 +215,7 @@ class Evaluator:
         """What has to be done about the pod's volumes and devices before it is bound to a node that `evaluate` has chosen;
         None: nothing."""
         claims = [self._columns.stock.claim(use.claim) for use in pod.claims]
-        if not pod.device_claims and all(one is not None and one.fully_bound for one in claims):
+        if not uses_devices(pod) and all(one is not None and one.fully_bound for one in claims):
             return None
         self._columns.refresh()
         seen = self._seen(pod, facts, now_ns, samples, overlay)
@@ -233,7 +234,7 @@ class Evaluator:
                 choice = kernel.choice(self._cache.nodes[node], view)
                 volumes = VolumesToBind(choice, kernel.timeout_s) if choice else None
             elif isinstance(kernel, DynamicResources):
-                devices = kernel.choice(self._cache.nodes[node], view.devices)
+                devices = kernel.choice(pod, self._cache.nodes[node], view.devices)
         return BeforeBind(volumes, devices) if volumes is not None or devices else None
 
     def explain(
@@ -390,9 +391,12 @@ class Evaluator:
         return State(bound, plan.program.outage, world, among=among), world
 
     def _around(self, plan: Plan, variant: Variant, pod: Pod) -> Around:
-        if pod.spread or not plan.read_set(variant.active).siblings:
-            return NOTHING_AROUND
-        siblings = self._cache.pod_sets.siblings(pod)
+        siblings = None
+        if not pod.spread and plan.read_set(variant.active).siblings:
+            siblings = self._cache.pod_sets.siblings(pod)
+        if pod.extended and plan.sees_to_devices:
+            left_over = self._cache.devices.stock.has_made_for(pod.uid)
+            return Around(siblings, gives_devices=True, left_over=left_over)
         return NOTHING_AROUND if siblings is None else Around(siblings)
 
     def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> StateKey:

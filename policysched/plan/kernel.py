@@ -24,9 +24,12 @@ Params = Mapping[str, ParamValue]
 @dataclass(frozen=True, slots=True)
 class Around:
     """What other objects of the cluster say of the pod, as far as its plan reads it. Pods that share an evaluation agree
-    on it. `siblings`: None as well where the pod has constraints of its own."""
+    on it. `siblings`: None as well where the pod has constraints of its own. Of a pod that asks for extended resources:
+    `gives_devices`, the policy gives devices where classes stand for these, and `left_over`, a claim that was made for that is still there."""
 
     siblings: Siblings | None = None
+    gives_devices: bool = False
+    left_over: bool = False
 
 
 NOTHING_AROUND = Around()

@@ -30,8 +30,9 @@ class Plan:
         self._order = Order(program)
         self._gangs = Gangs(program)
         self.sees_to_claims = sees_to_claims(program)
+        self.sees_to_devices = sees_to_devices(program)
         self._admission = Admission(
-            program, sees_to_claims=self.sees_to_claims, sees_to_devices=sees_to_devices(program)
+            program, sees_to_claims=self.sees_to_claims, sees_to_devices=self.sees_to_devices
         )
         self._victims = Victims(program)
         self.assume = Assume(program)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from policysched.cluster.devices import DeviceStock
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
 from policysched.lang.program import Program
@@ -198,7 +199,7 @@ class Answering:
 
     def _judge(self, question: Question, now_ns: int) -> Judgement:
         core, plan = self._core, self._plan(question.policy)
-        pod = _less_what_others_see_to(question.pod, plan)
+        pod = _less_what_others_see_to(question.pod, plan, core.cache.devices.stock)
         with self._sent(question.nodes or ()):
             return core.evaluator.judge(
                 plan,
@@ -247,7 +248,7 @@ class Answering:
         gone. A node that is not known, or a victim sent by a UID that is not, leaves the node out: nobody goes
         for what cannot be judged."""
         core, plan = self._core, self._plan(policy)
-        pod = _less_what_others_see_to(pod, plan)
+        pod = _less_what_others_see_to(pod, plan, core.cache.devices.stock)
         space, facts = core.namespace_of(pod), _facts(pod, now_ns)
         if plan.admission(pod, space) is not None:
             return ()
@@ -369,14 +370,17 @@ class Answering:
         return running.plan
 
 
-def _less_what_others_see_to(pod: Pod, plan: Plan) -> Pod:
+def _less_what_others_see_to(pod: Pod, plan: Plan, stock: DeviceStock) -> Pod:
     """What no built-in of ours covers is kube-scheduler's here, which has its own plugins for it; so are claims, where the
-    policy has no rule that sees to them, and claims for devices, to which it gives them itself."""
+    policy has no rule that sees to them, and devices, which it gives claims and extended resources itself."""
+    left = {one.resource for one in pod.extended if stock.class_of(one.resource) is not None}
     return replace(
         pod,
         uncovered=(),
         claims=pod.claims if plan.sees_to_claims else (),
+        requests={name: amount for name, amount in pod.requests.items() if name not in left},
         device_claims=(),
+        extended=(),
     )
 
 

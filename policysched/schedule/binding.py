@@ -8,7 +8,7 @@ the watch). The pod may have been deleted, or shown as bound, before the answer 
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.schedule.admission import Admission
-from policysched.schedule.commands import Log, ReportScheduled, Unreserve
+from policysched.schedule.commands import DropClaim, Log, ReportScheduled, Unreserve
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.records import BindFailed, Bound
 from policysched.schedule.units import Place
@@ -23,6 +23,7 @@ class Binding:
         core = self._core
         flight = core.in_flight.pop(uid, None)
         core.reserved.pop(uid, None)
+        core.made.pop(uid, None)
         seen = core.cache.pods.get(uid)
         if flight is None or seen is None:
             return  # answered before, or deleted since: it holds nothing
@@ -94,6 +95,9 @@ class Binding:
         core = self._core
         flight = core.in_flight.pop(uid, None)
         core.reserved.pop(uid, None)
+        made = core.made.pop(uid, None)
+        if made is not None:
+            core.out.append(DropClaim(made, uid))
         if flight is None:
             return None
         if core.cache.ledger.state(uid) in (PlacementState.ASSUMED, PlacementState.PREPARED):

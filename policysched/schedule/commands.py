@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.cluster.device_objects import Allocation, Consumer
+from policysched.cluster.device_objects import Allocation, Consumer, DeviceRequest
+from policysched.cluster.extended_resources import Mapped
 from policysched.cluster.objects import ClaimKey, NodeName, PodUid, ResourceClaimKey
 
 
@@ -56,9 +57,20 @@ class ClaimToReserve:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimToMake:
+    """Make a claim for the pod's extended resources that asks for this, give it these devices, reserve it for the pod, and say in the
+    pod's status which container uses which request."""
+
+    claim: ResourceClaimKey
+    requests: tuple[DeviceRequest, ...]
+    allocation: Allocation
+    mapped: tuple[Mapped, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Prepare:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node, volumes first, then its
-    claims for devices. Answered by exactly one `PreparationWritten` or `PreparationRefused`; the bind follows once the claims
+    claims for devices, last the one that is made for it. Answered by exactly one `PreparationWritten` or `PreparationRefused`; the bind follows once the claims
     are bound."""
 
     uid: PodUid
@@ -68,6 +80,7 @@ class Prepare:
     to_bind: tuple[VolumeToBind, ...]
     to_make: tuple[VolumeToMake, ...]
     to_reserve: tuple[ClaimToReserve, ...] = ()
+    extended: ClaimToMake | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,15 @@ class Deallocate:
     claim: ResourceClaimKey
     uid: str
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropClaim:
+    """Take away a claim that was made, or was to be made, for this pod's extended resources. Answered by one `ClaimDropped` once it
+    is not there any more; not at all where it stays, which the watch shows."""
+
+    claim: ResourceClaimKey
+    uid: PodUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +247,7 @@ Command = (
     | Prepare
     | Unreserve
     | Deallocate
+    | DropClaim
     | Evict
     | ClearNomination
     | Consult

@@ -21,7 +21,7 @@ from policysched.lang.program import Program
 from policysched.plan import BeforeBind, Evaluator, Plan
 from policysched.plan.reads import nameless
 from policysched.schedule.assumed import Assumed
-from policysched.schedule.commands import ClearNomination, Command, KeepStates, Log
+from policysched.schedule.commands import ClearNomination, Command, DropClaim, KeepStates, Log
 from policysched.schedule.extenders import Extenders
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.heap import MovableHeap
@@ -60,7 +60,7 @@ class Preparation:
 class Core:
     """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
     an answer, which outlive a pod that is deleted meanwhile (some of them are not sent yet: `preparations`); `reserved`
-    the claims, by key and UID, that were reserved for their pods;
+    the claims, by key and UID, that were reserved for their pods, `made` the one that is made for a pod's extended resources;
     `by_scheduler` every known pod by the schedulerName that it gives. `prepared` has what a policy's new text says of its
     pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call."""
 
@@ -84,6 +84,7 @@ class Core:
         self.in_flight: dict[PodUid, Flight] = {}
         self.preparations: dict[PodUid, Preparation] = {}
         self.reserved: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
+        self.made: dict[PodUid, ResourceClaimKey] = {}
         self.by_scheduler: dict[str, dict[PodUid, None]] = {}
         self.prepared: dict[PodUid, Standing] = {}
         self.out: list[Command] = []
@@ -112,6 +113,11 @@ class Core:
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
+
+    def drop_claims_unseen(self, uid: PodUid) -> None:
+        """The pod is gone, and its claims go with it. Of one that the watch has never shown it may never say so either."""
+        for key in sorted(self.cache.devices.made_for(uid) - self.cache.devices.claims.keys()):
+            self.out.append(DropClaim(key, uid))
 
     def restore_states(self, texts: Mapping[str, str]) -> None:
         self.out += [Log("warning", problem, {}) for problem in self.states.restore(texts)]

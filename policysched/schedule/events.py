@@ -16,6 +16,7 @@ from policysched.cluster.objects import (
     PodSetKind,
     PodUid,
     Preparable,
+    ResourceClaimKey,
 )
 from policysched.cluster.storage import StorageKind, StorageObject
 from policysched.lang.answers import Answers
@@ -135,6 +136,13 @@ class DeviceKindServed:
 
     kind: DeviceKind
     served: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDropped:
+    """A claim that was made for a pod's extended resources is not there any more, or never came to be."""
+
+    claim: ResourceClaimKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +273,7 @@ Event = (
     | DeviceObjectSeen
     | DeviceObjectGone
     | DeviceKindServed
+    | ClaimDropped
     | Synced
     | PoliciesOffered
     | StatesKept

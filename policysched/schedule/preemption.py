@@ -12,6 +12,7 @@ their nominations until they are placed, or lose them together. Source: DefaultP
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.lang.builtins import BUILTINS, RELEASES
@@ -45,11 +46,17 @@ from policysched.schedule.units import PendingPod, Place, Unit
 Ask = Callable[[PendingPod, Overlay, Within | None], Success | Failure]
 Lay = Callable[[PendingPod, NodeName, Overlay], object]
 
-_NO_CLAIMS = "no new claims to deallocate"
-_STILL_NOT = "still not schedulable"
-_DEALLOCATED = "deallocation of ResourceClaim completed"
-"""What kube-scheduler's DynamicResources says before preemption is thought of: of pods without claims for devices, of those with
-some, and where a claim has to give its devices back."""
+
+class ClaimWords(StrEnum):
+    """What kube-scheduler's DynamicResources says before preemption is thought of: of pods without claims for devices, of those with
+    some, where a claim has to give its devices back, and where one that was left over is taken away."""
+
+    NONE = "no new claims to deallocate"
+    STILL_NOT = "still not schedulable"
+    DEALLOCATED = "deallocation of ResourceClaim completed"
+    DELETED = "deletion of ResourceClaim completed"
+
+
 NO_CLAIM_STATE = "not found"
 """What kube-scheduler's DynamicResources says after a pod was refused before it had a look at it."""
 
@@ -104,15 +111,16 @@ class Preemption:
         held = [self.holds_back(uid) for uid in gang.due]  # each of them is to know
         return any(held)
 
-    def try_for(self, pod: PendingPod, now_ns: int, *, deallocates: bool = False) -> MadeRoom | NoRoom | None:
-        """The pod found no node, for reasons of nodes. None: the policy evicts nobody. `deallocates`: a claim of it is about
-        to give its devices back."""
+    def try_for(
+        self, pod: PendingPod, now_ns: int, claims: ClaimWords = ClaimWords.NONE
+    ) -> MadeRoom | NoRoom | None:
+        """The pod found no node, for reasons of nodes. None: the policy evicts nobody. `claims`: what is to be said of its claims
+        for devices."""
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not plan.preempts:
             return None
         core.counters.preemption_attempts += 1
-        claims = _DEALLOCATED if deallocates else _STILL_NOT if value.device_claims else _NO_CLAIMS
         if value.preemption_policy == "Never":
             return self._no_room(pod.policy, NEVER, claims=claims)
         if now_ns < self._forbidden_until_ns:
@@ -259,7 +267,7 @@ class Preemption:
                     self.give_up(gang, now_ns)
 
     def _no_room(
-        self, policy: str, words: str, valid_until_ns: int | None = None, claims: str = _NO_CLAIMS
+        self, policy: str, words: str, valid_until_ns: int | None = None, claims: ClaimWords = ClaimWords.NONE
     ) -> NoRoom:
         program = self._core.policies.running[policy].program
         return NoRoom(words_of(program, words, claims), valid_until_ns)
@@ -366,7 +374,7 @@ def _names(pods: tuple[Pod, ...]) -> str:
     return ", ".join(one.full_name for one in pods)
 
 
-def words_of(program: Program, words: str, claims: str = _NO_CLAIMS) -> str:
+def words_of(program: Program, words: str, claims: ClaimWords = ClaimWords.NONE) -> str:
     """What stands behind the filters' reasons, as kube-scheduler puts it."""
     return f"{f'{claims}, ' if _is_whole(program) else ''}preemption: {words}"
 

@@ -7,7 +7,7 @@ The volumes are promised to the pod from the moment at which it is assumed. Once
 the provisioners do the rest, and the watch shows how far they are; nothing is judged by a version that is older than
 what was written. Nothing has to be undone when this ends early, or when another process goes on: what was written says
 which node and which volumes the claims are for, and the next decision goes by that. A claim for devices keeps them,
-and is not reserved for the pod any more. Source: `BindPodVolumes` in kubernetes'
+and is not reserved for the pod any more; one that was made for the pod is taken away. Source: `BindPodVolumes` in kubernetes'
 `pkg/scheduler/framework/plugins/volumebinding/binder.go`, `PreBind` and `Unreserve` in `dynamicresources`.
 """
 
@@ -15,13 +15,21 @@ from collections.abc import Mapping
 
 from policysched.cluster.claims import not_found, required_on
 from policysched.cluster.device_objects import Allocation, ResourceClaim
+from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid, Preparable
 from policysched.cluster.selectors import volume_fits_labels
 from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.cluster.volumes import VolumeChoice
 from policysched.plan import BeforeBind
 from policysched.schedule.binding import Binding
-from policysched.schedule.commands import Bind, ClaimToReserve, Prepare, VolumeToBind, VolumeToMake
+from policysched.schedule.commands import (
+    Bind,
+    ClaimToMake,
+    ClaimToReserve,
+    Prepare,
+    VolumeToBind,
+    VolumeToMake,
+)
 from policysched.schedule.core import Core, Flight, Preparation
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import SECOND_NS
@@ -56,6 +64,8 @@ class Preparing:
         ends_ns = now_ns + timeout_s * SECOND_NS
         core.preparations[pod.uid] = Preparation(flight, needs, ends_ns)
         self._ends.put(pod.uid, ends_ns)
+        if needs.devices.made is not None:
+            core.made[pod.uid] = needs.devices.made[0].key
         core.out.append(
             Prepare(
                 pod.uid,
@@ -67,9 +77,10 @@ class Preparing:
                 ),
                 tuple(VolumeToMake(claim.key, claim.uid, claim.version) for claim in choice.provisioned),
                 (
-                    *(_to_reserve(claim, given) for claim, given in needs.devices.allocated),
+                    *(_to_reserve(claim, given) for claim, given in needs.devices.allocated if claim.uid),
                     *(_to_reserve(claim, None) for claim in needs.devices.reserved),
                 ),
+                _to_make(needs.devices),
             )
         )
 
@@ -114,7 +125,7 @@ class Preparing:
         core, uid, devices = self._core, preparation.flight.pod.uid, preparation.needs.devices
         core.cache.volumes.written(uid, _volumes(preparation.needs), versions)
         core.cache.devices.written(uid, devices, versions)
-        claims = [*(claim for claim, _ in devices.allocated), *devices.reserved]
+        claims = [*(claim for claim, _ in devices.allocated if claim.uid), *devices.reserved]
         reserved = tuple((claim.key, claim.uid) for claim in claims if claim.key in versions)
         if reserved:
             core.reserved[uid] = reserved
@@ -202,6 +213,13 @@ def _volumes(needs: BeforeBind) -> VolumeChoice:
 
 def _to_reserve(claim: ResourceClaim, given: Allocation | None) -> ClaimToReserve:
     return ClaimToReserve(claim.key, claim.uid, claim.version, given, claim.finalizers, claim.reserved_for)
+
+
+def _to_make(devices: DeviceChoice) -> ClaimToMake | None:
+    if devices.made is None:
+        return None
+    claim, given = devices.made
+    return ClaimToMake(claim.key, claim.requests, given, devices.mapped)
 
 
 def bind_command(flight: Flight) -> Bind:

@@ -125,6 +125,8 @@ class Scheduler:
                 self._storage.device_gone(device_kind, namespace_name, name, now_ns)
             case e.DeviceKindServed(device_kind, served):
                 self._storage.device_kind(device_kind, now_ns, served=served)
+            case e.ClaimDropped(claim):
+                self._storage.claim_dropped(claim, now_ns)
             case e.PreparationWritten(uid, versions):
                 self._preparing.written(uid, versions, now_ns)
             case e.PreparationRefused(uid, reason, versions):
@@ -221,6 +223,7 @@ class Scheduler:
             if self._synced:
                 self._membership.follow(known.pod, None, now_ns)
         self._preparing.give_up(uid, now_ns)
+        core.drop_claims_unseen(uid)
         core.reports.forget(uid)
         core.queue.wake(events, now_ns)
 

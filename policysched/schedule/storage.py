@@ -46,6 +46,9 @@ class Storage:
         else:
             devices.miss(kind)
 
+    def claim_dropped(self, claim: ResourceClaimKey, now_ns: int) -> None:
+        self._wake(self._core.cache.devices.gone(claim), None, now_ns)
+
     def _wake(self, events: frozenset[ClusterEvent], claim: ResourceClaimKey | None, now_ns: int) -> None:
         """What happens to a claim helps those who use it, devices that are free help all."""
         queue = self._core.queue

@@ -12,13 +12,13 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.objects import NodeName, PodUid
-from policysched.cluster.resource_claims import NOT_HERE, devices_of, unusable_claim
+from policysched.cluster.resource_claims import LEFT_OVER, NOT_HERE, devices_of, unusable_claim
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Extender
 from policysched.plan import BeforeBind, Overlay, Verdict, Within
 from policysched.schedule.admission import Admission
-from policysched.schedule.commands import Deallocate
+from policysched.schedule.commands import Deallocate, DropClaim
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core, Flight
 from policysched.schedule.gang_room import gang_overlay, in_trial_order
@@ -26,6 +26,7 @@ from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outcome import Failure, Success
 from policysched.schedule.preemption import (
+    ClaimWords,
     MadeRoom,
     NoRoom,
     Preemption,
@@ -100,9 +101,9 @@ class Trials:
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
-        deallocates = gang is None and NOT_HERE in result.counts and self._deallocate(pod)
+        claims = self._about_claims(pod, result, alone=gang is None)
         if result.nodes and not extenders:
-            result = self._make_room(pod, result, now_ns, deallocates=deallocates)
+            result = self._make_room(pod, result, now_ns, claims)
         else:  # nobody will be evicted for it, whatever an earlier try has found
             core.take_back_nomination(pod.uid, now_ns)
             if result.nodes and core.plan(pod.policy).preempts:
@@ -121,6 +122,16 @@ class Trials:
         )
         core.report(pod, result.reason, result.message, now_ns)
 
+    def _about_claims(self, pod: PendingPod, result: Failure, *, alone: bool) -> ClaimWords:
+        """What is done about the claims of a pod without a node before preemption is thought of. An `alone` pod is no member of a gang."""
+        if LEFT_OVER in result.counts:
+            return ClaimWords.DELETED
+        if alone and NOT_HERE in result.counts and self._deallocate(pod):
+            return ClaimWords.DEALLOCATED
+        stock = self._core.cache.devices.stock
+        given = any(stock.class_of(one.resource) is not None for one in pod.pod.extended)
+        return ClaimWords.STILL_NOT if pod.pod.device_claims or given else ClaimWords.NONE
+
     def _deallocate(self, pod: PendingPod) -> bool:
         """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""
         devices = devices_of(pod.pod, self._core.cache.devices.stock)
@@ -130,9 +141,9 @@ class Trials:
         self._core.out.append(Deallocate(claim.key, claim.uid, claim.version))
         return True
 
-    def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int, *, deallocates: bool) -> Failure:
+    def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int, claims: ClaimWords) -> Failure:
         """What is to be said and waited for once preemption was thought of."""
-        match self._preemption.try_for(pod, now_ns, deallocates=deallocates):
+        match self._preemption.try_for(pod, now_ns, claims):
             case None:
                 self._core.take_back_nomination(pod.uid, now_ns)
                 return failure
@@ -158,17 +169,24 @@ class Trials:
     def _kin(self, pod: PendingPod) -> Hashable:
         """Pods that fail together now. Terms of placed pods tell kin apart by their labels; nominated pods are counted
         against those of lower or equal priority, so then kin agree on that as well. One that is nominated itself waits
-        for a node of its own."""
+        for a node of its own, one of which a claim was left for that to be gone."""
         nominated = self._core.cache.nominated
         if pod.uid in nominated:
             return "nominated", pod.policy, pod.uid
+        if self._core.cache.devices.made_for(pod.uid):
+            return "claim left over", pod.policy, pod.uid
         kin = pod.kin, self._seen_by_others(pod)
         return (*kin, pod.priority) if nominated else kin
 
     def _kin_in_trial(self, members: list[PendingPod]) -> dict[PodUid, Hashable]:
         """Terms of members that are placed in the trial may ask about any label."""
-        if any(pod.pod.pod_affinity for pod in members):
-            return {pod.uid: (pod.kin, tuple(sorted(pod.pod.labels.items()))) for pod in members}
+        made_for = self._core.cache.devices.made_for
+        if any(pod.pod.pod_affinity or made_for(pod.uid) for pod in members):
+            labels = {pod.uid: tuple(sorted(pod.pod.labels.items())) for pod in members}
+            return {
+                pod.uid: ("claim left over", pod.uid) if made_for(pod.uid) else (pod.kin, labels[pod.uid])
+                for pod in members
+            }
         return {pod.uid: (pod.kin, self._seen_by_others(pod)) for pod in members}
 
     def _seen_by_others(self, pod: PendingPod) -> Hashable:
@@ -194,6 +212,8 @@ class Trials:
         )
         if verdict.selected is not None:
             return Success(verdict.selected, verdict.score, verdict.node_count, verdict.feasible_count)
+        if LEFT_OVER in verdict.counts():
+            core.out += [DropClaim(key, pod.uid) for key in sorted(core.cache.devices.made_for(pod.uid))]
         if verdict.refused_by is not None:
             return self._refused_by_filter(pod, verdict)
         if verdict.pod_refusal is not None:

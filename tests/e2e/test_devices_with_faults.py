@@ -1,5 +1,5 @@
-"""The whole program gives devices over a road that loses, delays and repeats requests, from before its restarts to after
-them: no device is ever in two claims, and at rest nobody waits for one that is free."""
+"""The whole program gives devices to claims, and to pods that ask for an extended resource, over a road that loses, delays and
+repeats requests, from before its restarts to after them: no device is ever in two claims, and at rest nobody waits for one that is free."""
 
 import asyncio
 from collections import Counter
@@ -35,6 +35,7 @@ ROUGH = Climate(
 )
 NODES = ("a", "b", "c")
 PODS = 14
+GPU = "example.com/gpu"
 
 
 class Cluster:
@@ -47,7 +48,7 @@ class Cluster:
         self.wrong: list[str] = []
         create_what_the_program_is_given(self.world)
         local = self.world.local
-        local.create("deviceclasses", "", class_manifest())
+        local.create("deviceclasses", "", class_manifest(extendedResourceName=GPU))
         for name in NODES:
             self.world.add_node(name, cpu="4")
             local.create("resourceslices", "", new(slice_manifest(name, *(gpu(f"g{n}") for n in range(3)))))
@@ -88,11 +89,12 @@ class Cluster:
         self.wrong += [f"{device} has {count} claims" for device, count in held.items() if count > 1]
 
     def pod_comes(self, number: int) -> None:
-        wanted = (
-            claiming("shared")
-            if self.dice.random() < 0.2
-            else {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
-        )
+        dice = self.dice.random()
+        if dice < 0.3:
+            self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", resources={GPU: "1"})
+            return
+        template = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+        wanted = claiming("shared") if dice < 0.5 else template
         self.world.add_pod(f"p{number}", scheduler="kube-default", cpu="100m", spec=wanted)
 
     def pod_ends(self) -> None:
@@ -101,31 +103,27 @@ class Cluster:
             self.world.local.delete("pods", self.dice.choice(pods), grace_period_s=0)
 
     def claims_are_right(self) -> list[str]:
-        """Of each pod that is bound: its claims have devices that its node can use, and are reserved for it."""
+        """Of each pod that is bound: its claims have devices that its node can use, and are reserved for it; it has one if it asked
+        for an extended resource. No other claim of that kind has devices."""
         found = []
         for pod in self.world.local.list("pods", "default"):
-            for claim in self.claims() if pod["spec"].get("nodeName") else ():
-                name = claim["metadata"]["name"]
-                uses = (
-                    name == "shared"
-                    if self._is_shared(pod)
-                    else name.startswith(f"{pod['metadata']['name']}-gpu-")
-                )
-                if uses:
-                    status = claim.get("status") or {}
-                    users = [one["uid"] for one in status.get("reservedFor") or ()]
-                    pools = [
-                        one["pool"]
-                        for one in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
-                            "results"
-                        ]
+            of_pod = [one for one in self.claims() if uses(pod, one["metadata"])]
+            if not pod["spec"].get("nodeName"):
+                continue
+            if not pod["spec"].get("resourceClaims") and len(of_pod) != 1:
+                found.append(f"{pod['metadata']['name']} has no claim for its extended resource")
+            for claim in of_pod:
+                status = claim.get("status") or {}
+                users = [one["uid"] for one in status.get("reservedFor") or ()]
+                pools = [
+                    one["pool"]
+                    for one in (status.get("allocation") or {"devices": {"results": ()}})["devices"][
+                        "results"
                     ]
-                    if pod["metadata"]["uid"] not in users or pools != [pod["spec"]["nodeName"]]:
-                        found.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
+                ]
+                if pod["metadata"]["uid"] not in users or pools != [pod["spec"]["nodeName"]]:
+                    found.append(f"{pod['metadata']['name']} on {pod['spec']['nodeName']} with {status}")
         return found
-
-    def _is_shared(self, pod: Json) -> bool:
-        return "resourceClaimName" in pod["spec"]["resourceClaims"][0]
 
     def at_rest(self) -> list[str]:
         waiting = [
@@ -136,6 +134,17 @@ class Cluster:
         taken = sum(bool((one.get("status") or {}).get("allocation")) for one in self.claims())
         idle = [f"{waiting} wait, and {9 - taken} devices are free"] if waiting and taken < 9 else []
         return [*self.claims_are_right(), *idle]
+
+
+def uses(pod: Json, claim: Json) -> bool:
+    """Whether the pod uses the claim of this metadata."""
+    wanted = pod["spec"].get("resourceClaims")
+    if not wanted:
+        told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        return bool(claim["name"] == told.get("resourceClaimName"))
+    if "resourceClaimName" in wanted[0]:
+        return bool(claim["name"] == "shared")
+    return bool(claim["name"].startswith(f"{pod['metadata']['name']}-gpu-"))
 
 
 def played(seed: int) -> list[str]:

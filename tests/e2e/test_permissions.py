@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from policysched.kube.devices import EXTENDED
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
@@ -83,9 +84,9 @@ def everything_once(deployed: Deployed) -> None:
         wait_for(lambda: counted_up(deployed), "an event that is counted up")  # a patch
         somebody_is_quicker(deployed, scheduler)  # a pod is read
         promises_volumes(deployed)  # a volume and a claim: patch
-        gives_devices(
-            deployed
-        )  # a claim for devices: patch, its status, and get, for somebody writes to it meanwhile
+        # A claim for devices: patch, its status, and get, for somebody writes to it meanwhile.
+        gives_devices(deployed)
+        stands_for_a_resource(deployed)  # a claim for devices: create, delete
         makes_room(deployed)  # a pod is marked, and deleted
 
 
@@ -125,6 +126,27 @@ def gives_devices(deployed: Deployed) -> None:
         if any((one.resource, one.verb) == ("resourceclaims", "get") for one in used):
             return
     raise AssertionError("nobody was quicker than policysched")
+
+
+def stands_for_a_resource(deployed: Deployed) -> None:
+    """A pod that has a claim left over from somewhere when it asks for an extended resource."""
+    named = {"metadata": {"name": "card"}, "spec": {"extendedResourceName": "example.com/card"}}
+    deployed.api.post(f"{GROUP}/deviceclasses", named)
+    deployed.api.post(
+        f"{GROUP}/resourceslices", new(slice_manifest("a", gpu("card"), pool="cards", name="cards"))
+    )
+    gated = {"schedulingGates": [{"name": "example.com/wait"}]}
+    asking = {"requests": {"example.com/card": "1"}, "limits": {"example.com/card": "1"}}
+    containers = [{"name": "c", "image": "app:1", "resources": asking}]
+    deployed.create("card", containers=containers, **gated)
+    uid = deployed.api.get(f"{PODS}/card")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "card", "uid": uid, "controller": True}
+    meta = {"name": "left", "annotations": {EXTENDED: "true"}, "ownerReferences": [owner]}
+    request = {"name": "r", "exactly": {"deviceClassName": "card", "count": 1}}
+    path = f"{GROUP}/namespaces/default/resourceclaims"
+    deployed.api.post(path, {"metadata": meta, "spec": {"devices": {"requests": [request]}}})
+    deployed.api.patch(f"{PODS}/card", {"spec": {"schedulingGates": None}})
+    deployed.bound("card")
 
 
 def makes_room(deployed: Deployed) -> None:

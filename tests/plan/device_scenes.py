@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 CLAIMS = ("c0", "c1", "c2", "c3")
 CLASSES = ("gpu", "big")
+RESOURCES = ("example.com/card", "example.com/other", "deviceclass.resource.kubernetes.io/gpu")
 DRIVERS = ("gpu.example.com", "nic.example.com")
 SELECTORS = (
     'device.driver == "gpu.example.com"',
@@ -39,7 +40,9 @@ def device_scenes(draw: st.DrawFn) -> Scene:
     for name in sorted(scene.cache.nodes):
         found = scene.cache.nodes[name]
         labels = {**found.labels, ZONE: dice.choice(("z1", "z2"))}
-        scene.cache.put_node(replace(found, labels=labels, taints=(), unschedulable=False))
+        own = {name: dice.randrange(3) for name in RESOURCES if dice.one_in(3)}
+        room = {**found.allocatable, **own}
+        scene.cache.put_node(replace(found, labels=labels, taints=(), unschedulable=False, allocatable=room))
     for obj in random_devices(dice):
         put(scene.cache, obj)
     return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
@@ -50,13 +53,29 @@ def put(cache: Cache, obj: Json) -> None:
 
 
 def random_user(dice: Dice, name: str) -> Pod:
+    """Of claims, of extended resources, or of both."""
     made = {"made": dice.choice((None, f"{name}-made"))} if dice.one_in(5) else {}
-    return user(name, *dice.some(CLAIMS, 2, least=1), made=made)
+    resources, claims = dice.one_in(2), dice.some(CLAIMS, 2, least=1)
+    kinds = {"containers": [_container(dice, "c"), _container(dice, "d")]} if resources else {}
+    if resources and dice.one_in(3):
+        kinds["initContainers"] = [_container(dice, "i")]
+    if resources and dice.one_in(2):
+        claims, made = [], {}
+    return user(name, *claims, made=made, **kinds)
+
+
+def _container(dice: Dice, name: str) -> Json:
+    asked = {one: str(dice.randrange(3)) for one in dice.some((*RESOURCES, "cpu"), 2)}
+    return {"name": name, "image": "app:1", "resources": {"requests": asked}}
 
 
 def random_devices(dice: Dice) -> list[Json]:
     classes = [
-        class_manifest(name, *((SELECTORS[1],) if name == "big" else ()))
+        class_manifest(
+            name,
+            *((SELECTORS[1],) if name == "big" else ()),
+            **({"extendedResourceName": dice.choice(RESOURCES[:2])} if dice.one_in(2) else {}),
+        )
         for name in CLASSES
         if not dice.one_in(10)
     ]
@@ -66,7 +85,13 @@ def random_devices(dice: Dice) -> list[Json]:
         for number in range(3)
         if not dice.one_in(3)
     ]
-    return [*classes, *_slices(dice), *(_claim(dice, name) for name in CLAIMS if not dice.one_in(10)), *made]
+    left = [
+        claim_manifest(f"left-{number}", *_requests(dice), owner=dice.choice(owners), extended=True)
+        for number in range(2)
+        if dice.one_in(6)
+    ]
+    claims = [_claim(dice, name) for name in CLAIMS if not dice.one_in(10)]
+    return [*classes, *_slices(dice), *claims, *made, *left]
 
 
 def _slices(dice: Dice) -> list[Json]:
@@ -179,7 +204,7 @@ def change(cache: Cache, dice: Dice, step: int) -> None:
 def promise_some(cache: Cache, dice: Dice, step: int) -> None:
     """A pod gets what there is for it on some node; some have it written, some give it back."""
     pod, stock = random_user(dice, f"promised-{step}"), cache.devices.stock
-    found = devices_of(pod, stock)
+    found = devices_of(pod, stock, left_over=stock.has_made_for(pod.uid))
     for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
         choice = found if isinstance(found, str) else choice_on(pod, found, node, stock)
         if not isinstance(choice, str):
@@ -189,4 +214,6 @@ def promise_some(cache: Cache, dice: Dice, step: int) -> None:
             elif dice.one_in(2):
                 versions = {claim.key: claim.version + 1 for claim, _ in choice.allocated}
                 cache.devices.written(pod.uid, choice, versions)
+            if choice.made is not None and dice.one_in(3):
+                cache.devices.gone(choice.made[0].key)
             return

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from policysched import oracle, plan
 from policysched.cluster import device_search, devices
 from policysched.cluster.device_use import DeviceUse
-from policysched.lang.program import BuiltinFilter, BuiltinScore, Program
-from policysched.plan.kernels import dynamic_resources
+from policysched.lang.builtins import BUILTINS
+from policysched.lang.program import BuiltinFilter, BuiltinScore, ParamValue, Program
+from policysched.plan.kernels import dynamic_resources, node_resources_fit
 from tests.conformance.kube_default import kube_default
 from tests.plan.clusters import Dice, Scene
-from tests.plan.device_scenes import change, device_scenes, promise_some
+from tests.plan.device_scenes import RESOURCES, change, device_scenes, promise_some
 from tests.plan.test_builtins_property import agree, differences, only
 
 SEARCH = settings(
@@ -33,15 +34,46 @@ def alone() -> Program:
     return only(tuple(filters), tuple(scores))
 
 
+def with_resources() -> Program:
+    """Where rules about resources, of which devices are some, have a say as well."""
+    span = kube_default().queue[0].value.span
+    weights = tuple((name, 2) for name in ("cpu", *RESOURCES))
+    rules = alone().rules
+    fit = BUILTINS["node_resources_fit"]
+    given_: dict[str, ParamValue] = {
+        one.name: one.default for one in (*fit.parameters, *fit.filter_parameters)
+    }
+    params = tuple({**given_, "resources": weights, "strategy": "most_allocated"}.items())
+    balance = BUILTINS["node_resources_balanced_allocation"]
+    balanced = {one.name: one.default for one in balance.parameters} | {"resources": weights}
+    return only(
+        (
+            BuiltinFilter("node_resources_fit", "node_resources_fit", params, None, False, span),
+            *rules.filters,
+        ),
+        (
+            BuiltinScore("node_resources_fit", "node_resources_fit", 1, params, None, False, span),
+            BuiltinScore("balance", balance.name, 1, tuple(balanced.items()), None, False, span),
+            *rules.scores,
+        ),
+    )
+
+
 @SEARCH
 @given(scene=device_scenes())
 def test_the_filter_and_its_kernel_agree_on_every_node(scene: Scene) -> None:
     agree(alone(), scene)
 
 
-def followed(scene: Scene) -> None:
+@SEARCH
+@given(scene=device_scenes())
+def test_rules_about_resources_leave_the_same_to_devices(scene: Scene) -> None:
+    agree(with_resources(), scene)
+
+
+def followed(scene: Scene, program: Program | None = None) -> None:
     """One evaluator asked again after each change says what the oracle says, and what is taken adds up."""
-    cache, program = scene.cache, alone()
+    cache, program = scene.cache, program or alone()
     evaluator, compiled = plan.Evaluator(cache), plan.compile(program)
     given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     dice = Dice(len(cache.devices.slices) + 7 * len(cache.nodes))
@@ -58,7 +90,8 @@ def followed(scene: Scene) -> None:
 def counted_again(found: devices.Devices) -> None:
     """What is taken, added up here from the claims alone."""
     whole: dict[object, int] = {}
-    for key in found.claims:
+    promised = {key for key, _ in found.unwritten_promises()}
+    for key in {*found.claims, *promised, *(key for keys in found._extended.values() for key in keys)}:
         allocation = found.allocation(key)
         for one in () if allocation is None else allocation.devices:
             if not one.admin and not one.share:
@@ -71,6 +104,12 @@ def counted_again(found: devices.Devices) -> None:
 @given(scene=device_scenes())
 def test_what_is_kept_follows_every_change_of_devices(scene: Scene) -> None:
     followed(scene)
+
+
+@SEARCH
+@given(scene=device_scenes())
+def test_what_resources_say_follows_every_change_of_devices(scene: Scene) -> None:
+    followed(scene, with_resources())
 
 
 def laid_agrees(scene: Scene) -> None:
@@ -141,6 +180,9 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
         (DeviceUse, "remove", lambda *_: None),
         (devices.DeviceStock, "lay", lambda *_: None),
         (dynamic_resources.DynamicResources, "fingerprint", lambda *_: 0),
+        (node_resources_fit._Filter, "fingerprint", lambda *_: 0),
+        (node_resources_fit._Score, "fingerprint", lambda *_: 0),
+        (devices.Devices, "made_for", lambda *_: frozenset()),
         (device_search._Search, "_is_free", lambda *_: True),
         (device_search._Search, "_has_room", lambda *_: True),
     ],
@@ -151,6 +193,9 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
         "what they give back neither",
         "what is given on an overlay is not",
         "what is remembered is not followed",
+        "classes that stand for resources are not followed by the filter",
+        "devices that are taken are not followed by the score",
+        "claims that are left over are not seen",
         "devices that are taken are free",
         "shares are without bounds",
     ],
@@ -164,6 +209,7 @@ def test_a_planted_bug_is_found(
     @given(scene=device_scenes())
     def search(scene: Scene) -> None:
         followed(scene)
+        followed(scene, with_resources())
         laid_agrees(scene)
         nobody_gets_what_another_has(scene)
 

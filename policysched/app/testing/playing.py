@@ -174,7 +174,7 @@ class Play:
                 case c.Prepare() as prepare:
                     for happened in carried_out(prepare, self._scheduler.cache):
                         queue += self._scheduler.handle(happened, self._now_ns)
-                case c.Unreserve() | c.Deallocate() as command:
+                case c.Unreserve() | c.Deallocate() | c.DropClaim() as command:
                     for happened in taken_back(command, self._scheduler.cache):
                         queue += self._scheduler.handle(happened, self._now_ns)
                 case c.Evict(uid=uid, victims=victims):

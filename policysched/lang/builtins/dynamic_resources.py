@@ -7,17 +7,19 @@ DECLARATION = Declaration(
     name="dynamic_resources",
     plugin="DynamicResources",
     summary="refuses nodes that cannot use the devices of the pod's resource claims, and on which claims that have none yet would "
-    "get none; gives them their devices and reserves them before the pod is bound; prefers nodes on which claims get the "
+    "get none; asks for devices where a DeviceClass stands for an extended resource that the node does not have; gives claims their "
+    "devices and reserves them before the pod is bound; prefers nodes on which claims get the "
     "earlier of the alternatives that they name",
     filters=True,
     scores=True,
     parameters=(),
-    pod_reads=("device_claims",),
-    node_reads=("labels", "volumes"),
+    pod_reads=("device_claims", "extended"),
+    node_reads=("labels", "allocatable", "volumes"),
     filter_wakes=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_LABEL,
+            ClusterEvent.NODE_ALLOCATABLE,
             ClusterEvent.RESOURCE_CLAIM_ADD,
             ClusterEvent.RESOURCE_CLAIM_UPDATE,
             ClusterEvent.DEVICES_FREED,
@@ -32,6 +34,8 @@ DECLARATION = Declaration(
         "cannot allocate all claims",
         "resourceclaim not available on the node",
         "invalid resource pools were encountered",
+        "cannot fit resource",
+        "cannot schedule extended resource claim",
         "resourceclaim in use",
         'could not find ResourceClaim "{claim}"',
         'resourceclaim "{claim}" is being deleted',

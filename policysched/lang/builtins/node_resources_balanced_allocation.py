@@ -25,7 +25,7 @@ DECLARATION = Declaration(
             doc="`balance` scores the balance with the pod alone, as kube-scheduler did until 1.35",
         ),
     ),
-    pod_reads=("requests", "scoring_requests"),
+    pod_reads=("requests", "scoring_requests", "extended"),
     node_reads=("allocatable", "usage"),
     filter_wakes=frozenset(),
     reasons=(),

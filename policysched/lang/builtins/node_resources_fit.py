@@ -48,7 +48,7 @@ DECLARATION = Declaration(
             doc='the same for all whose names begin so, up to the slash: `["example.com"]`',
         ),
     ),
-    pod_reads=("requests", "scoring_requests"),
+    pod_reads=("requests", "scoring_requests", "extended"),
     node_reads=("allocatable", "usage"),
     filter_wakes=frozenset(
         {
@@ -57,6 +57,8 @@ DECLARATION = Declaration(
             ClusterEvent.ASSIGNED_POD_DELETE,
             ClusterEvent.ASSIGNED_POD_UPDATE,
             ClusterEvent.UNSCHEDULED_POD_UPDATE,
+            ClusterEvent.DEVICE_CLASS_ADD,
+            ClusterEvent.DEVICE_CLASS_UPDATE,
         }
     ),
     reasons=("Insufficient {resource}", "Too many pods"),

@@ -1,6 +1,10 @@
 """Filter, for the pod's resource claims:
 
 - a claim that has its devices can be used on the nodes that its allocation selects;
+- extended resources that a DeviceClass stands for and the node does not offer itself are one claim more, which is made for the
+  pod: a request for what each container asks of each, and one for the most that an init container needs beside what
+  containers after it will have; a node that lacks another of the extended resources altogether is refused, and every node while a claim of
+  an earlier attempt is there;
 - the others get theirs on the node: of the pools there (of a pool only the slices of its newest generation, and none
   while some are missing), gone through by driver and name, the first devices that the class's and the request's CEL selectors
   choose, that nobody has (`adminAccess` does not ask), whose taints are tolerated, whose counters and capacity suffice, and that
@@ -19,21 +23,17 @@ the greatest sum."""
 from collections.abc import Mapping, Sequence
 
 from policysched.cluster.objects import NodeName, Pod
-from policysched.cluster.resource_claims import devices_of, look, preference_on
+from policysched.cluster.resource_claims import PodDevices, devices_of, look, preference_on
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
-    if not pod.device_claims:
-        return None
-    devices = devices_of(pod, facts.devices)
+    devices = _devices(pod, facts)
     return devices if isinstance(devices, str) else None
 
 
 def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
-    if not pod.device_claims:
-        return None
-    devices = devices_of(pod, facts.devices)
+    devices = _devices(pod, facts)
     found = devices if isinstance(devices, str) else look(devices, seen.node, facts.devices)
     return Reasons((found,), resolvable=False) if isinstance(found, str) else None
 
@@ -43,9 +43,13 @@ def score(
 ) -> Mapping[NodeName, NodeScore] | None:
     if not pod.device_claims:
         return None
-    devices = devices_of(pod, facts.devices)
+    devices = _devices(pod, facts)
     if isinstance(devices, str):
         return {seen.node.name: NodeScore(0, 0) for seen in candidates}  # only where the filter is left out
     raw = {seen.node.name: preference_on(devices, seen.node, facts.devices) for seen in candidates}
     most = max(raw.values())
     return {name: NodeScore(one, MAX_SCORE * one // most if most else 0) for name, one in raw.items()}
+
+
+def _devices(pod: Pod, facts: ClusterFacts) -> PodDevices | str:
+    return devices_of(pod, facts.devices, left_over=facts.devices.has_made_for(pod.uid))

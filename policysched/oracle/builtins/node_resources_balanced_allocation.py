@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from policysched.cluster.objects import NodeName, Pod
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Seen
+from policysched.oracle.device_amounts import capacity_and_requested
 
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
@@ -26,20 +27,19 @@ def score(
     counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
     scores = {}
     for seen in candidates:
-        mark = _balance(counted, seen, pod.requests)
+        there = {one: capacity_and_requested(pod, seen, one, facts) for one in counted}
+        mark = _balance(there, pod.requests)
         if params["formula"] == "change":
-            mark = _HALF + (_HALF + mark - _balance(counted, seen, {})) // 2
+            mark = _HALF + (_HALF + mark - _balance(there, {})) // 2
         scores[seen.node.name] = NodeScore(mark, mark)
     return scores
 
 
-def _balance(resources: Sequence[str], seen: Seen, more: Mapping[str, int]) -> int:
+def _balance(there: Mapping[str, tuple[int, int]], more: Mapping[str, int]) -> int:
     fractions = []
-    for resource in resources:
-        capacity = seen.node.allocatable.get(resource, 0)
+    for resource, (capacity, requested) in there.items():
         if capacity:
-            requested = seen.usage.requested.get(resource, 0) + more.get(resource, 0)
-            fractions.append(min(1.0, requested / capacity))
+            fractions.append(min(1.0, (requested + more.get(resource, 0)) / capacity))
     return int((1 - _deviation(fractions)) * MAX_SCORE)
 
 

@@ -1,9 +1,10 @@
 """Filter: one more pod, and each requested resource, must fit into what the node can allocate less what is requested
 on it, but for extended resources that `ignored_resources` or `ignored_resource_groups` (what stands before the slash) name.
-A request that exceeds even the allocatable amount cannot be helped by evicting.
+A request that exceeds even the allocatable amount cannot be helped by evicting. Where the policy has `filter dynamic_resources`,
+an extended resource that the node does not offer and for which a DeviceClass stands is left to that.
 
 Score, by `strategy`, the weighted mean over `resources` (a resource of which the node has none is left out, and so is
-an extended one that the pod does not request). cpu and memory count 100m and 200 MiB for containers that name none.
+an extended one that the pod does not request; of one that is left to devices, devices are counted). cpu and memory count 100m and 200 MiB for containers that name none.
 
 - `least_allocated`: `floor(100 * (capacity - requested) / capacity)`, 0 where more is requested than there is; the
   mean is rounded down.
@@ -20,6 +21,7 @@ from itertools import pairwise
 
 from policysched.cluster.objects import NodeName, Pod
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from policysched.oracle.device_amounts import capacity_and_requested, class_for
 
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
@@ -31,7 +33,7 @@ def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons
     if len(seen.usage.pods) + 1 > allocatable.get("pods", 0):
         texts.append("Too many pods")
     for resource in in_order(pod.requests):
-        if _is_ignored(resource, params):
+        if _is_ignored(resource, params) or class_for(pod, seen, resource, facts) is not None:
             continue
         wanted = pod.requests[resource]
         if wanted > allocatable.get(resource, 0) - requested.get(resource, 0):
@@ -63,7 +65,7 @@ def score(
     rate = _STRATEGIES[str(params["strategy"])]
     scores = {}
     for seen in candidates:
-        mean = rate(_shares(pod, seen, params), params)
+        mean = rate(_shares(pod, seen, params, facts), params)
         scores[seen.node.name] = NodeScore(mean, mean)
     return scores
 
@@ -77,10 +79,10 @@ class _Share:
     weight: int
 
 
-def _shares(pod: Pod, seen: Seen, params: Params) -> list[_Share]:
+def _shares(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> list[_Share]:
     shares = []
     for resource, weight in _pairs(params["resources"]):
-        capacity = seen.node.allocatable.get(resource, 0)
+        capacity, held = capacity_and_requested(pod, seen, resource, facts)
         if capacity == 0:
             continue
         match resource:
@@ -92,7 +94,7 @@ def _shares(pod: Pod, seen: Seen, params: Params) -> list[_Share]:
                 wanted = pod.requests.get(resource, 0)
                 if wanted == 0 and resource != "ephemeral-storage":
                     continue
-                requested = seen.usage.requested.get(resource, 0) + wanted
+                requested = held + wanted
         shares.append(_Share(requested, capacity, weight))
     return shares
 

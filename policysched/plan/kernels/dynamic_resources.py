@@ -10,7 +10,14 @@ import numpy as np
 
 from policysched.cluster.devices import DeviceChoice, DeviceStock
 from policysched.cluster.objects import Node, Pod
-from policysched.cluster.resource_claims import PodDevices, choice_on, devices_of, look, preference_on
+from policysched.cluster.resource_claims import (
+    PodDevices,
+    choice_on,
+    devices_of,
+    look,
+    preference_on,
+    uses_devices,
+)
 from policysched.plan.columns import Array
 from policysched.plan.kernel import (
     Around,
@@ -27,18 +34,19 @@ from policysched.plan.view import View
 
 
 def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
-    return DynamicResources(pod) if pod.device_claims else None
+    return DynamicResources(pod, around) if uses_devices(pod) else None
 
 
 def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
-    return _Score(pod) if pod.device_claims else None
+    return _Score(pod, around) if pod.device_claims else None
 
 
 class _Claims:
-    """The pod's claims as of some stamps."""
+    """The pod's claims as of some stamps. Pods without claims of their own share them."""
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, around: Around) -> None:
         self.pod = pod
+        self._left_over = around.left_over
         self.keys = tuple(use.claim for use in pod.device_claims if use.claim is not None)
         self._stamps: Hashable = None
         self._devices: PodDevices | str = ""
@@ -46,15 +54,21 @@ class _Claims:
     def as_of(self, stock: DeviceStock) -> PodDevices | str:
         stamps = stock.stamps_of(self.keys)
         if stamps != self._stamps:
-            self._stamps, self._devices = stamps, devices_of(self.pod, stock)
+            self._stamps, self._devices = stamps, devices_of(self.pod, stock, left_over=self._left_over)
         return self._devices
+
+    def stamps(self, stock: DeviceStock) -> Hashable:
+        """Of a pod that asks for extended resources for which no class stands: nothing of all this."""
+        if not self.pod.device_claims and not any(stock.class_of(one.resource) for one in self.pod.extended):
+            return "of no class"
+        return stock.stamps_of(self.keys)
 
 
 class DynamicResources(PlainFilter):
     touch = Touch.NODE | Touch.VOLUMES
 
-    def __init__(self, pod: Pod) -> None:
-        self._claims = _Claims(pod)
+    def __init__(self, pod: Pod, around: Around) -> None:
+        self._claims = _Claims(pod, around)
 
     def refused(self, view: View) -> Array:
         return np.array([words is not None for words in self._words(view)], np.bool_)
@@ -72,11 +86,11 @@ class DynamicResources(PlainFilter):
         return devices if isinstance(devices, str) else None
 
     def fingerprint(self, view: View) -> Hashable:
-        return view.devices.stamps_of(self._claims.keys)
+        return self._claims.stamps(view.devices)
 
-    def choice(self, node: Node, stock: DeviceStock) -> DeviceChoice:
+    def choice(self, pod: Pod, node: Node, stock: DeviceStock) -> DeviceChoice:
         """What has to happen to the pod's claims on a node that this filter lets pass."""
-        claims, pod = self._claims.as_of(stock), self._claims.pod
+        claims = self._claims.as_of(stock)
         assert not isinstance(claims, str), f"{pod.full_name} was let pass, and now: {claims}"
         found = choice_on(pod, claims, node, stock)
         assert isinstance(found, DeviceChoice), f"{pod.full_name} on {node.name}, that it may have: {found}"
@@ -88,6 +102,8 @@ class DynamicResources(PlainFilter):
         devices = self._claims.as_of(stock)
         if isinstance(devices, str):
             return [devices] * view.count
+        if not devices.there_are_some:
+            return [None] * view.count
         found: list[str | None] = []
         for place in range(view.count):
             at = view.node_at(place)
@@ -103,8 +119,8 @@ class _Score(PlainScore):
     touch = Touch.NODE | Touch.CLUSTER
     normalizer: Normalizer = ByMaximum(reverse=False)
 
-    def __init__(self, pod: Pod) -> None:
-        self._claims = _Claims(pod)
+    def __init__(self, pod: Pod, around: Around) -> None:
+        self._claims = _Claims(pod, around)
 
     def raw(self, view: View) -> Array:
         stock = view.devices
@@ -119,4 +135,4 @@ class _Score(PlainScore):
         return found
 
     def fingerprint(self, view: View) -> Hashable:
-        return view.devices.stamps_of(self._claims.keys)
+        return self._claims.stamps(view.devices)

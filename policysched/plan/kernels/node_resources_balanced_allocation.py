@@ -4,13 +4,14 @@ Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/noderes
 additions keep its order, for their last bit decides between two scores.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from policysched.cluster.objects import Pod
 from policysched.plan.column_kinds import Allocatable, Requested
 from policysched.plan.columns import Array
+from policysched.plan.device_amounts import capacity_and_held, device_stamps, perhaps_devices
 from policysched.plan.kernel import MAX_SCORE, Around, Params, PlainScore, ScoreKernel, Touch
 from policysched.plan.view import View
 from policysched.plan.whole_numbers import everywhere
@@ -31,7 +32,8 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
         return None
     counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
     wanted = [(resource, pod.requests.get(resource, 0)) for resource in counted]
-    return _Score(wanted) if params["formula"] == "change" else _Balance(wanted)
+    devices = perhaps_devices(pod, around)
+    return _Score(wanted, devices) if params["formula"] == "change" else _Balance(wanted, devices)
 
 
 class _Balance(PlainScore):
@@ -39,8 +41,17 @@ class _Balance(PlainScore):
 
     touch = Touch.NODE | Touch.USAGE
 
-    def __init__(self, wanted: Sequence[tuple[str, int]]) -> None:
-        self._wanted = [(Allocatable(resource), Requested(resource), amount) for resource, amount in wanted]
+    def __init__(self, wanted: Sequence[tuple[str, int]], devices: Sequence[str]) -> None:
+        self._wanted = [
+            (Allocatable(resource), Requested(resource), amount, resource if resource in devices else "")
+            for resource, amount in wanted
+        ]
+        self._devices = [given for *_, given in self._wanted if given]
+        if self._devices:
+            self.touch |= Touch.CLUSTER
+
+    def fingerprint(self, view: View) -> Hashable:
+        return device_stamps(view, self._devices)
 
     def raw(self, view: View) -> Array:
         return self._marks(view, {"with the pod": True})["with the pod"]
@@ -49,8 +60,8 @@ class _Balance(PlainScore):
         """The balance of every row, with the pod or without it."""
         there: list[Array] = []
         fractions: dict[str, list[Array]] = {name: [] for name in asked}
-        for allocatable, requested, amount in self._wanted:
-            capacity, held = view.column(allocatable), view.column(requested)
+        for allocatable, requested, amount, devices in self._wanted:
+            capacity, held = capacity_and_held(view, allocatable, requested, devices)
             there.append(capacity > 0)
             divisor = capacity if everywhere(there[-1]) else np.maximum(capacity, 1)
             for name, with_pod in asked.items():

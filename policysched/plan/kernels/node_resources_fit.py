@@ -4,7 +4,7 @@ Source of the formulas: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodere
 `least_allocated.go`, `most_allocated.go`, `requested_to_capacity_ratio.go`, `helper/shape_score.go`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from policysched.cluster.objects import Pod
 from policysched.plan.column_kinds import Allocatable, ColumnKind, PodCount, Requested, ScoringRequested
 from policysched.plan.columns import Array
+from policysched.plan.device_amounts import capacity_and_held, device_stamps, perhaps_devices
 from policysched.plan.kernel import (
     MAX_SCORE,
     Around,
@@ -36,17 +37,20 @@ _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
 def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
-    return _Filter(pod, params)
+    return _Filter(pod, params, around)
 
 
 def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
-    return _Score(pod, params)
+    return _Score(pod, params, around)
 
 
 class _Filter(PlainFilter):
     touch = Touch.NODE | Touch.USAGE
 
-    def __init__(self, pod: Pod, params: Params) -> None:
+    def __init__(self, pod: Pod, params: Params, around: Around) -> None:
+        self._devices = perhaps_devices(pod, around)
+        if self._devices:
+            self.touch |= Touch.VOLUMES
         asked = {
             name for name, amount in pod.requests.items() if amount > 0 and not _left_to_others(name, params)
         }
@@ -69,14 +73,24 @@ class _Filter(PlainFilter):
     def unresolvable(self, view: View) -> Array:
         """Not even an empty node of this size would do."""
         found = np.zeros(view.count, np.bool_)
-        for _, allocatable, _, amount in self._wanted:
-            found |= view.column(allocatable) < amount
+        for resource, allocatable, _, amount in self._wanted:
+            found |= self._left_to_devices(resource, view.column(allocatable) < amount, allocatable, view)
         return found
+
+    def fingerprint(self, view: View) -> Hashable:
+        return tuple(one for one in self._devices if view.devices.class_of(one) is not None)
 
     def _insufficient(
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
     ) -> Array:
-        return np.asarray(view.column(allocatable) - view.column(requested) < amount)
+        refused = view.column(allocatable) - view.column(requested) < amount
+        return self._left_to_devices(resource, refused, allocatable, view)
+
+    def _left_to_devices(self, resource: str, refused: Array, allocatable: ColumnKind, view: View) -> Array:
+        """Where a class stands for the resource, only nodes that offer it themselves are judged by it."""
+        if resource in self._devices and view.devices.class_of(resource) is not None:
+            return refused & (view.column(allocatable) > 0)
+        return np.asarray(refused)
 
     def _full(self, view: View) -> Array:
         return np.asarray(view.column(_POD_COUNT) >= view.column(_PODS_MAX))
@@ -101,24 +115,35 @@ _POD_COUNT, _PODS_MAX = PodCount(), Allocatable("pods")
 class _Score(PlainScore):
     touch = Touch.NODE | Touch.USAGE
 
-    def __init__(self, pod: Pod, params: Params) -> None:
+    def __init__(self, pod: Pod, params: Params, around: Around) -> None:
+        devices = perhaps_devices(pod, around)
+        self._devices: list[str] = []
         self._combine = _STRATEGIES[str(params["strategy"])]
         self._shape = shape_table(params["shape"])
-        self._counted: list[tuple[ColumnKind, ColumnKind, int, int]] = []  # ..., the pod's amount, weight
+        # ..., the pod's amount, weight, and whose devices may stand for it
+        self._counted: list[tuple[ColumnKind, ColumnKind, int, int, str]] = []
         for resource, weight in _pairs(params["resources"]):
             capacity, amount = Allocatable(resource), pod.requests.get(resource, 0)
             if resource in ("cpu", "memory"):
                 amount = pod.scoring_requests[resource == "memory"]
-                self._counted.append((capacity, ScoringRequested(resource), amount, weight))
+                self._counted.append((capacity, ScoringRequested(resource), amount, weight, ""))
             elif amount or resource == "ephemeral-storage":
-                self._counted.append((capacity, Requested(resource), amount, weight))
+                given = resource if resource in devices else ""
+                self._counted.append((capacity, Requested(resource), amount, weight, given))
+                if given:
+                    self._devices.append(given)
+        if self._devices:
+            self.touch |= Touch.CLUSTER
 
     def raw(self, view: View) -> Array:
-        shares = [
-            (view.column(held) + amount, view.column(capacity), weight)
-            for capacity, held, amount, weight in self._counted
-        ]
+        shares = []
+        for capacity_kind, held_kind, amount, weight, devices in self._counted:
+            capacity, held = capacity_and_held(view, capacity_kind, held_kind, devices)
+            shares.append((held + amount, capacity, weight))
         return self._combine(shares, self._shape, view.count)
+
+    def fingerprint(self, view: View) -> Hashable:
+        return device_stamps(view, self._devices)
 
 
 Shares = Sequence[tuple[Array, Array, int]]

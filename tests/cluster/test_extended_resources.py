@@ -1,0 +1,143 @@
+"""Extended resources that devices stand for: which class has a name, and what the claim that is made asks for."""
+
+from typing import Any
+
+import pytest
+
+from policysched.cluster.device_objects import DeviceRequest
+from policysched.cluster.extended_resources import Mapped, classes_by_resource, may_be_devices, requests_for
+from policysched.cluster.objects import ExtendedRequest
+from policysched.kube.devices import extended_requests
+from tests.devices import device_class
+
+GPU = "example.com/gpu"
+NIC = "example.com/nic"
+
+
+def container(name: str, *, always: bool = False, **requests: str) -> dict[str, Any]:
+    """Requests by the last word of their name: `gpu`, `nic`, `cpu`."""
+    names = {"gpu": GPU, "nic": NIC}
+    asked = {names.get(word, word): amount for word, amount in requests.items()}
+    return {
+        "name": name,
+        "resources": {"requests": asked},
+        **({"restartPolicy": "Always"} if always else {}),
+    }
+
+
+def asked(*containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = ()) -> tuple[ExtendedRequest, ...]:
+    return extended_requests({"initContainers": list(inits), "containers": list(containers)})
+
+
+def counts(requests: tuple[DeviceRequest, ...]) -> dict[str, tuple[str, int]]:
+    return {one.name: (one.exactly.class_name, one.exactly.count) for one in requests if one.exactly}
+
+
+def test_each_container_has_a_request_named_for_its_place_and_the_place_of_the_resource_in_it() -> None:
+    spec = asked(container("a", cpu="1", gpu="2"), container("b", nic="1", gpu="3"))
+
+    requests, mapped = requests_for(spec, {GPU: "gpu", NIC: "nic"})
+
+    assert counts(requests) == {
+        "container-0-request-1": ("gpu", 2),
+        "container-1-request-0": ("gpu", 3),
+        "container-1-request-1": ("nic", 1),
+    }
+    assert mapped == (
+        Mapped("a", GPU, "container-0-request-1"),
+        Mapped("b", GPU, "container-1-request-0"),
+        Mapped("b", NIC, "container-1-request-1"),
+    )
+
+
+def test_requests_stand_in_the_order_of_their_names_as_text() -> None:
+    spec = asked(*(container(f"c{number}", gpu="1") for number in range(11)))
+
+    requests, _ = requests_for(spec, {GPU: "gpu"})
+
+    assert [one.name for one in requests][:3] == [
+        "container-0-request-0",
+        "container-1-request-0",
+        "container-10-request-0",
+    ]
+
+
+def test_an_init_container_uses_what_later_containers_will_have() -> None:
+    spec = asked(container("main", gpu="3"), inits=(container("first", gpu="2"),))
+
+    requests, mapped = requests_for(spec, {GPU: "gpu"})
+
+    assert counts(requests) == {"container-1-request-0": ("gpu", 3)}
+    assert mapped == (
+        Mapped("main", GPU, "container-1-request-0"),
+        Mapped("first", GPU, "container-1-request-0"),
+    )
+
+
+def test_what_init_containers_need_beyond_that_is_one_request_for_the_greatest_of_them() -> None:
+    inits = (container("first", gpu="3"), container("second", gpu="5"), container("third", gpu="4"))
+    spec = asked(container("main", gpu="1"), inits=inits)
+
+    requests, mapped = requests_for(spec, {GPU: "gpu"})
+
+    assert counts(requests) == {"container-1-request-0": ("gpu", 4), "container-3-request-0": ("gpu", 1)}
+    assert mapped == (
+        Mapped("main", GPU, "container-3-request-0"),
+        *(
+            Mapped(name, GPU, request)
+            for name in ("first", "second", "third")
+            for request in ("container-3-request-0", "container-1-request-0")
+        ),
+    )
+
+
+def test_a_sidecar_keeps_its_devices_and_lends_them_to_no_init_container_after_it() -> None:
+    inits = (container("sidecar", always=True, gpu="1"), container("after", gpu="2"))
+    spec = asked(container("main", cpu="1"), inits=inits)
+
+    requests, _ = requests_for(spec, {GPU: "gpu"})
+
+    assert counts(requests) == {"container-0-request-0": ("gpu", 1), "container-1-request-0": ("gpu", 2)}
+
+
+def test_a_resource_that_no_class_gives_is_left_out() -> None:
+    requests, mapped = requests_for(asked(container("a", gpu="1", nic="1")), {NIC: "nic"})
+
+    assert counts(requests) == {"container-0-request-1": ("nic", 1)}
+    assert mapped == (Mapped("a", NIC, "container-0-request-1"),)
+
+
+def test_a_limit_without_a_request_is_the_request() -> None:
+    found = extended_requests({"containers": [{"name": "a", "resources": {"limits": {GPU: "2"}}}]})
+
+    assert found == (ExtendedRequest("a", 0, False, GPU, 0, 2),)
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [
+        ("example.com/gpu", True),
+        ("deviceclass.resource.kubernetes.io/gpu", True),
+        ("cpu", False),
+        ("hugepages-2Mi", False),
+        ("example.kubernetes.io/gpu", False),
+        ("requests.example.com/gpu", False),
+    ],
+)
+def test_extended_resources_and_those_of_classes_may_be_devices(resource: str, expected: bool) -> None:
+    assert may_be_devices(resource) is expected
+
+
+def test_a_class_has_the_resource_that_it_names_and_one_of_its_own() -> None:
+    one = device_class("gpu", extendedResourceName=GPU)
+
+    assert classes_by_resource([one]) == {GPU: one, "deviceclass.resource.kubernetes.io/gpu": one}
+
+
+def test_of_classes_that_name_the_same_resource_the_newest_has_it_then_the_first_by_name() -> None:
+    old = device_class("a", extendedResourceName=GPU, created="2026-01-01T00:00:00Z")
+    new = device_class("c", extendedResourceName=GPU, created="2026-01-02T00:00:00Z")
+    twin = device_class("b", extendedResourceName=GPU, created="2026-01-02T00:00:00Z")
+
+    assert classes_by_resource([old, new])[GPU] == new
+    assert classes_by_resource([new, twin, old])[GPU] == twin
