@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.cli.param_option import param_option
 from policysched.files import read_text
+from policysched.lang.builtins import BUILTINS
 from policysched.lang.rules import RULES, find_rule
-from policysched.lang.uncovered import UNCOVERED
+from policysched.lang.uncovered import Uncovered, left_out
 from policysched.text import Diagnostic, Severity
 from policysched.text.people import concise, full_report, summary
 
@@ -130,8 +131,13 @@ def lint(
         _write(output_file, text)
     said = f"{summary(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
     click.echo(said, err=True)
-    if any(_INCLUDES_KUBE_DEFAULT.search(source.text) for one in sets for source in one.sources.values()):
-        click.echo(_NOT_COVERED, err=True)
+    lacking = _left_out(source.text for one in sets for source in one.sources.values())
+    if lacking:
+        click.echo(
+            "note: not covered by this version, of what these policies take from kube-scheduler:", err=True
+        )
+        for part in lacking:
+            click.echo(f"  {part.sentence}", err=True)
     if passed_over:
         return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
@@ -155,10 +161,18 @@ def _settings_at_hand(config_path: Path | None, *, live: bool) -> "SettingsAtHan
 
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)
-_NOT_COVERED = (
-    f"note: {', '.join(dict.fromkeys(one.plugin for one in UNCOVERED))} of kube-scheduler are not covered yet, or not whole; "
-    "`policysched show` says what becomes of pods that use them"
-)
+_NAMES_A_RULE = re.compile(r"^\s*(?:filter|score)\s+(\w+)", re.MULTILINE)
+
+
+def _left_out(texts: Iterable[str]) -> tuple[Uncovered, ...]:
+    """What of the built-ins that the policies use is left out."""
+    plugins: set[str] = set()
+    for text in texts:
+        if _INCLUDES_KUBE_DEFAULT.search(text):
+            return left_out(None)
+        plugins |= {BUILTINS[name].plugin for name in _NAMES_A_RULE.findall(text) if name in BUILTINS}
+    return left_out(plugins)
+
 
 Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]
 

@@ -144,7 +144,7 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     _print_words(
         console,
         "Not covered by this version:",
-        tuple(f"{one.plugin}: {one.uses}: {one.happens}" for one in UNCOVERED),
+        tuple(one.sentence for one in UNCOVERED),
     )
 
 

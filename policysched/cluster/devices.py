@@ -190,7 +190,9 @@ class Devices:
             return _NOTHING
         self.claims[claim.key] = claim
         if known is not None and known.controller_uid is not None:
-            self._no_longer_extended(known.controller_uid, claim.key)  # another claim of the same name may have come
+            self._no_longer_extended(
+                known.controller_uid, claim.key
+            )  # another claim of the same name may have come
         if claim.extended and claim.controller_uid is not None:
             self._extended.setdefault(claim.controller_uid, set()).add(claim.key)
         promise = self._promises.get(claim.key)

@@ -1,9 +1,10 @@
-"""What of kube-scheduler's default profile no built-in evaluates yet.
+"""What of kube-scheduler's default profile no built-in evaluates, by name: `show`, lint and the pages all print this one list.
 
-A pod that uses one of these stays pending with words (`Pod.uncovered`). `show` prints this list, lint says it where
-`kube_default` is included, and it shrinks as built-ins are added.
+A pod that uses one of these stays pending with words (`Pod.uncovered`, or a filter's own). Lint says it of what a text uses: all
+where `kube_default` is included, else the parts of the built-ins that it names.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -15,6 +16,10 @@ class Uncovered:
     uses: str
     happens: str = "the pod stays pending"
 
+    @property
+    def sentence(self) -> str:
+        return f"{self.plugin}: {self.uses}: {self.happens}"
+
 
 UNCOVERED: tuple[Uncovered, ...] = (
     Uncovered(
@@ -22,6 +27,21 @@ UNCOVERED: tuple[Uncovered, ...] = (
         "devices with bindingConditions",
         "claims get other devices; a pod whose claim has such a one stays pending",
     ),
+    Uncovered(
+        "DynamicResources",
+        "CEL selectors of devices with the libraries ip, cidr, url, format, sets, lists or regex",
+        "no node is taken, in words that name the selector",
+    ),
+    Uncovered(
+        "DynamicResources",
+        "CEL selectors of devices where policysched runs elsewhere than on Linux on x86-64",
+        "the pod stays pending, in words that name the package that is not there",
+    ),
     Uncovered("DynamicResources", "spec.resourceClaims of an unknown kind (neither a claim nor a template)"),
     Uncovered("GangScheduling", "spec.schedulingGroup"),
 )
+
+
+def left_out(plugins: Collection[str] | None) -> tuple[Uncovered, ...]:
+    """Of these plugins of kube-scheduler; None: of all its default profile."""
+    return tuple(one for one in UNCOVERED if plugins is None or one.plugin in plugins)

@@ -455,5 +455,24 @@ def test_what_kube_default_does_not_cover_is_said_beside_the_findings(tmp_path: 
 
     said = run("lint", str(path)).err
 
-    for one in UNCOVERED:
-        assert one.plugin in said
+    assert [line.strip() for line in said.splitlines()[-len(UNCOVERED) :]] == [
+        one.sentence for one in UNCOVERED
+    ]
+
+
+def test_a_policy_with_one_built_in_is_told_what_of_that_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "own.policy"
+    path.write_text("policy own version 1\n\nfilter dynamic_resources\n")
+
+    said = run("lint", str(path)).err
+
+    told = [line.strip() for line in said.splitlines() if line.startswith("  ")]
+    assert told == [one.sentence for one in UNCOVERED if one.plugin == "DynamicResources"]
+    assert 0 < len(told) < len(UNCOVERED)
+
+
+def test_a_policy_whose_built_ins_are_whole_is_told_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "own.policy"
+    path.write_text("policy own version 1\n\nfilter node_resources_fit\n")
+
+    assert "not covered" not in run("lint", str(path)).err

@@ -122,3 +122,10 @@ def test_who_is_asked_over_http_is_shown(policy: str) -> None:
         {"name": "rack", "weight": None, "missing": None},
     ]
     assert "extender gpu × 5, missing neutral" in said and "extender rack  (asked" in said
+
+
+def test_each_part_that_is_left_out_is_shown_by_name(policy: str) -> None:
+    shown = CliRunner().invoke(main, ["show", policy]).stdout
+
+    said = " ".join(shown.split())
+    assert all(one.sentence in said for one in UNCOVERED)

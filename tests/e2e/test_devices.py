@@ -246,6 +246,139 @@ def alike(theirs: Any, ours: Any) -> bool:
     return bool(theirs == ours)
 
 
+# ── extended resources that a class stands for ─────────────────────────────────────────────────────────────────────
+
+CARD, OTHER = "example.com/card", "example.com/other"
+OF_CLASS = "deviceclass.resource.kubernetes.io/card"
+
+
+def container(name: str, **more: Any) -> Json:
+    """`asks`: amounts by resource. Of extended resources what is requested is the limit, too."""
+    asks = more.pop("asks", {})
+    resources = {"requests": {"cpu": "10m", **asks}, "limits": dict(asks)}
+    return {"name": name, "image": "registry.test/app:1", "resources": resources, **more}
+
+
+def sidecar(name: str, **more: Any) -> Json:
+    return container(name, restartPolicy="Always", **more)
+
+
+RESOURCES: dict[str, Json] = {
+    "one": {"containers": [container("a", asks={CARD: "1"})]},
+    "two-of-four": {"containers": [container("a", asks={CARD: "2"}), container("b", asks={CARD: "2"})]},
+    "five": {"containers": [container("a", asks={CARD: "5"})]},
+    "of-the-class": {"containers": [container("a", asks={OF_CLASS: "1"})]},
+    "by-both-names": {"containers": [container("a", asks={OF_CLASS: "1", CARD: "1"})]},
+    "nobody-s": {"containers": [container("a", asks={OTHER: "1"})]},
+    "also-nobody-s": {"containers": [container("a", asks={OTHER: "1", CARD: "1"})]},
+    "lent": {
+        "initContainers": [container("i", asks={CARD: "1"})],
+        "containers": [container("a", asks={CARD: "2"})],
+    },
+    "more-at-first": {
+        "initContainers": [
+            container("i", asks={CARD: "3"}),
+            sidecar("s", asks={CARD: "1"}),
+            container("j", asks={CARD: "2"}),
+        ],
+        "containers": [container("a", asks={CARD: "1"}), container("b")],
+    },
+    "with-a-claim": {
+        "containers": [container("a", asks={CARD: "1"})],
+        "resourceClaims": [{"name": "c", "resourceClaimName": "CLAIM"}],
+    },
+}
+
+
+def put_resources(control_plane: ControlPlane) -> None:
+    """Node `d` offers cards itself."""
+    control_plane.api.post(
+        f"{GROUP}/deviceclasses",
+        new(class_manifest("card", f'device.driver == "{DRIVER}"', extendedResourceName=CARD)),
+    )
+    own = ready_node("d")
+    for room in ("capacity", "allocatable"):
+        own["status"][room] = {**own["status"][room], CARD: "2"}
+    control_plane.add_node(own)
+    control_plane.api.post(f"{GROUP}/resourceslices", new(slice_manifest("d", gpu("g0"))))
+
+
+def outcome_of_resources(
+    control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str
+) -> Any:
+    """What becomes of a pod with these containers that may go to the node alone, and what claim it has then."""
+    api, spec = control_plane.api, json.loads(json.dumps(spec).replace("CLAIM", name))
+    if "resourceClaims" in spec:
+        api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
+    wants = {"nodeSelector": {"kubernetes.io/hostname": node}, **spec}
+    api.post(PODS, pod(name, schedulerName=scheduler, **wants))
+    said, status = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
+    claims = [plain_claim(one, node) for one in api.items(CLAIMS)]
+    api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    for one in api.items(CLAIMS):
+        path = f"{CLAIMS}/{one['metadata']['name']}"
+        api.patch(path, {"metadata": {"finalizers": None}})
+        api.delete(path)
+    wait_for(lambda: not api.items(CLAIMS), f"the claims of {name} to be gone")
+    named = status.pop("resourceClaimName", "")
+    return said, claims, named.rpartition("-")[0], status
+
+
+def told(control_plane: ControlPlane, name: str) -> Any:
+    found = control_plane.api.get(f"{PODS}/{name}")
+    status = found.get("status", {})
+    if found["spec"].get("nodeName"):
+        return found["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
+    refused = {one["type"]: one for one in status.get("conditions", [])}.get("PodScheduled")
+    return refused and (refused["message"], {})
+
+
+def plain_claim(claim: Json, node: str) -> Any:
+    meta = claim["metadata"]
+    base = meta["name"].rpartition("-")[0] if meta.get("annotations") else meta["name"]
+    owners = [{key: one[key] for key in one if key != "uid"} for one in meta.get("ownerReferences", [])]
+    return base, meta.get("annotations"), owners, claim["spec"], plain("", claim, node)
+
+
+def cases_of_resources() -> Iterator[tuple[str, Json, str]]:
+    for name, spec in RESOURCES.items():
+        for node in ("a", "b", "d"):
+            yield f"{name}-{node}", spec, node
+
+
+def test_both_make_the_same_claims_for_extended_resources(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    put_world(whole_control_plane)
+    put_resources(whole_control_plane)
+    deployed = Deployed(whole_control_plane, tmp_path)
+    deployed.put_policies(main=PLAIN)
+    kube = whole_control_plane.start_scheduler()
+    theirs = {
+        name: outcome_of_resources(whole_control_plane, "default-scheduler", name, spec, node)
+        for name, spec, node in cases_of_resources()
+    }
+    kube.stop()
+
+    with deployed.running():
+        ours = {
+            name: outcome_of_resources(whole_control_plane, "test", name, spec, node)
+            for name, spec, node in cases_of_resources()
+        }
+
+    refused, bound = theirs.pop(MENDED), ours.pop(MENDED)
+    differences = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    assert not differences, json.dumps(differences)
+    assert sum(bool(one[3]) for one in theirs.values()) > 10
+    assert "nil or empty request mappings" in refused[0]
+    assert bound[0] == "d"
+
+
+MENDED = "with-a-claim-d"
+"""kube-scheduler makes a claim that asks for nothing where the node offers the resource itself and the pod has a claim of its own, cannot say
+so in the pod's status, and never binds the pod."""
+
+
 # ── from a template to the end ─────────────────────────────────────────────────────────────────────────────────────
 
 

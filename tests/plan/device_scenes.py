@@ -191,7 +191,9 @@ def _claim(dice: Dice, name: str) -> Json:
 
 def change(cache: Cache, dice: Dice, step: int) -> None:
     """Something of devices comes, changes or goes, or devices are promised."""
-    obj = dice.choice(random_devices(dice))
+    found = random_devices(dice)
+    classes = [one for one in found if one["kind"] == "DeviceClass"]
+    obj = dice.choice(classes if classes and dice.one_in(4) else found)
     obj["metadata"]["resourceVersion"] = str(step + 2)
     if dice.one_in(5):
         cache.drop_device_object(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
