@@ -25,7 +25,11 @@ from policysched.text.foreign import one_line
 
 Json = Mapping[str, Any]
 
-ANSWER_BYTES_MAX = 256 * 2**20
+ANSWER_BYTES_FREE = 2**20
+ANSWER_BYTES_A_NODE = 4096
+"""Of a name and a reason, in each of the lists in which a node may stand."""
+ANSWER_TIMES_ASKED = 3
+"""Whole nodes come back as they were sent, give or take white space."""
 SILENT = "node(s) that extender {} dropped without a reason"
 
 
@@ -84,7 +88,7 @@ class ExtenderClient:
     async def filter(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> Filtered:
         """Which of the nodes pass. `whole` has their JSON where the peer wants it. Raises NoExtenderAnswer."""
         assert self.peer.filter is not None, f"{self.peer.name} filters nothing"
-        answer = await self._call(self.peer.filter, self._arguments(pod, nodes, whole))
+        answer = await self._call(self.peer.filter, self._arguments(pod, nodes, whole), len(nodes))
         if not isinstance(answer, dict):
             raise self._problem(f"{self.peer.filter} answered with no object")
         error = field_of(answer, "Error")
@@ -95,7 +99,7 @@ class ExtenderClient:
     async def prioritize(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> dict[str, int]:
         """Scores of 0 to 10 for those of the nodes that have one. Raises NoExtenderAnswer."""
         assert self.peer.prioritize is not None, f"{self.peer.name} scores nothing"
-        answer = await self._call(self.peer.prioritize, self._arguments(pod, nodes, whole))
+        answer = await self._call(self.peer.prioritize, self._arguments(pod, nodes, whole), len(nodes))
         if answer is None:
             return {}
         if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
@@ -162,7 +166,12 @@ class ExtenderClient:
             raise self._problem(f"{self.peer.filter} answered with {field} that is no map")
         return {node: one_line(words) for node, words in found.items()}
 
-    async def _call(self, verb: str, body: bytes) -> Any:
+    async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
+        """What is longer than any answer about so many nodes is not read to its end: it would take this process's memory and
+        time from all other decisions."""
+        longest = ANSWER_BYTES_FREE + ANSWER_BYTES_A_NODE * nodes
+        if self.peer.whole_nodes:
+            longest += ANSWER_TIMES_ASKED * len(body)
         url = f"{self.peer.url.rstrip('/')}/{verb}"
         headers = {"Content-Type": "application/json"}
         try:
@@ -179,13 +188,13 @@ class ExtenderClient:
             ):
                 if answer.status != 200:
                     raise self._problem(f"{verb} answered with status {answer.status}")
-                text = await _whole(answer)
+                text = await _whole(answer, longest)
         except TimeoutError:
             raise self._problem(f"{verb} gave no answer within {self.peer.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
             raise self._problem(f"{verb}: {one_line(str(error) or type(error).__name__)}") from error
         if text is None:
-            raise self._problem(f"{verb} answered with more than {ANSWER_BYTES_MAX} bytes")
+            raise self._problem(f"{verb} answered with more than {longest:,} bytes about {nodes:,} nodes")
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError as error:
@@ -195,12 +204,13 @@ class ExtenderClient:
         return NoExtenderAnswer(f"extender {self.peer.name}: {words}")
 
 
-async def _whole(answer: aiohttp.ClientResponse) -> bytes | None:
-    """None: larger than anybody's answer."""
+async def _whole(answer: aiohttp.ClientResponse, longest: int) -> bytes | None:
+    """None: it has more bytes than that."""
     found = bytearray()
     async for chunk in answer.content.iter_any():
         found += chunk
-        if len(found) > ANSWER_BYTES_MAX:
+        if len(found) > longest:
+            answer.close()
             return None
     return bytes(found)
 

@@ -252,6 +252,31 @@ async def drip(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.1)
 
 
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+    while not writer.is_closing():
+        writer.write(b" " * 65_536)
+        await writer.drain()
+
+
+def test_an_answer_of_a_gigabyte_is_not_read_to_its_end() -> None:
+    said = raw(endless)
+
+    assert said == "extender gpu: f answered with more than 1,052,672 bytes about 1 nodes"
+
+
+def test_an_answer_with_whole_nodes_may_be_as_long_as_these_are() -> None:
+    large = node_manifest("a") | {"status": {"images": [{"names": ["x" * 3_000_000]}]}}
+    passed: list[str] = []
+
+    async def scenario(client: ExtenderClient) -> None:
+        passed.extend((await client.filter(POD, ("a",), {"a": large})).passed)
+
+    answers(lambda body: web.json_response({"Nodes": body["Nodes"]}), scenario, whole_nodes=True)
+
+    assert passed == ["a"]
+
+
 @pytest.mark.parametrize("behaviour", [cut, half, nonsense])
 def test_a_connection_that_breaks_is_no_answer(behaviour: Any) -> None:
     assert raw(behaviour).startswith("extender gpu: f: ")
