@@ -4,7 +4,8 @@
                                                      ▲
     last known good, read once before the first ─────┘
 
-An edit that comes while another is being compiled replaces it: only the newest state is worth compiling.
+Of the edits that come while one is being compiled only the newest is compiled next. What has been compiled is always offered:
+else whoever writes to the ConfigMap more often than compiling takes would keep every edit from taking effect.
 """
 
 import asyncio
@@ -73,10 +74,8 @@ class PolicyFeed:
             self._changed.clear()
             newest = self._newest
             assert newest is not None, "woken with nothing to compile"
-            offered = await self._offer(newest, last_good)
-            if offered is not None:
-                self._deliver(offered)
-                last_good = None
+            self._deliver(await self._offer(newest, last_good))
+            last_good = None
 
     async def _last_good(self) -> Bundle | None:
         texts: Mapping[str, str] = await self._read_last_good()
@@ -84,7 +83,7 @@ class PolicyFeed:
 
     async def _offer(
         self, newest: ConfigMapSeen | ConfigMapGone, last_good: Bundle | None
-    ) -> PoliciesOffered | None:
+    ) -> PoliciesOffered:
         if isinstance(newest, ConfigMapGone):
             return PoliciesOffered(None, "", last_good, self._place, self._kept_in)
         texts = {**policy_texts(newest.data), **self._settings_texts}
@@ -96,8 +95,6 @@ class PolicyFeed:
         self._said_unused = unused
         log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
         bundle = await self._compile(texts, self._place)
-        if self._changed.is_set() and last_good is None:
-            return None  # a newer state is there already
         return PoliciesOffered(bundle, newest.resource_version, last_good, self._place, self._kept_in)
 
 

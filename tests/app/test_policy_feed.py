@@ -1,0 +1,54 @@
+"""The policies' ConfigMap on its way to the scheduler, however often it is written to."""
+
+import asyncio
+from collections.abc import Mapping
+
+from policysched.app.policy_feed import PolicyFeed
+from policysched.kube.resources import ConfigMapSeen
+from policysched.lang.bundle import Bundle
+from policysched.schedule.events import PoliciesOffered
+
+
+def offers(edits_while_compiling: int, looks: int) -> list[str]:
+    """The versions that are offered where each compilation sees so many further edits, until the first few are offered."""
+    found: list[str] = []
+
+    async def main() -> None:
+        version = 0
+        enough = asyncio.Event()
+
+        def edit() -> None:
+            nonlocal version
+            version += 1
+            feed.take(ConfigMapSeen({"main.policy": f"text {version}"}, str(version), "uid"))
+
+        async def compile_slowly(texts: Mapping[str, str], _place: str) -> Bundle:
+            for _ in range(edits_while_compiling):
+                edit()
+                await asyncio.sleep(0)
+            assert version < 100, "a hundred edits, and none of them took effect"
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        def deliver(offered: PoliciesOffered) -> None:
+            found.append(offered.resource_version)
+            if len(found) == looks:
+                enough.set()
+
+        feed = PolicyFeed("here", compile_slowly, deliver, read_last_good=nothing_kept)
+        edit()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            await enough.wait()
+            running.cancel()
+
+    asyncio.run(main())
+    return found
+
+
+def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next() -> None:
+    found = offers(edits_while_compiling=3, looks=4)
+
+    assert found == ["1", "4", "7", "10"]
