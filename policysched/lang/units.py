@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN, QOS_CLASSES, Kind, Type
+from policysched.text.foreign import one_line
 
 Held = bool | int | float | str
 
@@ -231,7 +232,8 @@ def _parse_time(text: str) -> int | None:
 
 
 def format_value(value: object, type_: Type) -> str:
-    """A held value as a person would write it: `812Mbps`, `1.5Gi`, `250m`, `5m`, `85%`. At most three decimals."""
+    """A held value as a person would write it: `812Mbps`, `1.5Gi`, `250m`, `5m`, `85%`. At most three decimals. A text on one line, printable and cut, for an
+    annotation may hold line ends, codes for terminals and 256 KiB."""
     match type_.kind, value:
         case Kind.BOOL, bool():
             return "true" if value else "false"
@@ -254,6 +256,8 @@ def format_value(value: object, type_: Type) -> str:
             return _format_duration(value)
         case Kind.FLOAT, int() | float():
             return _decimals(value)
+        case _, str():
+            return one_line(value)
         case _:
             return str(value)
 

@@ -4,6 +4,7 @@ from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, DEVICES_WITHOUT_A_RU
 from policysched.lang.program import Input, Program
 from policysched.lang.records import NoValue, held_value
 from policysched.plan.scalars import Seen, input_text
+from policysched.text.foreign import one_line
 
 
 class Admission:
@@ -38,7 +39,7 @@ class Admission:
     def warnings(self, seen: Seen) -> tuple[str, ...]:
         """Invalid values that count as absent, each in a sentence."""
         return tuple(
-            f"input {declared.name}: `{text[:64]}` is no {declared.type.present()} and counts as absent"
+            f"input {declared.name}: `{one_line(text[:64])}` is no {declared.type.present()} and counts as absent"
             for declared, text_of in self._inputs
             if declared.invalid_default and (text := text_of(seen)) is not None and _invalid(declared, text)
         )

@@ -137,3 +137,17 @@ def test_a_bandwidth_with_a_unit_may_be_written_as_a_quantity(text: str, bits: f
     assert parse_value(text, t.BANDWIDTH, "bit/s") == bits
     assert parse_value("10M", t.BANDWIDTH, None) is None
     assert parse_value("10M", t.DURATION, "s") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("two\n0/9 nodes are available", "two 0/9 nodes are available"),
+        ("\x1b[2Jgone\u202e\ud800", "[2Jgone"),
+        ("plain  text", "plain  text"),
+        ("x" * 300, "x" * 199 + "…"),
+    ],
+)
+def test_a_text_is_said_on_one_line_and_does_nothing_to_a_terminal(written: str, shown: str) -> None:
+    assert format_value(written, t.STRING) == shown
+    assert format_value((written, "b"), Type(Kind.LIST, element=t.STRING)) == f"{shown}, b"
