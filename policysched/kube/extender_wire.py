@@ -5,6 +5,7 @@ regard to case, and older schedulers wrote them in lower case. So names are read
 Kubernetes' own objects inside (a pod, the items of a node list) have the names of its API.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,10 @@ Json = Mapping[str, Any]
 
 MAX_SCORE = 10
 """What extenders score up to: MaxExtenderPriority."""
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")
+_LONGEST_NAME = 253
 
 
 class BadArguments(Exception):
@@ -71,16 +76,17 @@ class NodeReader:
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
         if not isinstance(meta, Mapping):
             raise Malformed("Node", wire.object_name(obj), "metadata", "is missing")
-        key, version = (str(meta.get("uid")), str(meta.get("name"))), meta.get("resourceVersion")
-        if not version:
+        uid, name, version = meta.get("uid"), meta.get("name"), meta.get("resourceVersion")
+        if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
             return wire.node(obj)
+        key = uid, name
         known = self._known.get(key)
         if known is not None and known[0] == version:
             return known[1]
         node = wire.node(obj)
         if len(self._known) >= self._kept_max:
             self._known.clear()
-        self._known[key] = str(version), node
+        self._known[key] = version, node
         return node
 
 
@@ -115,11 +121,13 @@ def read_preemption(body: bytes) -> PreemptionArguments:
 
 
 def read_binding(body: bytes) -> BindingArguments:
-    """ExtenderBindingArgs. Raises BadArguments."""
+    """ExtenderBindingArgs. Raises BadArguments. The names become part of a path that is asked for with our rights, so they must be
+    names as Kubernetes has them: whoever calls could end the path, or the request, elsewhere."""
     found = _object(body)
     texts = {name: field_of(found, name) for name in ("PodUID", "PodNamespace", "PodName", "Node")}
     for name, text in texts.items():
-        if not isinstance(text, str) or not text or "/" in text:
+        form = _UID if name == "PodUID" else _NAME
+        if not isinstance(text, str) or len(text) > _LONGEST_NAME or not form.fullmatch(text):
             raise BadArguments(f"{name} is missing or no name")
     return BindingArguments(
         PodUid(texts["PodUID"]), texts["PodNamespace"], texts["PodName"], NodeName(texts["Node"])

@@ -9,6 +9,7 @@ from policysched.kube.malformed import Malformed
 from policysched.kube.object_shapes import NAMED, SHAPES
 from policysched.kube.requests import BadQuantity
 from policysched.kube.shapes import misfit
+from policysched.text.foreign import one_line
 from policysched.text.quantity import whole_units
 
 Json = Mapping[str, Any]
@@ -19,7 +20,8 @@ def reading(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
     """The value. Raises Malformed with the object's name and the place of the fault."""
     try:
         return read(obj)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    # RecursionError: a list nested deeper than Python prints stands where a text should.
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         refuse_misfit(kind, obj)
         field = error.field if isinstance(error, BadQuantity) else "(object)"
         raise Malformed(kind, object_name(obj), field, str(error)) from error
@@ -36,8 +38,9 @@ def object_name(obj: Any) -> str:
     """`namespace/name`, or what of it there is: for words about an object that may be malformed."""
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     meta = meta if isinstance(meta, Mapping) else {}
-    own = str(meta.get("name") or "(without a name)")
-    return f"{meta['namespace']}/{own}" if meta.get("namespace") else own
+    namespace, name = (one_line(meta[part]) if meta.get(part) else "" for part in ("namespace", "name"))
+    own = name or "(without a name)"
+    return f"{namespace}/{own}" if namespace else own
 
 
 def text(value: Any) -> str:

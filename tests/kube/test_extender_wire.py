@@ -54,12 +54,20 @@ def test_nobody_left_is_an_empty_list_and_not_nothing() -> None:
     assert filter_result(asked, [], {}, {"a": "no"})["NodeNames"] == []
 
 
+DEEP = b"[" * 1010 + b"]" * 1010
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
         (b"[" * 100_000, "not JSON"),
+        (arguments(NodeNames=[]).replace(b'"web"', DEEP), "metadata.name: is a list"),
+        (
+            arguments(Nodes={"items": [{"metadata": {"name": "deep"}}]}).replace(b'"deep"', DEEP),
+            "metadata.name: is a list",
+        ),
         (b"\xff\xfe", "not JSON"),
         (b"[]", "not a JSON object"),
         (b"{}", "no Pod"),
@@ -140,6 +148,6 @@ def test_a_binding_needs_all_four_names_and_none_may_leave_its_place_in_the_path
 
     assert (found.uid, found.namespace, found.name, found.node) == ("u", "team", "web", "a")
     for name in whole:
-        for bad in ("", None, 3, "../x"):
+        for bad in ("", None, 3, "../x", "..", "x?y#z", "x y", "x\r\nHost: evil", "x\n", "%2e%2e", "x" * 254):
             with pytest.raises(BadArguments, match=name):
                 read_binding(json.dumps({**whole, name: bad}).encode())
