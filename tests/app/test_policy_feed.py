@@ -37,7 +37,7 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
             if len(found) == looks:
                 enough.set()
 
-        feed = PolicyFeed("here", compile_slowly, deliver, read_last_good=nothing_kept)
+        feed = PolicyFeed("here", "", compile_slowly, deliver, read_last_good=nothing_kept)
         edit()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
