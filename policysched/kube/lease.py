@@ -31,6 +31,10 @@ Json = dict[str, Any]
 RELEASED = "policysched.dev/released-after-transitions"
 """Annotation: at this count of transitions the holder ended with nothing in flight. Another holder moves the count."""
 
+_SOONER = 4.0
+"""A renewal that failed is tried again after this part of `retry_s`: many tries fit before the deadline, so that a server that
+answers only now and then costs nobody the leadership."""
+
 UNTOUCHED_S = 60.0
 """A Lease that is older than this and was never held: nobody is left who may have held one of that name before it."""
 
@@ -94,6 +98,7 @@ class Elector:
         self._said = ""  # the last that was said of standing by
         self._leads_until_s = float("-inf")
         self._decides_from_s = float("inf")
+        self._ours: Json | None = None
         self.standing = Standing.FOLLOWING
         self.holder = ""
 
@@ -173,7 +178,9 @@ class Elector:
                 "metadata": {"name": self._settings.name, "namespace": self._settings.namespace},
                 "spec": self._spec({}, transitions=0),
             }
-            await self._api.create(self._path, body, timeout_s=self._settings.request_timeout_s)
+            self._ours = _as_lease(
+                await self._api.create(self._path, body, timeout_s=self._settings.request_timeout_s)
+            )
             self._acquired(sent_s, settle_s=self._settings.settle_s)
             return
         spec = lease["spec"]
@@ -230,17 +237,22 @@ class Elector:
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _keep(self) -> None:
+        failing = False
         while True:
             left_s = self._leads_until_s - self._monotonic_s()
             if left_s <= 0:
                 break
-            await asyncio.sleep(min(self._settings.retry_s, left_s))
+            retry_s = self._settings.retry_s / _SOONER if failing else self._settings.retry_s
+            await asyncio.sleep(min(retry_s, left_s))
             try:
                 async with asyncio.timeout(max(0.0, self._leads_until_s - self._monotonic_s())):
                     if not await self._renew():
                         break
+                failing = False
             except ApiProblem as error:
-                log.warning("the Lease could not be renewed", extra={"why": str(error)})
+                if not failing:
+                    log.warning("the Lease could not be renewed", extra={"why": str(error)})
+                failing = True
             except TimeoutError:
                 break
         self._leads_until_s = float("-inf")
@@ -248,40 +260,54 @@ class Elector:
         self._change(Standing.LOST)
 
     async def _renew(self) -> bool:
-        """False where another holds it now, or it was deleted: then anybody may create it anew at any time."""
+        """False where another holds it now, or it was deleted: then anybody may create it anew at any time. The version
+        that we wrote last is written over without a look, for a server that fails often is more likely to answer one
+        request than two in a row."""
+        lease = self._ours or await self._held()
+        if lease is None:
+            return False
+        try:
+            await self._renewed(lease)
+        except (Conflict, NotFound):
+            # Somebody changed it between, perhaps an earlier try of ours that got no answer: the look tells whose it is.
+            self._ours = None
+            lease = await self._held()
+            if lease is None:
+                return False
+            try:
+                await self._renewed(lease)
+            except Conflict:
+                self._ours = None
+        return True
+
+    async def _held(self) -> Json | None:
+        """The Lease as it is now; None where it is not ours any more."""
         try:
             lease = await self._get()
         except NotFound:
-            return False
+            return None
+        self.holder = str(lease["spec"].get("holderIdentity") or "")
+        return lease if self.holder == self._identity else None
+
+    async def _renewed(self, lease: Json) -> None:
         spec = lease["spec"]
-        self.holder = str(spec.get("holderIdentity") or "")
-        if self.holder != self._identity:
-            return False
-        lease["spec"] = self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))
+        lease = {**lease, "spec": self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))}
         sent_s = self._monotonic_s()
-        try:
-            await self._replace(lease)
-        except Conflict:
-            # Somebody changed it between, perhaps an earlier try of ours: the next look tells whose it is.
-            return True
+        await self._replace(lease)
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
-        return True
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _get(self) -> Json:
-        lease = await self._api.get(
-            f"{self._path}/{self._settings.name}", timeout_s=self._settings.request_timeout_s
-        )
-        if not isinstance(lease.get("metadata"), dict) or not isinstance(lease.get("spec"), dict | None):
-            raise Garbled("the answer is not a Lease")
-        lease["spec"] = lease.get("spec") or {}
-        return lease
+        path = f"{self._path}/{self._settings.name}"
+        return _as_lease(await self._api.get(path, timeout_s=self._settings.request_timeout_s))
 
     async def _replace(self, lease: Json) -> None:
         """With the version that was read: of two that try at once, one gets a Conflict."""
-        await self._api.replace(
-            f"{self._path}/{self._settings.name}", lease, timeout_s=self._settings.request_timeout_s
+        self._ours = _as_lease(
+            await self._api.replace(
+                f"{self._path}/{self._settings.name}", lease, timeout_s=self._settings.request_timeout_s
+            )
         )
 
     def _spec(self, before: Json, *, transitions: int) -> Json:
@@ -303,6 +329,13 @@ class Elector:
         self.standing = standing
         if self.on_change is not None:
             self.on_change(standing)
+
+
+def _as_lease(answer: Json) -> Json:
+    if not isinstance(answer.get("metadata"), dict) or not isinstance(answer.get("spec"), dict | None):
+        raise Garbled("the answer is not a Lease")
+    answer["spec"] = answer.get("spec") or {}
+    return answer
 
 
 def micro_time(now_ns: int) -> str:

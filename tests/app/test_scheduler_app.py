@@ -20,7 +20,7 @@ from policysched.kube.lease import Elector, LeaseSettings
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.faults import Climate
 from policysched.sim.transport import MemoryTransport
-from tests.kube.world import World, on_virtual_time, running, until
+from tests.kube.world import Failing, World, on_virtual_time, running, until
 
 PLAIN = "policy test version 1\ninclude kube_default\n"
 STORMY = Climate(
@@ -263,6 +263,35 @@ def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_s
             assert app.scheduler.check() == []
 
     on_virtual_time(scenario)
+
+
+def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_leadership() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        for number in range(3):
+            world.add_node(f"n{number}", cpu="40")
+        road, lease_road = Failing(world, 0.5, 1), Failing(world, 0.5, 2)
+        app = app_on(world, road, elected(world, lease_road, "one"))
+        async with running(app.run()):
+            for number in range(60):
+                world.add_pod(f"p{number}", cpu="1")
+                await asyncio.sleep(5)
+
+            await until(lambda: bound(world) == 60, "all pods to be bound")
+            await until(lambda: len(scheduled(world)) == 60, "all to be said")
+            assert overcommitted(world) == []
+            assert app.runtime.leadership.may_decide()
+        assert road.asked.count("POST") > 60 + 60 + 30, "binds and events were repeated"
+
+    on_virtual_time(scenario)
+
+
+def scheduled(world: World) -> set[str]:
+    """The pods that are said to be scheduled."""
+    return {
+        one["involvedObject"]["uid"] for one in world.local.list("events") if one["reason"] == "Scheduled"
+    }
 
 
 def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -> None:

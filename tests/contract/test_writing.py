@@ -113,6 +113,17 @@ def test_a_lease_with_a_stale_version_answers_409(api: Api) -> None:
     assert api.get(f"{leases}/scheduler").json["spec"]["holderIdentity"] == "b"
 
 
+def test_a_lease_that_is_gone_is_not_made_anew_by_a_replace_that_names_its_uid(api: Api) -> None:
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace()}/leases"
+    mine = api.post(leases, lease("scheduler", "a")).ok().json
+    api.delete(f"{leases}/scheduler").ok()
+
+    late = api.put(f"{leases}/scheduler", mine)
+
+    assert (late.status, late.json["reason"]) == (409, "Conflict")
+    assert api.get(f"{leases}/scheduler").status == 404
+
+
 def test_a_lease_is_not_replaced_without_a_version(api: Api) -> None:
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace()}/leases"
     api.post(leases, lease("scheduler", "a")).ok()

@@ -12,7 +12,7 @@ from policysched.kube.api import Api
 from policysched.kube.lease import Elector, LeaseSettings, Standing
 from policysched.sim.faults import Climate
 from policysched.sim.transport import MemoryTransport
-from tests.kube.world import World, on_virtual_time, running, until
+from tests.kube.world import Failing, World, on_virtual_time, running, until
 
 LOSSY = Climate(
     latency_s=0.05, latency_spread_s=0.3, lost_before_share=0.2, lost_after_share=0.2, late_share=0.1
@@ -191,6 +191,45 @@ def test_against_a_server_that_hangs_it_stops_at_the_deadline() -> None:
             await until(lambda: one.standing is Standing.LOST, "it to be said", within_s=1)
 
     on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_answers_500_to_half_the_requests_ends_no_leadership(seed: int) -> None:
+    async def scenario() -> None:
+        world = World()
+        one = elector(world, "one", Failing(world, 0.5, seed), seed)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+
+            for _ in range(3600):
+                await asyncio.sleep(1)
+                assert one.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
+
+    on_virtual_time(scenario)
+
+
+def test_a_renewal_is_one_request_as_long_as_nobody_else_writes() -> None:
+    async def scenario() -> None:
+        world = World()
+        road = Failing(world, 0.0, 0)
+        one = elector(world, "one", road)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            road.asked.clear()
+            await asyncio.sleep(9)
+            quiet = list(road.asked)
+            world.local.change("leases", lease(world), _annotated)
+            await asyncio.sleep(2)
+
+            assert one.leads()
+            assert quiet == ["PUT"] * 4
+            assert road.asked[4:] == ["PUT", "GET", "PUT"]
+
+    on_virtual_time(scenario)
+
+
+def _annotated(obj: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {"seen": "by somebody"}}}
 
 
 def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_successor_decides() -> None:

@@ -90,6 +90,32 @@ async def running(*work: Awaitable[object]) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class Failing(MemoryTransport):
+    """Answers 500 to a share of all requests and watches, without the server having them. `asked` has their methods."""
+
+    def __init__(self, world: World, share: float, seed: int = 0) -> None:
+        super().__init__(world.server)
+        self._share = share
+        self._dice = Random(seed)
+        self.asked: list[str] = []
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        self.asked.append(request.method)
+        if self._dice.random() < self._share:
+            return ApiResponse(500, _BROKEN, {})
+        return await super().request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+        if self._dice.random() < self._share:
+            yield ApiStream(500, {}, _said([_BROKEN]))
+            return
+        async with super().stream(request) as stream:
+            yield stream
+
+
+_BROKEN = orjson.dumps({"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"})
+
 Answer = tuple[int, dict[str, Any]] | Exception
 Stream = Sequence[dict[str, Any] | bytes | Exception]
 

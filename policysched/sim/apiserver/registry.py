@@ -143,6 +143,9 @@ class Registry:
         old = self.store.get(kind.stored_as, (namespace, name))
         if old is None:
             if kind.created_by_replace and not subresource:
+                if obj["metadata"].get("uid"):
+                    uids = f"UID in precondition: {obj['metadata']['uid']}, UID in object meta: "
+                    raise conflict(kind.group, kind.plural, name, f"Precondition failed: {uids}")
                 obj["metadata"].pop("resourceVersion", None)
                 return self.create(kind, namespace, obj, dry_run=dry_run), True
             raise not_found(kind.group, kind.plural, name)
