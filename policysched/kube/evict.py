@@ -1,10 +1,12 @@
 """Evicting: nominate the pod, then for each victim say why it ends and delete it.
 
-    Evict ──PATCH nominatedNodeName──► for each victim: PATCH DisruptionTarget ──DELETE, by UID──► Evicted
-              │ gone                      │ 404, another UID: it has gone
-              └───────────────────────────┴── 403, another refusal, no answer for long ────► EvictionRefused
+    Evict ──DELETE, dryRun──► PATCH nominatedNodeName ──► for each victim: PATCH DisruptionTarget ──DELETE, by UID──► Evicted
+              │ 403               │ gone                     │ 404, another UID: it has gone
+              └───────────────────┴──────────────────────────┴── 403, another refusal, no answer for long ──► EvictionRefused
 
-The nomination comes first: a pod that is gone by then evicts nobody. Everything here may be repeated: a patch says the
+Whoever may write a pod's status need not be allowed to delete it (`deploy/preemption.yaml` left out), and a mark that says why a pod
+ends stays on it though it does not end. So a namespace's first delete is rehearsed before anything is written.
+The nomination comes next: a pod that is gone by then evicts nobody. Everything here may be repeated: a patch says the
 same again, and a delete names the UID, so it ends this very pod or nothing. Unlike a bind an eviction is given up after
 a while, for its reason may be gone. Words and order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
 """
@@ -90,6 +92,7 @@ class Evictor:
         self._queue: deque[Evict | ClearNomination] = deque()
         self._busy: set[PodUid] = set()
         self._wake = asyncio.Event()
+        self._deletes_in: set[str] = set()
         self.counts = EvictCounts()
 
     @property
@@ -150,13 +153,30 @@ class Evictor:
         done: list[PodUid] = []
         gone: list[PodUid] = []
         try:
+            for victim in evict.victims:
+                await self._rehearse(victim)
             await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
                 (done if await self._end(victim, evict.scheduler) else gone).append(victim.uid)
         except (Refused, GaveUp) as error:
             forbidden = isinstance(error, Forbidden)
+            if forbidden:
+                self._deletes_in.clear()
             return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(done))
         return Evicted(evict.uid, tuple(done), tuple(gone))
+
+    async def _rehearse(self, victim: Victim) -> None:
+        """Raises Forbidden where pods of that namespace may not be deleted. Other refusals are left to the delete itself: the
+        pod has gone, or something on the way to it does not rehearse."""
+        if victim.namespace in self._deletes_in:
+            return
+        try:
+            await self._until_settled(lambda: self._delete(victim, rehearsal=True))
+        except Forbidden:
+            raise
+        except Refused:
+            return
+        self._deletes_in.add(victim.namespace)
 
     async def _nominate(self, uid: PodUid, namespace: str, name: str, node: str | None) -> None:
         """A merge patch with the UID: the server refuses it for another pod of that name."""
@@ -192,12 +212,13 @@ class Evictor:
         timeout_s = self._settings.answer_timeout_s
         await self._api.patch(path, body, STRATEGIC_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
 
-    async def _delete(self, victim: Victim) -> None:
+    async def _delete(self, victim: Victim, *, rehearsal: bool = False) -> None:
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
         body: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": victim.uid},
+            **({"dryRun": ["All"]} if rehearsal else {}),
         }
         await self._api.delete(path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s)
 

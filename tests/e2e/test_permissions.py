@@ -12,7 +12,7 @@ from tests.controlplane.programs import Programs
 from tests.controlplane.volumes import CLAIMS, CLASSES, VOLUMES, claim, local_volume, storage_class, using
 from tests.controlplane.waiting import wait_for
 from tests.devices import claim_spec, claiming, gpu, new, slice_manifest
-from tests.e2e.deployed import BROKEN, NAMESPACE, PLAIN, PODS, Deployed, Running, manifests, refused
+from tests.e2e.deployed import BROKEN, DEPLOY, NAMESPACE, PLAIN, PODS, Deployed, Running, manifests, refused
 from tests.e2e.permissions import Permission, asked, granted
 
 GROUP = "/apis/resource.k8s.io/v1"
@@ -40,6 +40,29 @@ def test_every_permission_is_used_and_none_is_missing(audited: ControlPlane, tmp
     in_vain = {str(rule) for rule in rules if not any(map(rule.allows, used))}
     assert in_vain == NOT_AUDITED
     assert [str(one) for one in sorted(used) if not any(rule.allows(one) for rule in rules)] == []
+
+
+def test_where_preemption_is_left_out_nobody_is_evicted_nor_marked_for_it(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    deployed = Deployed(control_plane, tmp_path)
+    deployed.kubectl("delete", "-f", str(DEPLOY / "preemption.yaml"))
+    control_plane.add_node(ready_node("a", cpu="4"))
+    priority = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    deployed.api.post(priority, {"metadata": {"name": "urgent"}, "value": 1000})
+    deployed.put_policies(main=PLAIN)
+
+    with deployed.running():
+        deployed.create("low", cpu="3")
+        deployed.bound("low", within_s=90)
+        deployed.create("urgent", cpu="3", priorityClassName="urgent")
+        said = deployed.event("policies", "PreemptionForbidden")
+
+    low, urgent = (deployed.api.get(f"{PODS}/{name}") for name in ("low", "urgent"))
+    assert "cannot delete resource" in said["note"]
+    assert [one["type"] for one in low["status"]["conditions"]] == ["PodScheduled"]
+    assert "deletionTimestamp" not in low["metadata"]
+    assert "nominatedNodeName" not in urgent["status"]
 
 
 def test_a_permission_too_many_and_one_too_few_are_noticed() -> None:

@@ -81,13 +81,15 @@ def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid, TWO.uid))
     assert asked(script) == [
+        ("DELETE", "one"),
         ("PATCH", "high/status"),
         ("PATCH", "one/status"),
         ("DELETE", "one"),
         ("PATCH", "two/status"),
         ("DELETE", "two"),
     ]
-    nominated, marked, deleted = (orjson.loads(one.body or b"") for one in script.asked[:3])
+    rehearsed, nominated, marked, deleted = (orjson.loads(one.body or b"") for one in script.asked[:4])
+    assert rehearsed == {**deleted, "dryRun": ["All"]}
     assert nominated == {"metadata": {"uid": "u0"}, "status": {"nominatedNodeName": "a"}}
     (condition,) = marked["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"], condition["message"]) == (
@@ -99,31 +101,73 @@ def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:
 
 
 def test_a_victim_that_is_gone_or_is_another_by_now_is_left_out() -> None:
-    outcome, _ = answered(OK, GONE, OK, OTHER)
+    outcome, _ = answered(OK, OK, GONE, OK, OTHER)
 
     assert outcome == Evicted(PodUid("u0"), (), gone=(ONE.uid, TWO.uid))
 
 
 def test_for_a_pod_that_is_gone_nobody_is_evicted() -> None:
-    outcome, script = answered(GONE)
+    outcome, script = answered(OK, GONE)
 
     assert isinstance(outcome, EvictionRefused) and not outcome.forbidden
-    assert asked(script) == [("PATCH", "high/status")]
+    assert asked(script) == [("DELETE", "one"), ("PATCH", "high/status")]
 
 
 def test_what_rbac_forbids_ends_it_and_says_who_was_told_before() -> None:
-    outcome, script = answered(OK, OK, OK, OK, FORBIDDEN)
+    outcome, script = answered(OK, OK, OK, OK, OK, FORBIDDEN)
 
     assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True, victims=(ONE.uid,))
     assert asked(script)[-1] == ("DELETE", "two")
 
 
-def test_what_gets_no_answer_is_repeated_unchanged() -> None:
-    outcome, script = answered(OK, OK, TransportError("cut"), BROKEN, OK, victims=(ONE,))
+def test_who_may_not_delete_pods_writes_nothing() -> None:
+    outcome, script = answered(FORBIDDEN)
+
+    assert outcome == EvictionRefused(PodUid("u0"), "cannot delete pods", forbidden=True)
+    assert asked(script) == [("DELETE", "one")]
+    assert orjson.loads(script.asked[0].body or b"")["dryRun"] == ["All"]
+
+
+def test_a_delete_is_rehearsed_once_for_each_namespace_until_one_is_forbidden() -> None:
+    elsewhere = replace(TWO, namespace="other")
+    script = Script([*[OK] * 10, FORBIDDEN, OK])
+    rehearsed: list[list[str]] = []
+
+    async def scenario() -> None:
+        bench = Bench(Api(script))
+        async with running(bench.evictor.run()):
+            for victims in ((ONE, TWO, elsewhere), (ONE,), (ONE,)):
+                before, outcomes = len(script.asked), len(bench.outcomes)
+                bench.evictor.put(evict(*victims))
+                await until(lambda outcomes=outcomes: len(bench.outcomes) > outcomes, "the outcome")  # type: ignore[misc]
+                rehearsed.append(
+                    [one.path for one in script.asked[before:] if b"dryRun" in (one.body or b"")]
+                )
+
+    on_virtual_time(scenario)
+
+    pods = "/api/v1/namespaces/{}/pods/{}"
+    assert rehearsed == [
+        [pods.format("default", "one"), pods.format("other", "two")],
+        [],
+        [pods.format("default", "one")],
+    ]
+
+
+def test_a_rehearsal_that_is_refused_for_another_reason_leaves_it_to_the_delete() -> None:
+    unable = (400, {"kind": "Status", "reason": "BadRequest", "message": "webhook does not support dry run"})
+
+    outcome, _ = answered(unable, OK, victims=(ONE,))
 
     assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
-    assert asked(script)[2:] == [("DELETE", "one")] * 3
-    assert len({one.body for one in script.asked[2:]}) == 1
+
+
+def test_what_gets_no_answer_is_repeated_unchanged() -> None:
+    outcome, script = answered(OK, OK, OK, TransportError("cut"), BROKEN, OK, victims=(ONE,))
+
+    assert outcome == Evicted(PodUid("u0"), (ONE.uid,))
+    assert asked(script)[3:] == [("DELETE", "one")] * 3
+    assert len({one.body for one in script.asked[3:]}) == 1
 
 
 def test_it_is_given_up_after_a_while() -> None:
