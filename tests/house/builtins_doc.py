@@ -44,6 +44,7 @@ def _releases() -> str:
     ]
     for version, release in RELEASES.items():
         said = [f"no `{name}`" for name in sorted(release.without)]
+        said += [f"no score of `{name}`" for name in sorted(release.without_scores)]
         for name, words in release.score_words.items():
             said.append(f"`{name} {{ {', '.join(f'{one} = {word}' for one, word in words.items())} }}`")
         lines.append(f'| `"{version}"` | {", ".join(said) or "everything above"} |')

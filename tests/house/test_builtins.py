@@ -1,12 +1,13 @@
 """A built-in is three modules of one name, and its page says what they say."""
 
+import re
 from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
 
 from policysched import lang, oracle, plan
-from policysched.lang.builtins import BUILTINS
+from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
 from policysched.oracle.builtins import FILTERS, SCORES
 from tests.house.builtins_doc import PAGE, page
 
@@ -40,3 +41,28 @@ def test_the_page_names_every_built_in_and_its_parameters(name: str) -> None:
 
     assert BUILTINS[name].source in section
     assert all(f"`{parameter.name}`" in section for parameter in BUILTINS[name].parameters)
+
+
+@pytest.mark.parametrize("name", list(BUILTINS))
+def test_the_page_says_of_each_what_it_reads_how_it_scores_and_whose_it_is(name: str) -> None:
+    section = page().partition(f"## {name}\n")[2].partition("\n## ")[0]
+
+    one = BUILTINS[name]
+    for field in (*one.pod_reads, *one.node_reads):
+        assert f"`{field}`" in section
+    if one.filters and one.scores:
+        assert "\nFilter" in section
+    if one.scores:
+        assert "\nScore" in section
+    assert re.search(
+        r"^- source: kubernetes v1\.36\.\d pkg/scheduler/framework/plugins/\w+", section, re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize("version", [version for version in RELEASES if version != KUBE_DEFAULT_VERSION])
+def test_the_page_says_all_that_an_older_release_has_otherwise(version: str) -> None:
+    (line,) = [one for one in page().splitlines() if one.startswith(f'| `"{version}"`')]
+
+    release = RELEASES[version]
+    for name in (*release.without, *release.without_scores, *release.score_words):
+        assert f"`{name}" in line
