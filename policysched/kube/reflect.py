@@ -90,6 +90,7 @@ class Reflector(Generic[Emitted]):
         self._version = ""
         self._highest = 0
         self._broken_off = False
+        self._faulty = False
         self._served: bool | None = None
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
@@ -122,7 +123,7 @@ class Reflector(Generic[Emitted]):
             except ServerFault as error:
                 # As with "Too large resource version" (504), from a server that lost its memory: no waiting helps.
                 if self._backoff.failures >= FAULTS_BEFORE_A_RELIST:
-                    self._version = ""
+                    self._version, self._faulty = "", True
                 await self._wait_after(error)
             except ApiProblem as error:
                 self._broken_off = True
@@ -160,10 +161,6 @@ class Reflector(Generic[Emitted]):
             self._connectivity.failed(self._activity, error)
         await asyncio.sleep(self._backoff.failed(error))
 
-    def _worked(self) -> None:
-        self._backoff.worked()
-        self._connectivity.worked(self._activity)
-
     # ── listing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list(self, page_size: int) -> None:
@@ -189,7 +186,11 @@ class Reflector(Generic[Emitted]):
         for key in [key for key in self._known if key not in listed]:
             self._drop(key, as_of)
         self.lists_total += 1
-        self._worked()
+        self._connectivity.worked(self._activity)
+        if (
+            not self._faulty
+        ):  # else only a watch shows that it is over: nobody is to be read anew in a tight loop
+            self._backoff.worked()
         if self._resource.served is not None and self._served is not True:
             self._served = True
             self._emit(self._resource.served(True))
@@ -222,8 +223,9 @@ class Reflector(Generic[Emitted]):
             self.watches_total += 1
             self._connectivity.worked(self._activity)
             async for event in events:
-                heard = True
-                self._backoff.worked()
+                if event.type != "ERROR":
+                    heard, self._faulty = True, False
+                    self._backoff.worked()
                 self._apply(event)
         if not heard:  # a server that closes each watch at once must not be asked in a tight loop
             await asyncio.sleep(self._backoff.failed())

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from policysched.kube.connectivity import Connectivity
 from policysched.kube.malformed import Malformed
 from policysched.kube.reflect import Reflector, ReflectSettings
 from policysched.kube.resources import NODES, PODS
-from policysched.kube.transport import Transport
+from policysched.kube.transport import ApiRequest, ApiStream, Transport
 from policysched.schedule.events import NodeGone, NodeSeen, PodGone, PodSeen
 from policysched.sim.faults import Climate
 from tests.kube.world import (
@@ -170,6 +171,24 @@ def out_of_order() -> None:
     on_virtual_time(scenario)
 
 
+def test_a_watch_of_what_does_not_change_goes_on_from_its_bookmarks() -> None:
+    async def scenario() -> None:
+        world = World(bookmark_every_s=5)
+        mirror = Mirror(world.road(), NODES, watch_min_s=30, watch_max_s=30)
+
+        async with running(mirror.reflector.run()):
+            for number in range(10):
+                world.add_pod(f"p{number}")  # the version of the first list grows old by what others write
+                await asyncio.sleep(10)
+                world.server.forget_history()
+                await asyncio.sleep(15)
+
+        assert mirror.reflector.watches_total > 5
+        assert mirror.listed == 1
+
+    on_virtual_time(scenario)
+
+
 def test_half_a_line_at_the_end_of_a_watch_is_no_event() -> None:
     async def scenario() -> None:
         whole = event("ADDED", versioned(pod_manifest("late"), 11))
@@ -216,6 +235,46 @@ def test_after_a_version_too_old_what_vanished_meanwhile_is_gone(how: str) -> No
         assert names(mirror.events) == ["+old", "+new", "-uid-default-old"]
 
     on_virtual_time(scripted if how == "410 in the stream" else scenario)
+
+
+def test_an_error_in_a_watch_that_says_nothing_of_versions_is_no_reason_to_read_all_anew() -> None:
+    async def scenario() -> None:
+        broken = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"}
+        late = event("ADDED", versioned(pod_manifest("late"), 11))
+        road = Script([listed(10)], [[event("ERROR", broken)], [late], []])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await until(lambda: mirror.events, "the pod")
+
+        assert mirror.listed == 1
+        assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "10"]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("how", ["in the stream", "in place of it"])
+def test_a_server_that_fails_every_watch_is_read_anew_ever_more_rarely(how: str) -> None:
+    class NoWatch(Script):
+        @asynccontextmanager
+        async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+            async with super().stream(request) as stream:
+                yield stream if how == "in the stream" else ApiStream(504, {}, stream.chunks)
+
+    async def scenario() -> None:
+        broken = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "Too large resource version"}
+        road = NoWatch([listed(10)], [[event("ERROR", broken)]])
+        mirror = Mirror(road)
+
+        async with running(mirror.reflector.run()):
+            await asyncio.sleep(60)
+            first = (mirror.listed, len(road.watched))
+            await asyncio.sleep(240)
+
+        assert 2 < first[0] < 12 and first[1] < 16, f"lists and watches of the first minute: {first}"
+        assert 15 < mirror.listed - first[0] < 35, "one each quarter of a minute, later on"
+
+    on_virtual_time(scenario)
 
 
 def test_a_list_whose_pages_expire_is_asked_for_at_once() -> None:
