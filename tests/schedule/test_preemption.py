@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from policysched.cluster.objects import DisruptionBudget, LabelSelector, Node, ObservedPod, Pod, Requirement
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule.limits import Limits
 from tests.schedule.rig import Rig
-from tests.words import node, placed, pod
+from tests.words import node, pending, placed, pod
 
 ANY = "policy test version 1\nfilter taint_toleration\nfilter node_resources_fit\npreemption { victims = any }\n"
 OWN = ANY.replace("preemption { victims = any }\n", "")
@@ -195,18 +197,36 @@ def test_where_it_does_equal_harm_the_node_with_fewer_victims_is_taken() -> None
     assert evictions(rig) == [("high", "b", ["z"])]
 
 
-def test_the_room_is_kept_from_a_pod_of_lower_priority_and_not_from_one_of_higher() -> None:
+@pytest.mark.parametrize(("priority", "has_the_room"), [(99, "high"), (1000, "other")])
+def test_the_room_is_kept_from_a_pod_of_lower_priority_and_not_from_one_of_higher(
+    priority: int, has_the_room: str
+) -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
     carry_out(rig)
 
-    rig.see(pod("thief", cpu="1", priority=99))
-    rig.pass_time(1)
-    rig.see(pod("king", cpu="1", priority=1000))
+    rig.see(pod("other", cpu="1", priority=priority))
     rig.pass_time(30)
 
-    assert rig.where() == {"high": "a"} or rig.where() == {"king": "a"}
-    assert "thief" not in rig.where()
+    assert rig.where() == {has_the_room: "a"}
+
+
+def test_room_that_another_scheduler_nominated_a_pod_to_is_kept_from_all_but_higher_ones() -> None:
+    theirs = pending(pod("theirs", cpu="3", priority=50, scheduler="somebody-else"))
+    rig = Rig(ANY, node("a"), replace(theirs, nominated_node=node("a").name))
+
+    rig.see(pod("lower", cpu="2", priority=49), pod("equal", cpu="2", priority=50))
+    rig.pass_time(30)
+    before = rig.where()
+    rig.see(pod("higher", cpu="2", priority=51))
+    rig.pass_time(1)
+    with_the_higher_one = rig.where()
+    rig.tell(e.PodGone(theirs.pod.uid))
+    rig.pass_time(30)
+
+    assert before == {}
+    assert with_the_higher_one == {"higher": "a"}
+    assert rig.where() == {"higher": "a", "equal": "a"}, "once their pod has gone, the room is anybody's"
 
 
 def test_a_pod_whose_victims_are_still_ending_evicts_nobody_else() -> None:
