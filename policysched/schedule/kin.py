@@ -28,20 +28,24 @@ def reads_the_queue(program: Program) -> bool:
     return any(
         one.owner == "pod" and one.path in _OF_THE_QUEUE
         for part in (program.rules, program.layers, program.preemption)
-        for one in _attributes(part)
+        for one in _attributes(part, set())
     )
 
 
-def _attributes(value: object) -> Iterator[Attr]:
+def _attributes(value: object, seen: set[int]) -> Iterator[Attr]:
+    """What stands in several places as one object is looked into once."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
     match value:
         case Attr():
             yield value
         case tuple():
             for item in value:
-                yield from _attributes(item)
+                yield from _attributes(item, seen)
         case _ if is_dataclass(value):
             for one in fields(value):
                 if one.compare:  # spans are left out of it
-                    yield from _attributes(getattr(value, one.name))
+                    yield from _attributes(getattr(value, one.name), seen)
         case _:
             pass

@@ -180,11 +180,15 @@ def congestion_score(annotation: str | None, most: int) -> int:
 
 
 def pigeon_step(
-    objective: str, prime: int, count: int, nodes: Mapping[str, Json], demand: Sequence[int]
+    objective: str,
+    prime: int,
+    nodes: Mapping[str, Json],
+    demand: Sequence[int],
+    before: Sequence[Sequence[int]] = (),
 ) -> Json:
-    """One call with nothing before it: for A_BINPACK the demands ever seen are this one."""
+    """One call: for A_BINPACK the demands ever seen are those `before` and this one, fewer than 100."""
     values = {
-        name: _placed_value(objective, prime, count, nodes, demand, name)
+        name: _placed_value(objective, prime, nodes, demand, name, before)
         if all(
             wanted <= there - held
             for wanted, there, held in zip(
@@ -198,7 +202,12 @@ def pigeon_step(
 
 
 def _placed_value(
-    objective: str, prime: int, count: int, nodes: Mapping[str, Json], demand: Sequence[int], chosen: str
+    objective: str,
+    prime: int,
+    nodes: Mapping[str, Json],
+    demand: Sequence[int],
+    chosen: str,
+    before: Sequence[Sequence[int]],
 ) -> float:
     held = {
         name: [
@@ -208,10 +217,13 @@ def _placed_value(
         for name, one in nodes.items()
     }
     shares = [
-        [used / there for used, there in zip(held[name], nodes[name]["capacity"], strict=True)]
+        [_share(used, there) for used, there in zip(held[name], nodes[name]["capacity"], strict=True)]
         for name in nodes
     ]
-    primes = [share[prime] for share in shares]
+    primes = [
+        share[prime] if nodes[name]["capacity"][prime] else 1.0
+        for name, share in zip(nodes, shares, strict=True)
+    ]
     mean = sum(primes) / len(primes)
     match objective:
         case "LOAD_BALANCE":
@@ -222,8 +234,26 @@ def _placed_value(
             away = [(mean - one) / mean if one < mean else (one - mean) / (1 - mean) for one in primes]
             return 1 - math.sqrt(sum(one * one for one in away) / len(away))
         case _:
-            clamped = [[min(max(one, 0.0), 1.0) for one in share[:count]] for share in shares]
-            return _varies(clamped)  # one demand does not vary
+            clamped = [[min(max(one, 0.0), 1.0) for one in share] for share in shares]
+            return abs(_varies(clamped) - _varies(_in_shares([*before, demand], nodes)))
+
+
+def _share(used: int, there: int) -> float:
+    return used / there if there else float(used > 0)
+
+
+def _in_shares(demands: Sequence[Sequence[int]], nodes: Mapping[str, Json]) -> list[list[float]]:
+    """Of the average capacity of those nodes that have any."""
+    found = []
+    for demand in demands:
+        there = [
+            [one["capacity"][at] for one in nodes.values() if one["capacity"][at]]
+            for at in range(len(demand))
+        ]
+        found.append(
+            [wanted * len(of) / sum(of) if of else 0.0 for wanted, of in zip(demand, there, strict=True)]
+        )
+    return found
 
 
 def _varies(vectors: Sequence[Sequence[float]]) -> float:

@@ -266,33 +266,77 @@ def test_safe_is_the_risk_of_a_beta_distribution(case: Json) -> None:
 def pigeon_nodes(draw: st.DrawFn) -> dict[str, Json]:
     found = {}
     for index in range(draw(st.integers(1, 5))):
-        capacity = [draw(st.sampled_from((1000, 2000, 8000))), draw(st.sampled_from((1024, 4096)))]
+        capacity = [
+            draw(st.sampled_from((1000, 2000, 8000))),
+            draw(st.sampled_from((1024, 4096))),
+            draw(st.sampled_from((2, 5, 10))),
+            draw(st.sampled_from((0, 0, 4, 8))),
+            draw(st.sampled_from((10, 40))),
+        ]
         used = [draw(st.integers(0, 20)) * there // 20 for there in capacity]
+        used[2] = max(used[2], 1)  # somebody uses it
         found[f"n{index}"] = {"capacity": capacity, "requested": used}
     return found
+
+
+def cut(nodes: Mapping[str, Json], count: int) -> dict[str, Json]:
+    return {name: {key: numbers[:count] for key, numbers in one.items()} for name, one in nodes.items()}
+
+
+PIGEON_DEMANDS = st.tuples(
+    st.sampled_from((100, 500)), st.sampled_from((64, 500)), st.just(1), st.integers(0, 2), st.integers(0, 5)
+)
 
 
 @_FEW
 @given(
     nodes=pigeon_nodes(),
     objective=st.sampled_from(("LOAD_BALANCE", "CONSOLIDATE", "CONSOLIDATE", "A_BINPACK")),
-    prime=st.integers(0, 1),
-    count=st.integers(1, 2),
-    demand=st.tuples(st.sampled_from((100, 500)), st.sampled_from((64, 500))),
+    prime=st.integers(0, 4),
+    count=st.integers(1, 5),
+    demand=PIGEON_DEMANDS,
 )
 def test_pigeon_places_the_pod_in_thought(
-    nodes: dict[str, Json], objective: str, prime: int, count: int, demand: tuple[int, int]
+    nodes: dict[str, Json], objective: str, prime: int, count: int, demand: tuple[int, ...]
 ) -> None:
-    prime = min(prime, count - 1)
-    cut = {name: {key: numbers[:count] for key, numbers in one.items()} for name, one in nodes.items()}
-    wanted = formulas.pigeon_step(objective, prime, count, cut, demand[:count])
-    step = {"nodes": cut, "demand": list(demand[:count])}
+    prime = 0 if objective == "A_BINPACK" else min(prime, count - 1)
+    wanted = formulas.pigeon_step(objective, prime, cut(nodes, count), demand[:count])
+    step = {"nodes": cut(nodes, count), "demand": list(demand[:count])}
     given_ = {"objective": objective, "policyResourceIndex": prime, "numResources": count, "steps": [step]}
 
     assert_answered(
         "kube-safe-scheduler agent pigeon",
         given_,
         {"steps": [{"values": wanted["values"], "scores": known(wanted["scores"])}]},
+        tolerance=2e-6,
+    )
+
+
+@settings(_FEW, max_examples=5)
+@given(
+    nodes=pigeon_nodes(), count=st.integers(1, 5), demands=st.lists(PIGEON_DEMANDS, min_size=2, max_size=4)
+)
+def test_pigeon_packs_as_the_pods_vary_that_it_has_placed(
+    nodes: dict[str, Json], count: int, demands: list[tuple[int, ...]]
+) -> None:
+    """Each pod goes to the first node that can hold it, if any can."""
+    there, steps, expected, before = cut(nodes, count), [], [], list[list[int]]()
+    for demand in ([*one[:count]] for one in demands):
+        wanted = formulas.pigeon_step("A_BINPACK", 0, there, demand, before)
+        fitting = [name for name, value in wanted["values"].items() if value is not None]
+        if not fitting:
+            continue
+        steps.append({"nodes": there, "demand": demand})
+        expected.append({"values": wanted["values"], "scores": known(wanted["scores"])})
+        before.append(demand)
+        on = there[fitting[0]]
+        held = [used + more for used, more in zip(on["requested"], demand, strict=True)]
+        there = {**there, fitting[0]: {**on, "requested": held}}
+
+    assert_answered(
+        "kube-safe-scheduler agent pigeon",
+        {"objective": "A_BINPACK", "policyResourceIndex": 0, "numResources": count, "steps": steps},
+        {"steps": expected},
         tolerance=2e-6,
     )
 
@@ -492,7 +536,7 @@ def test_the_formulas_answer_the_cases_that_are_written_down() -> None:
     )
     asked, wanted = of("pigeon-load-balance")
     step = asked["steps"][0]
-    found = formulas.pigeon_step("LOAD_BALANCE", 0, 2, step["nodes"], step["demand"])
+    found = formulas.pigeon_step("LOAD_BALANCE", 0, step["nodes"], step["demand"])
     assert found["scores"] == wanted["steps"][0]["scores"]
     asked, wanted = of("nt-doc-example")
     assert formulas.traffic_scores(asked["metrics"]["bandwidth"]) == wanted["normalized"]

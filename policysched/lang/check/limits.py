@@ -5,7 +5,7 @@ from policysched.lang.check.scope import Named, Scope
 from policysched.lang.program import CONTAINER
 
 NODES_MAX = 500
-EXPANDED_MAX = 8000
+EXPANDED_MAX = 10_000
 """With what the names in an expression stand for."""
 DEPTH_MAX = 64
 RULES_MAX = 500

@@ -86,6 +86,8 @@ def _others(first: Json, step: Json, own: Sequence[Json]) -> list[Json]:
                 rest = _less(rest, pod["demand"])
         if any(rest):
             found.append(_pod(f"other-{node}", rest, node=node, scheduler="other"))
+        pods = rest[2] if len(rest) > 2 else 0
+        found += [pod_with(f"other-{node}-{index}", node=node, scheduler="other") for index in range(1, pods)]
     return found
 
 
@@ -94,13 +96,25 @@ def _less(more: Sequence[int], fewer: Sequence[int]) -> list[int]:
 
 
 def _pod(name: str, demand: Sequence[int], **more: Any) -> Json:
-    cpu, memory = (*demand, 0)[:2]
-    return {**pod_with(name, cpu=f"{cpu}m", memory=f"{memory}Mi", **more), "demand": list(demand)}
+    return {**pod_with(name, requests=_amounts(demand), **more), "demand": list(demand)}
+
+
+def _amounts(numbers: Sequence[int]) -> dict[str, str]:
+    """Of cpu (thousandths), memory (MiB), pods, gpus and storage (GiB), as far as there are numbers; without the pods."""
+    units = {"cpu": "m", "memory": "Mi", "pods": "", "nvidia.com/gpu": "", "ephemeral-storage": "Gi"}
+    found = {name: f"{number}{units[name]}" for name, number in zip(units, numbers, strict=False)}
+    return {name: amount for name, amount in found.items() if name != "pods"}
 
 
 def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Json]) -> Json:
     nodes = [
-        node_with(name, cpu=f"{one['capacity'][0]}m", memory=f"{(*one['capacity'], 0)[1]}Mi")
+        node_with(
+            name,
+            cpu="0",
+            memory="0",
+            resources=_amounts(one["capacity"]),
+            **({"pods": one["capacity"][2]} if len(one["capacity"]) > 2 else {}),
+        )
         for name, one in step["nodes"].items()
     ]
     pods = [*others, *own, _pod("asked", step["demand"])]
