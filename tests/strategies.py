@@ -228,7 +228,8 @@ def leaf(draw: Draw, kind: str, at: At) -> str:
         if kind == "int":
             found.append(f"count(pods on node where {draw(st.sampled_from(COUNTED))})")
     if kind == "int" and at.shares:
-        found.append(f"count(pods where {draw(st.sampled_from((*COUNTED, *COUNTED_ANYWHERE)))})")
+        which = draw(st.sampled_from(("pods", "pods", "all pods")))
+        found.append(f"count({which} where {draw(st.sampled_from((*COUNTED, *COUNTED_ANYWHERE)))})")
     if at.element and kind in OF_CARDS:
         found += [OF_CARDS[kind]] * 4
     elif kind in OF_CARDS:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from policysched.cluster.cache import Cache
+from policysched.cluster.census import remembered
 from policysched.cluster.objects import Node, ObservedPod
 
 
@@ -18,6 +19,13 @@ def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -
         node.name: replace(node, objects=cache.nodes[node.name].objects) if node.name in cache.nodes else node
         for node in nodes
     }
+    pods = list(pods)
+    ended = {seen.pod.uid: remembered(seen.pod) for seen in pods if seen.finished or seen.deleting}
+    found += [
+        f"pod {uid}: of those that are done the census has {cache.ended.pods.get(uid)}, should have {ended.get(uid)}"
+        for uid in sorted(ended.keys() | cache.ended.pods.keys())
+        if cache.ended.pods.get(uid) != ended.get(uid)
+    ]
     counted = {uid: seen.pod for uid, seen in cache.pods.items() if not seen.deleting}
     found += [
         f"pod {uid}: the census has {cache.census.pods.get(uid)}, should have {counted.get(uid)}"

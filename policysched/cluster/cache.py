@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from policysched.cluster.census import Census
+from policysched.cluster.census import Census, remembered
 from policysched.cluster.device_objects import (
     DeviceClass,
     DeviceKind,
@@ -74,6 +74,7 @@ class Cache:
         self._held: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
         self.census = Census()
+        self.ended = Census()  # pods that have finished or are terminating
         self._node_objects: dict[NodeName, dict[str, str]] = {}
         self.volumes = Volumes()
         self.devices = Devices()
@@ -100,7 +101,8 @@ class Cache:
     def put_pod(self, seen: ObservedPod) -> Events:
         uid = seen.pod.uid
         if seen.finished:
-            return self.drop_pod(uid)
+            self.ended.put(remembered(seen.pod))
+            return self._leave(uid)
         known = self.pods.get(uid)
         if known is not None and known == seen:
             if known.version != seen.version:
@@ -112,8 +114,10 @@ class Cache:
         self.pods[uid] = seen
         if seen.deleting:
             self.census.drop(uid)
+            self.ended.put(remembered(seen.pod))
         else:
             self.census.put(seen.pod)
+            self.ended.drop(uid)
         if seen.node is None:
             self._nominations.shown(seen)
             return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
@@ -121,7 +125,11 @@ class Cache:
         return self._confirm(seen.pod, seen.node)
 
     def drop_pod(self, uid: PodUid) -> Events:
-        """The pod is gone or has finished: it holds nothing any more."""
+        """The pod is gone: it holds nothing any more."""
+        self.ended.drop(uid)
+        return self._leave(uid)
+
+    def _leave(self, uid: PodUid) -> Events:
         self.pods.pop(uid, None)
         self.census.drop(uid)
         self._nominations.forget(uid)

@@ -1,13 +1,19 @@
-"""Which pods there are: all that have not finished and are not terminating, on a node or on none, of whatever scheduler.
+"""Which pods there are: all that have not finished and are not terminating, on a node or on none, of whatever scheduler; and in a
+census of their own those that have or are, as long as the API server shows them.
 
 Each change has a number, and who keeps counts asks which pods moved since the number that it last saw.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeVar
 
 from policysched.cluster.objects import Pod, PodUid
 
 _REMEMBERED_MIN = 64
+
+Same = TypeVar("Same", bound=Hashable)
 
 
 class Census:
@@ -49,3 +55,32 @@ class Census:
             # Mostly pods that are gone: who has not asked for so long counts anew.
             self._moved.clear()
             self._forgotten = self.version
+
+
+@lru_cache(maxsize=1024)
+def _shared(value: Same) -> Same:
+    """The first of its equals."""
+    return value
+
+
+def remembered(pod: Pod) -> Pod:
+    """Of a pod that is done: without what only placing it reads, and sharing what is the same for many, for there may be many
+    of them."""
+    return replace(
+        pod,
+        images=_shared(pod.images),
+        tolerations=_shared(pod.tolerations),
+        node_selector={},
+        affinity=None,
+        host_ports=(),
+        image_volumes=(),
+        gates=(),
+        pod_affinity=None,
+        spread=(),
+        required_features=frozenset(),
+        uncovered=(),
+        claims=(),
+        disks=(),
+        mounts=(),
+        device_claims=(),
+    )

@@ -31,6 +31,7 @@ class ClusterEvent(Enum):
     UNSCHEDULED_POD_ADD = "UnschedulablePodAdd"  # another member of a gang appears
     UNSCHEDULED_POD_UPDATE = "UnschedulablePodUpdate"  # the pod itself was edited
     POD_COUNT = "PodCountChange"  # which pods there are, placed or not; kube-scheduler has no such event
+    ENDED_POD = "EndedPodChange"  # a pod finished, is on its way out, or was deleted after that; kube-scheduler has no such event
     NAMESPACE = "NamespaceUpdate"
     POD_SET = "PodSetUpdate"  # a Service or controller that selects pods; kube-scheduler has no such event
     VOLUME_ADD = "PersistentVolumeAdd"

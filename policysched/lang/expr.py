@@ -284,9 +284,11 @@ class CountPods(_Remembered):
 @dataclass(frozen=True, slots=True)
 class CountAnywhere(_Remembered):
     """How many pods of the cluster satisfy `where` (owner `other`), of whatever scheduler, on a node or on none: all that have
-    not finished and are not terminating. The pod that is being decided is one of them. A missing answer does not count."""
+    not finished and are not terminating, or those as well (`ended`), as long as the API server has them. The pod that is being
+    decided is one of them. A missing answer does not count."""
 
     where: "Expr"
+    ended: bool
     span: Span = field(compare=False)
 
 

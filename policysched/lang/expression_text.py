@@ -120,8 +120,8 @@ def _bare_text(expression: s.Expression) -> str:
         case s.AggregateExpr(function=function, value=value, placing=placing):
             after = " after placing" if placing else ""
             return f"{function.text} of {expression_text(value)} over nodes{after}"
-        case s.CountExpr(where=where, on_node=on_node):
-            place = "pods on node" if on_node else "pods"
+        case s.CountExpr(where=where, on_node=on_node, ended=ended):
+            place = "pods on node" if on_node else "all pods" if ended else "pods"
             return f"count({place})" if where is None else f"count({place} where {expression_text(where)})"
 
 

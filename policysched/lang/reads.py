@@ -137,8 +137,11 @@ def reads_of(expr: Expr | None, inputs: Mapping[str, Input]) -> Reads:
                 )
             case CountPods() | SumPods():
                 found |= Reads(counts_pods=True, wakes=_PLACED)
-            case CountAnywhere():
-                found |= Reads(anywhere=True, wakes=frozenset({ClusterEvent.POD_COUNT}))
+            case CountAnywhere(ended=ended):
+                wakes = (
+                    {ClusterEvent.POD_COUNT, ClusterEvent.ENDED_POD} if ended else {ClusterEvent.POD_COUNT}
+                )
+                found |= Reads(anywhere=True, wakes=frozenset(wakes))
             case Now() | Window():
                 found |= Reads(time=True, wakes=frozenset({ClusterEvent.TIME}))
             case _:

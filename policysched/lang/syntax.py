@@ -127,11 +127,13 @@ class CallExpr:
 
 @dataclass(frozen=True, slots=True)
 class CountExpr:
-    """`count(pods on node where E)`, and without `on node` of the whole cluster; inside E the counted pod is `other`."""
+    """`count(pods on node where E)`, and without `on node` of the whole cluster, with `all` of those that are done as well; inside
+    E the counted pod is `other`."""
 
     where: "Expression | None"
     on_node: bool
     span: Span
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,8 @@ def _count_anywhere(expr: e.CountAnywhere, context: Context) -> Value:
     pods = {seen.pod.uid: seen.pod for seen in context.cache.pods.values() if not seen.deleting}
     if context.pod.uid not in context.cache.pods:
         pods[context.pod.uid] = context.pod
+    if expr.ended:
+        pods.update(context.cache.ended.pods)
     return sum(holds(expr.where, replace(context, other=other)) for other in pods.values())
 
 

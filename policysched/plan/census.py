@@ -37,20 +37,24 @@ class Counts:
     def count(self, expr: e.CountAnywhere, program: Declarations, seen: Seen) -> int:
         """How many there are for which the condition holds; the pod itself is one of them, also where the cache has not
         heard of it (offline)."""
-        index = self._index(expr, program)
+        index = self._index(expr, program, self._cache.census)
         stranger = seen.pod if seen.pod.uid not in self._cache.pods else None
-        return index.count(seen) + (stranger is not None and index.question.counts(stranger, seen))
+        found = index.count(seen) + (stranger is not None and index.question.counts(stranger, seen))
+        if not expr.ended:
+            return found
+        return found + self._index(expr, program, self._cache.ended).count(seen)
 
     def count_among(
         self, expr: e.CountAnywhere, program: Declarations, seen: Seen, pods: Iterable[Pod]
     ) -> int:
         """How many of these pods are among them."""
-        counted = [pod for pod in pods if pod.uid in self._cache.census.pods]
-        question = self._index(expr, program).question
+        there, ended = self._cache.census.pods, self._cache.ended.pods if expr.ended else {}
+        counted = [pod for pod in pods if pod.uid in there or pod.uid in ended]
+        question = self._index(expr, program, self._cache.census).question
         return sum(question.counts(pod, seen) for pod in counted)
 
-    def _index(self, expr: e.CountAnywhere, program: Declarations) -> "_Index":
-        key = expr, _inputs(expr, program)
+    def _index(self, expr: e.CountAnywhere, program: Declarations, census: Census) -> "_Index":
+        key = expr.where, _inputs(expr, program), census is self._cache.ended
         index = self._indexes.get(key)
         if index is None:
             index = self._indexes[key] = _Index(_Question.of(expr.where, program))
@@ -58,7 +62,7 @@ class Counts:
                 self._indexes.popitem(last=False)
         else:
             self._indexes.move_to_end(key)
-        index.catch_up(self._cache.census)
+        index.catch_up(census)
         return index
 
 

@@ -171,10 +171,12 @@ class Scheduler:
             self._binding.ended(uid, seen.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.feed_states(seen, now_ns)
-        counted = core.cache.census.version
+        counted, ended = core.cache.census.version, core.cache.ended.version
         events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
         if core.cache.census.version != counted:
             events.add(ClusterEvent.POD_COUNT)
+        if core.cache.ended.version != ended:
+            events.add(ClusterEvent.ENDED_POD)
         current = core.cache.pods.get(uid)
         if current is None:
             self._membership.forget(seen.pod)
@@ -209,10 +211,12 @@ class Scheduler:
         core = self._core
         core.states.gone(uid)
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
-        counted = core.cache.census.version
+        counted, ended = core.cache.census.version, core.cache.ended.version
         events = set(core.cache.drop_pod(uid))
         if core.cache.census.version != counted:
             events.add(ClusterEvent.POD_COUNT)
+        if core.cache.ended.version != ended:
+            events.add(ClusterEvent.ENDED_POD)
         self._preemption.forget(uid)
         self._consulting.forget(uid)
         core.assumed.left(uid)

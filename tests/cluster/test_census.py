@@ -29,6 +29,26 @@ def test_pods_count_on_a_node_and_on_none_until_they_finish_or_are_to_end() -> N
     assert names(cache) == {"runs"}
 
 
+def test_who_is_done_is_remembered_until_deleted_without_what_placing_reads() -> None:
+    cache, big = Cache(), pod("done", labels={"app": "x"}, gates=["x"])
+    cache.put_pod(placed(big, "a"))
+    cache.put_pod(placed(pod("ends"), "a"))
+    before = set(cache.ended.pods)
+
+    cache.put_pod(finished(big, "a"))
+    cache.put_pod(replace(placed(pod("ends"), "a"), deleting=True))
+    cache.put_pod(finished(pod("stranger"), "a"))
+    cache.drop_pod(pod("stranger").uid)
+
+    assert before == set()
+    assert {one.name for one in cache.ended.pods.values()} == {"done", "ends"}
+    assert (cache.ended.pods[big.uid].labels, cache.ended.pods[big.uid].gates) == ({"app": "x"}, ())
+    assert (
+        audit(cache, pods=[finished(big, "a"), replace(placed(pod("ends"), "a"), deleting=True)], nodes=[])
+        == []
+    )
+
+
 def test_a_pod_that_is_bound_is_the_same_pod() -> None:
     cache = Cache()
     cache.put_pod(pending(pod("web")))

@@ -37,6 +37,7 @@ _shapes = st.sampled_from(
         "[{}, {}]",
         "count(pods on node where {})",
         "count(pods where {})",
+        "count(all pods where {})",
         "count(pods on node)",
         "[]",
         "({})",

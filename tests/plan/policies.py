@@ -51,6 +51,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         'filter gate when has pod.labels["gen"] require siblings >= 2 else "only {siblings}"',
         'filter pools require node.pods < count(pods where other.labels["pool"] != "a" or pod.priority > other.priority)',
         'filter few when count(pods where has pool and other.labels["pool"] == pool and other.requests.cpu > 500m) > 0 reject node.pods > 3',
+        'filter done reject count(all pods where other.labels["pool"] == "b" and other.priority >= pod.priority) > 2',
         "score crowd weight 2 higher count(pods where other.qos >= pod.qos) - node.pods normalize minmax",
         "layer busy when count(pods where other.namespace == pod.namespace) > 3 { drop filter few }",
     ),

@@ -6,6 +6,7 @@ import pytest
 
 from policysched.cluster.objects import ObservedPod, Pod
 from policysched.plan.census import _Question
+from policysched.schedule import events as e
 from policysched.schedule.scheduler import Scheduler
 from tests.schedule.rig import Rig
 from tests.words import node, pending, placed, pod
@@ -60,6 +61,39 @@ def test_members_of_another_namespace_or_on_their_way_out_do_not_count() -> None
     rig.pass_time(30)
 
     assert rig.where() == {}
+
+
+def test_members_that_are_done_count_where_all_pods_do_and_until_they_are_deleted() -> None:
+    rig = Rig(GATE.replace("count(pods", "count(all pods"), node("a", cpu="100"))
+    done = replace(placed(member("done"), "a"), phase="Succeeded")
+    rig.see(done, replace(placed(member("leaving"), "a"), deleting=True))
+
+    rig.see(member("first"))
+    rig.pass_time(30)
+    rig.confirm_all()
+    rig.tell(e.PodGone(done.pod.uid), e.PodGone(member("leaving").uid))
+    rig.see(member("late"))
+    rig.pass_time(30)
+
+    assert rig.where() == {"first": "a"}
+    assert rig.words("late") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
+
+
+def test_a_pod_that_finishes_frees_who_waits_for_so_many_to_be_done() -> None:
+    text = GATE.replace("count(pods", "count(all pods").replace(">= minimum", "< minimum")
+    rig = Rig(text, node("a", cpu="100"), *(placed(member(f"old-{n}"), "a") for n in range(3)))
+    rig.see(member("late", least=4))
+    rig.settle()
+    before = rig.where()
+
+    rig.see(replace(placed(member("old-0"), "a"), phase="Failed"))
+    rig.settle()
+    finished = rig.where()
+    rig.tell(e.PodGone(member("old-0").uid))
+    rig.pass_time(30)
+
+    assert (before, finished) == ({}, {})
+    assert rig.where() == {"late": "a"}
 
 
 def test_members_that_another_scheduler_placed_count() -> None:

@@ -196,7 +196,7 @@ def _count_anywhere(reader: Reader, node: s.CountExpr) -> e.Expr | None:
     if not reader.place.anywhere:
         return reader.misplaced(node.span, "the pods of the cluster")
     where = reader.at(COUNTED_ANYWHERE).condition(node.where, "where")
-    return None if where is None else e.CountAnywhere(where, node.span)
+    return None if where is None else e.CountAnywhere(where, node.ended, node.span)
 
 
 ROUNDINGS: dict[str, e.Function] = {

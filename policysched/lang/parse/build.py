@@ -400,6 +400,9 @@ class Build(Transformer[Token, Any]):
     def count_anywhere(self, children: Children) -> s.CountExpr:
         return s.CountExpr(children[2], False, _span(children))
 
+    def count_all(self, children: Children) -> s.CountExpr:
+        return s.CountExpr(children[3], False, _span(children), ended=True)
+
     def aggregate(self, children: Children) -> s.AggregateExpr:
         function, value, _over, *rest = children
         return s.AggregateExpr(_name(function), value, len(rest) > 1, _span(children))
