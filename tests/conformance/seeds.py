@@ -17,12 +17,26 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from policysched.kube.malformed import Malformed
 from tests.conformance.seed_systems.answers import answer
 from tests.conformance.seed_systems.choices import Choice, choices
 from tests.conformance.seed_systems.comparing import Difference, Tolerance, differences
 from tests.conformance.seed_systems.worlds import Refused
 
 Json = dict[str, Any]
+
+
+_UNFORESEEN = (
+    Refused,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    Malformed,
+)
+"""What a case of a shape that nobody foresaw may raise: it is a difference, and the other cases go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +55,7 @@ class Outcome:
 def judge(system: str, case: Json, known: Sequence[Choice]) -> Outcome:
     try:
         found = differences(case["expected"], answer(system, case), Tolerance.of(case.get("tolerance", {})))
-    except (Refused, LookupError, TypeError, ValueError) as error:  # a case of a shape that nobody foresaw
+    except _UNFORESEEN as error:
         found = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
     listed, unlisted = [], []
     for one in found:

@@ -1,6 +1,7 @@
 """riya-scheduler, by `policies/riya.policy`; what a true gang would do, by `policies/gang-batch.policy`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.conformance.seed_systems.gates import in_tiers, order, verdicts
@@ -35,7 +36,22 @@ def answer(case: Json) -> Json:
         }
     if given.get("nodes"):
         return _placed(given)
-    return _of_the_gate(given, expected) | _of_the_queue(given, expected)
+    return (
+        _of_the_gate(given, expected) | _of_the_queue(given, expected) | _as_the_seed_counts(given, expected)
+    )
+
+
+def _as_the_seed_counts(given: Json, expected: Json) -> Json:
+    """What it does of pods that are done, by the parameter for that, where the case tells it pod by pod."""
+    told = expected.get("seed")
+    if not isinstance(told, dict) or not isinstance(told.get("verdicts"), dict):
+        return {}
+    policy = _policy(given.get("config", {}))
+    policy = replace(policy, params={**policy.params, "count_finished": "true"})
+    pods = _pods(given)
+    found, _ = verdicts(policy, pods, scheduler=_scheduler(given), attempt=given.get("attempt"))
+    counts = {"counts": _counts(policy, pods, given, told["counts"])} if "counts" in told else {}
+    return {"seed": {"verdicts": found, **counts}}
 
 
 def _policy(config: Mapping[str, str]) -> Policy:
@@ -49,7 +65,8 @@ def _scheduler(given: Json) -> str:
 def _pods(given: Json) -> list[Json]:
     """As the seed's own: those that name nobody else."""
     return [
-        {**pod, "spec": {"schedulerName": _scheduler(given), **pod["spec"]}} for pod in given.get("pods", ())
+        {**pod, "spec": {"schedulerName": _scheduler(given), **pod.get("spec", {})}}
+        for pod in given.get("pods", ())
     ]
 
 

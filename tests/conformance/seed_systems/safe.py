@@ -58,7 +58,7 @@ def policy_for(environment: Mapping[str, Any]) -> Policy:
 
 
 def _judged(given: Json, expected: Json) -> Json:
-    policy, nodes, pod = policy_for(given["env"]), given["nodes"], given["pod"]
+    policy, nodes, pod = policy_for(given.get("env", {})), given["nodes"], given["pod"]
     name = pod["metadata"]["name"]
     program = policy.program()
     found = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explained[name]
