@@ -127,6 +127,23 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
         "policysched.cluster.census.Census.moved_since",
         lambda right: lambda self, version: right(self, version) if version < 0 else (),
     ),
+    "who is on the way out is no pod any more": (
+        "counts",
+        "policysched.plan.census.Counts.count",
+        lambda right: (
+            lambda self, expr, program, seen: right(self, replace(expr, ended=False), program, seen)
+        ),
+    ),
+    "a pod waits for a metric that no rule reads for it": (
+        "waiting for metrics",
+        "policysched.plan.bind.Bound.rule_metrics",
+        lambda _: always([("rx",), ("load",)]),
+    ),
+    "nobody waits for a metric": (
+        "waiting for metrics",
+        "policysched.plan.state.State._look_for_outages",
+        lambda _: always(None),
+    ),
     "who is decided does not count": (
         "counts",
         "policysched.plan.census._Question.counts",
