@@ -195,7 +195,7 @@ CORNERS: dict[str, tuple[str, ...]] = {
         "filter strict when pod.priority > 3 require rx < 800Mbps missing pass",
         'filter here when node.labels["pool"] else "a" == "a" require load < 90% missing pass',
         "filter few require count(pods on node) < 3",
-        "score idle weight 5 when pod.priority < 8 lower rx normalize range(0Mbps, 1Gbps) missing worst",
+        "score idle weight 5 when pod.priority > 100 lower rx normalize range(0Mbps, 1Gbps) missing worst",
         "score free weight 2 higher node.free.cpu normalize max",
     ),
     "counting": (
