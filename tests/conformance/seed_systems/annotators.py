@@ -30,11 +30,12 @@ def _annotations(given: Json) -> dict[str, str]:
     sums: Mapping[str, int] = given["sum_of_requests"]
     node, name = given["node"], "holder"
     rest = {key: value for key, value in sums.items() if key not in ("cpu_m", "pods")}
-    holder = pod_with(name, node=node, requests={"cpu": f"{sums['cpu_m']}m", **rest})
-    others = [pod_with(f"{name}-{index}", node=node) for index in range(1, sums["pods"])]
+    holder = pod_with(name, node=node, requests={"cpu": f"{sums.get('cpu_m', 0)}m", **rest})
+    others = [pod_with(f"{name}-{index}", node=node) for index in range(1, sums.get("pods", 0))]
     allocatable = given["allocatable"]
     resources = {key: value for key, value in allocatable.items() if key not in ("cpu_m", "pods")}
-    nodes = [node_with(node, cpu=f"{allocatable['cpu_m']}m", pods=allocatable["pods"], resources=resources)]
+    cpu, pods = f"{allocatable.get('cpu_m', 0)}m", allocatable.get("pods", 0)
+    nodes = [node_with(node, cpu=cpu, pods=pods, resources=resources)]
     found: dict[str, str] = {}
     for key in allocatable:
         for word in ("requested", "free"):
@@ -43,14 +44,14 @@ def _annotations(given: Json) -> dict[str, str]:
 
 
 def _known(word: str, key: str, nodes: Sequence[Json], pods: Sequence[Json]) -> int | float | None:
-    """`node.requested` or `node.free` of the one node, as a policy reads it."""
+    """`node.requested` or `node.free` of the one node, as a policy reads it: what is free never less than nothing."""
     resource = _UNITS.get(key, key)
+    amount = f'node.{word}["{resource}"]'
+    amount = f"max({amount}, 0)" if word == "free" else amount
     asked = pod_with("asked")
     ((_, values),) = [
         one
-        for one in value_of(
-            Policy("kube-default"), f'node.{word}["{resource}"]', nodes=nodes, pods=[*pods, asked]
-        ).items()
+        for one in value_of(Policy("kube-default"), amount, nodes=nodes, pods=[*pods, asked]).items()
         if one[0] == "asked"
     ]
     (found,) = values.values()
