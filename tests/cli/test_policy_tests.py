@@ -74,6 +74,7 @@ WEB = "{name: p, namespace: web, cpu: 100m}"
         "score: {p: {calm: {quiet: 70, total: '>= 350'}}}",
         "score: {p: {calm: {quiet: {raw: 300000000, weighted: '== 350', score: '< 71'}}}}",
         "evicted: []",
+        "order: [p]",
     ],
 )
 def test_an_expectation_that_is_met_passes(folder: Path, expect: str) -> None:
