@@ -12,6 +12,7 @@ from policysched.lang.expr import Attr, Const, Expr
 from policysched.lang.fold import fold
 from policysched.lang.types import DURATION, RATIO, STRING, Type
 
+_SHORTEST_NS = 10**9
 _PARAMS = ("query", "source", "unit", "join", "from", "to", "key", "every", "stale", "sampled_at", "assume")
 _JOINS = ("from", "to", "key")
 
@@ -30,7 +31,7 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
         check_unit(scope, unit, unit_node.span, type_)
     between = [name for name in _JOINS if params.get(name) is not None]
     join = _between(scope, params) if between else _join(scope, params)
-    every = _period(scope, params, "every", "15s")
+    every = _every(scope, params)
     stale = _period(scope, params, "stale", "90s")
     assume = _assume(scope, params, type_)
     if every is not None and stale is not None and stale < 2 * every:
@@ -147,6 +148,18 @@ def _pod_key(scope: Scope, params: Params) -> Expr | None:
 def _period(scope: Scope, params: Params, name: str, example: str) -> int | None:
     value = params.required(name, example)
     return None if value is None else positive_duration(scope, value, name)
+
+
+def _every(scope: Scope, params: Params) -> int | None:
+    """Who edits a policy must not be able to have a server asked, and thousands of samples read, without a pause."""
+    every = _period(scope, params, "every", "15s")
+    written = params.get("every")
+    if every is None or every >= _SHORTEST_NS or written is None:
+        return every
+    scope.report(
+        "PS208", "a metric is asked for at most once a second", written.span, help="such as `every = 15s`"
+    )
+    return None
 
 
 def positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) -> int | None:
