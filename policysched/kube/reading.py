@@ -77,6 +77,10 @@ def time_ns(value: Any) -> int:
     return 0 if value is None else _ns(str(value))
 
 
+_LATEST_NS = 2**62
+"""In the year 2116. Later times, and Go's zero time in the year 1, are not what 64 bits of nanoseconds hold, nor a difference of two."""
+
+
 @lru_cache(maxsize=4096)
 def _ns(written: str) -> int:
-    return round(datetime.fromisoformat(written).timestamp()) * 10**9
+    return min(max(0, round(datetime.fromisoformat(written).timestamp()) * 10**9), _LATEST_NS)

@@ -85,7 +85,8 @@ def convert(
     for node, value in some:
         found = held(value)
         if found is not None:
-            into[NodeName(node)] = Sample(found, times_ns.get(node, at_ns) if times_ns else at_ns)
+            # Go's zero time is in the year 1, which 64 bits of nanoseconds do not reach. It is as old as can be either way.
+            into[NodeName(node)] = Sample(found, max(0, times_ns.get(node, at_ns)) if times_ns else at_ns)
 
 
 def holder(metric: Metric) -> Callable[[float | str], float | None]:
@@ -103,9 +104,10 @@ def holder(metric: Metric) -> Callable[[float | str], float | None]:
             if isinstance(value, str)
             else _times(value, held_units)
         )
-        if isinstance(found, int | float) and math.isfinite(found) and _within(kind, found):
-            return float(found) if as_float else float(round(found))
-        return None
+        if not isinstance(found, int | float) or not math.isfinite(found):
+            return None
+        number = float(found) if as_float else float(round(found))
+        return number if _within(kind, number) else None
 
     return held
 

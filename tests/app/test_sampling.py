@@ -127,6 +127,28 @@ def test_an_annotation_that_nobody_renews_goes_stale_and_the_policys_word_counts
 
 
 @pytest.mark.parametrize(
+    "when", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "1600-12-31T23:59:59Z"]
+)
+def test_a_time_that_no_64_bits_hold_is_a_sample_of_old_and_ends_nothing(when: str) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.add_node("never", annotations={"example.com/load": f"0.1,{when}"})
+        world.add_node("now", annotations={"example.com/load": "0.2"})
+        app = app_with(world, annotated(), {"notes": {"kind": "annotations"}})
+        run = asyncio.ensure_future(app.run())
+        await asyncio.sleep(6)
+
+        world.add_pod("web", scheduler="test")
+        await until(lambda: world.node_of("web"), "the pod to be bound")
+
+        assert world.node_of("web") == "now"
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
     ("source", "words"),
     [
         ("source = gone", "the settings have no source `gone`"),

@@ -7,6 +7,7 @@ import pytest
 from policysched.cluster.objects import Rejection, Shortage
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
+from policysched.kube.reading import time_ns
 from tests.words import node_manifest, pod_manifest, too_little
 
 MIB = 2**20
@@ -292,3 +293,15 @@ def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
     found = wire.pod(_asking({"requests": {"memory": 10**30}})).pod
 
     assert found.requests == {"memory": 2**63 - 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected_ns"),
+    [
+        ("0001-01-02T00:00:00Z", 0),
+        ("9999-12-31T23:59:59Z", 2**62),
+        ("2026-01-01T00:00:00Z", 1_767_225_600 * 10**9),
+    ],
+)
+def test_a_time_that_64_bits_do_not_hold_is_the_next_one_that_they_do(written: str, expected_ns: int) -> None:
+    assert time_ns(written) == expected_ns

@@ -151,3 +151,16 @@ def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Pa
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() -> None:
+    text = (
+        POLICY.replace("net_rx: bandwidth", "net_rx: bytes").replace('"B/s"', '"B"').replace("1Gbps", "1Gi")
+    )
+    program = check_text(text).program
+    assert program is not None
+    metric = program.metrics["net_rx"]
+
+    found = samples_of(metric, RawSamples({"a": "9223372036854775807", "b": "9223372036854774784"}, at_ns=7))
+
+    assert {node: int(sample.value) for node, sample in found.values.items()} == {"b": 9223372036854774784}
