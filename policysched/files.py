@@ -3,6 +3,7 @@
 `-` is standard input. The words leave out which file it is: whoever asked for it says so in its own way.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,26 @@ class Unreadable(Exception):
     """Why, in a few words."""
 
 
+# pathlib's own raise where the way to a file is barred, or its name is too long.
+
+
+def is_folder(path: str | Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_file(path: str | Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_there(path: str | Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def read_bytes(path: str | Path) -> bytes:
     """Raises Unreadable."""
     try:
+        if path == "":
+            raise Unreadable("an empty name is no file's")
         if path != STANDARD_INPUT:
             return Path(path).read_bytes()
         if sys.stdin is None:  # `<&-`
@@ -45,6 +63,10 @@ def yaml_of(text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}: " if mark is not None else ""
+        raise Unreadable(f"{place}not YAML: {error.problem or error.context}") from None
     # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Unreadable(f"not YAML: {' '.join(str(error).split())}") from None

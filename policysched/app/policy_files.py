@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from policysched.files import Unreadable, read_text
+from policysched.files import Unreadable, is_file, is_folder, read_text
 from policysched.text import Source
 
 SUFFIX = ".policy"
@@ -73,7 +73,7 @@ def load_policy_sources(
                 if stdin is None:
                     raise UnusableFile("-: standard input cannot be read here")
                 sets.extend(sources_of_text(_standard_input(stdin), stdin_name))
-            elif Path(path).is_dir():
+            elif is_folder(path):
                 sets.extend(_folder(Path(path), refuse))
             else:
                 sets.extend(sources_of_text(_read(Path(path)), path))
@@ -107,7 +107,7 @@ def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[So
     found = False
     here: dict[Path, dict[str, Source]] = {}
     for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        if path.is_file():
+        if is_file(path):
             found = True
             try:
                 here.setdefault(path.parent, {})[path.name] = Source(str(path), _read(path))
@@ -115,9 +115,7 @@ def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[So
                 refuse(error)
     for parent, sources in here.items():
         yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_params_of(parent))
-    for path in sorted(
-        path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and path.is_file()
-    ):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and is_file(path)):
         try:
             text = _read(path)
             sets = tuple(config_maps(text, str(path))) if SUFFIX in text and "ConfigMap" in text else ()
@@ -138,7 +136,7 @@ def _params_of(folder: Path) -> dict[str, Source]:
     return {
         path.name: Source(str(path), _read(path))
         for path in sorted(folder.glob(f"*{PARAMETERS_SUFFIX}"))
-        if path.is_file()
+        if is_file(path)
     }
 
 
@@ -148,7 +146,7 @@ def _add_included(sources: dict[str, Source], text: str, folder: Path) -> None:
     while pending:
         key = pending.pop()
         path = folder / key
-        if key in sources or Path(key).name != key or not path.is_file():
+        if key in sources or Path(key).name != key or not is_file(path):
             continue  # the checker says that it is missing
         sources[key] = Source(str(path), _read(path))
         pending.extend(_INCLUDED.findall(sources[key].text))

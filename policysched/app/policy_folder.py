@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from policysched.app.policy_files import PARAMETERS_SUFFIX, SUFFIX, UnusableFile
-from policysched.files import Unreadable, read_text
+from policysched.files import Unreadable, is_file, is_folder, read_text
 from policysched.kube.resources import ConfigMapSeen
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,9 @@ def _files(path: Path) -> list[Path]:
             sorted(
                 one
                 for one in path.iterdir()
-                if one.name.endswith((SUFFIX, PARAMETERS_SUFFIX)) and one.is_file()
+                if one.name.endswith((SUFFIX, PARAMETERS_SUFFIX)) and is_file(one)
             )
-            if path.is_dir()
+            if is_folder(path)
             else [path]
         )
     except OSError as error:

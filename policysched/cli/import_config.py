@@ -10,7 +10,7 @@ from policysched.app.importing import Imported
 from policysched.app.importing import import_config as imported_from
 from policysched.app.policy_files import SUFFIX, UnusableFile
 from policysched.cli import Problem
-from policysched.files import Unreadable, read_text
+from policysched.files import Unreadable, is_there, read_text
 
 if TYPE_CHECKING:
     from policysched.app.importing.report import Item
@@ -115,7 +115,7 @@ def _read(path: str) -> str:
 
 
 def _write(files: dict[Path, str], *, force: bool) -> None:
-    taken = [path for path in files if path.exists()]
+    taken = [path for path in files if is_there(path)]
     if taken and not force:
         raise Problem(f"{taken[0]}: is there already; --force overwrites it")
     for path, text in files.items():

@@ -21,6 +21,7 @@ import aiohttp
 import yaml
 from yarl import URL
 
+from policysched.files import Unreadable, is_file, read_text, yaml_of
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
 
 log = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
     from kubernetes.aio.client import Configuration
 
     files = _kubeconfig_files(where)
-    if not any(Path(name).is_file() for name in files.split(os.pathsep)):
+    if not any(is_file(name) for name in files.split(os.pathsep)):
         raise BadConfiguration(f"{files}: no such kubeconfig file")
     configured = Configuration()
     try:
@@ -249,8 +250,10 @@ async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
 def _refuse_what_is_no_map(files: str) -> None:
     """A list or a text gets no word from the client library that would help."""
     for name in files.split(os.pathsep):
-        path = Path(name)
-        found = yaml.safe_load(path.read_bytes()) if path.is_file() else {}
+        try:
+            found = yaml_of(read_text(name)) if is_file(name) else {}
+        except Unreadable as error:
+            raise BadConfiguration(f"{name}: {error}") from None
         if not isinstance(found, dict):
             what = {list: "a list", str: "a text", type(None): "nothing"}.get(type(found), "a single value")
             raise BadConfiguration(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")

@@ -13,7 +13,7 @@ from policysched.app.testing.documents import BadDocument, Document, document_of
 from policysched.app.testing.expecting import Expectations, Failure
 from policysched.app.testing.playing import NeverAtRest, Play
 from policysched.app.testing.world import World, world_of
-from policysched.files import Unreadable, read_text
+from policysched.files import Unreadable, is_file, is_folder, is_there, read_text
 from policysched.lang.program import Program
 from policysched.lang.rules import diagnostic
 from policysched.schemas import misfits
@@ -83,11 +83,11 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
     """Every file that is named, and every `*_test.yaml` below a folder that is. Raises UnusableFile."""
     found: list[str] = []
     for path in map(Path, paths):
-        if path.is_dir():
+        if is_folder(path):
             found += sorted(
-                str(one) for one in path.rglob("*") if one.name.endswith(SUFFIXES) and one.is_file()
+                str(one) for one in path.rglob("*") if one.name.endswith(SUFFIXES) and is_file(one)
             )
-        elif path.exists():
+        elif is_there(path):
             found.append(str(path))
         else:
             raise UnusableFile(f"{path}: no such file")
