@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from policysched import __version__
 from policysched.app.extender_app import ExtenderApp
-from policysched.app.telemetry import policy_families, sample_families
-from policysched.serve.metrics import Family, Registry, counter, exponential, gauge
+from policysched.app.families import policy_families, process_families, road_families, sample_families
+from policysched.serve.metrics import Family, Registry, exponential, gauge
 
 OTHER = "(other)"
 """For the name of a policy that there is none of: whoever calls must not fill the memory with names."""
@@ -50,20 +49,5 @@ def _collect(app: ExtenderApp, now_ns: int) -> Iterator[Family]:
         "Binds whose outcome is not known yet.",
         {(): app.answering.binds_under_way},
     )
-    yield counter(
-        "policysched_api_failures_total",
-        "Requests that the API server did not answer well.",
-        {(): app.connectivity.failures_total},
-    )
-    yield gauge(
-        "policysched_api_reachable",
-        "0: the API server cannot be reached or does not answer.",
-        {(): float(not app.connectivity.away)},
-    )
-    yield counter(
-        "policysched_malformed_objects_total",
-        "Object versions left out, for they could not be understood.",
-        {(("kind", kind),): n for kind, n in app.mirror.malformed.items()},
-    )
-    yield gauge("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
-    yield gauge("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
+    yield from road_families(app.connectivity, app.mirror.reflectors, app.mirror.malformed)
+    yield from process_families(now_ns)

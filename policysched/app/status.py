@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Any
 
 from policysched.app.explanations import parameter_values
+from policysched.app.families import HasPolicies
 from policysched.app.sampler import MetricStatus
 from policysched.app.settings import Settings
 from policysched.app.source_settings import without_secrets
-from policysched.app.telemetry import HasPolicies
 from policysched.schedule.policies import PolicyStatus
 from policysched.schedule.records import Decision
 from policysched.schedule.scheduler import Scheduler

@@ -4,23 +4,20 @@ Meanings and buckets: k8s.io/kubernetes pkg/scheduler/metrics/metrics.go, v1.36.
 is the schedulerName. Histograms are fed as things happen; everything else is read off when it is asked for.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from policysched import __version__
 from policysched.app.consultant import Consultant
-from policysched.app.sampler import MetricStatus, Sampler
+from policysched.app.families import policy_families, process_families, road_families, sample_families
+from policysched.app.sampler import Sampler
 from policysched.kube.bind import Binder
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.evict import Evictor
 from policysched.kube.lease import Standing
 from policysched.kube.reflect import Reflector
 from policysched.kube.report import Reporter
-from policysched.lang.program import Program
-from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.scheduler import Scheduler
-from policysched.serve.metrics import Family, Labels, Registry, counter, exponential, gauge
-from policysched.text import Severity
+from policysched.serve.metrics import Family, Registry, counter, exponential, gauge
 
 
 class Observed(Protocol):
@@ -40,16 +37,6 @@ class Observed(Protocol):
     def reflectors(self) -> "list[Reflector[object]]": ...
     @property
     def standing(self) -> Standing: ...
-
-
-class HasPolicies(Protocol):
-    """What runs policies: the scheduler, or who answers for another one."""
-
-    def policies(self) -> list[PolicyStatus]: ...
-    def programs(self) -> Mapping[str, Program]: ...
-    def reloads(self) -> Mapping[ReloadResult, int]: ...
-    @property
-    def policies_resource_version(self) -> str | None: ...
 
 
 class Telemetry:
@@ -120,11 +107,18 @@ class Telemetry:
         for victims in app.scheduler.counters.drain_victims():
             self._victims.observe(victims)
         yield from _scheduling(app.scheduler)
+        yield from _others(app.scheduler)
+        yield from _states(app.scheduler)
         yield from policy_families(app.scheduler)
         yield from sample_families(app.sampler)
-        yield from _api(app)
-        yield gauge("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
-        yield gauge("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
+        yield from _written(app)
+        yield gauge(
+            "policysched_leader",
+            "1: this process leads and decides.",
+            {(): float(app.standing is Standing.LEADING)},
+        )
+        yield from road_families(app.connectivity, app.reflectors, app.malformed)
+        yield from process_families(now_ns)
 
 
 def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
@@ -156,11 +150,23 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
             (("type", "assumed_pods"),): scheduler.binds_in_flight + scheduler.pods_waiting_for_volumes,
         },
     )
+    yield gauge(
+        "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
+    )
+    yield gauge(
+        "policysched_pods_waiting_for_volumes",
+        "Pods that have their node and are bound once their claims are.",
+        {(): scheduler.pods_waiting_for_volumes},
+    )
     yield counter(
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
         {(): scheduler.counters.preemption_attempts},
     )
+
+
+def _others(scheduler: Scheduler) -> Iterator[Family]:
+    """What kubelets and other schedulers did."""
     yield counter(
         "policysched_pods_rejected_total",
         "Pods that the kubelet of their node did not take, by its reason.",
@@ -179,6 +185,9 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
         "Times that a pod which somebody else placed brought a node over what it has.",
         {(): scheduler.counters.overcommits},
     )
+
+
+def _states(scheduler: Scheduler) -> Iterator[Family]:
     states = {
         (("policy", policy), ("state", name)): one for (policy, name), one in scheduler.state_counts().items()
     }
@@ -197,105 +206,9 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
         "Values that were let go because the state had more than it may hold; the rules see `start` in their place.",
         {labels: one.dropped for labels, one in states.items()},
     )
-    yield gauge(
-        "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
-    )
-    yield gauge(
-        "policysched_pods_waiting_for_volumes",
-        "Pods that have their node and are bound once their claims are.",
-        {(): scheduler.pods_waiting_for_volumes},
-    )
 
 
-def policy_families(source: HasPolicies) -> Iterator[Family]:
-    statuses = source.policies()
-    named = [(one.name or one.key or "", one) for one in statuses]
-    yield gauge(
-        "policysched_policy_last_reload_successful",
-        "1: the text in the ConfigMap is the one that decides. 0: it is broken or gone.",
-        {(("policy", name),): float(one.state == "active") for name, one in named},
-    )
-    yield gauge(
-        "policysched_policy_last_reload_success_timestamp_seconds",
-        "When another text became active last; only a real change moves it.",
-        {
-            (("policy", name),): one.last_success_ns / 1e9
-            for name, one in named
-            if one.last_success_ns is not None
-        },
-    )
-    version = source.policies_resource_version or ""
-    infos: dict[Labels, float] = {
-        (
-            ("policy", name),
-            ("version", str(one.version)),
-            ("sha256", one.sha256),
-            ("resource_version", version),
-        ): 1.0
-        for name, one in named
-        if one.sha256 is not None
-    }
-    yield gauge("policysched_policy_info", "The policies that decide.", infos)
-    yield counter(
-        "policysched_policy_reload_total",
-        "States of the ConfigMap that were taken in, by what became of them.",
-        {(("result", result),): n for result, n in source.reloads().items()},
-    )
-    counts: dict[Labels, float] = {
-        (("policy", name), ("severity", severity.word)): 0.0 for name, _ in named for severity in Severity
-    }
-    for name, one in named:
-        for found in one.diagnostics:
-            counts[("policy", name), ("severity", found.severity.word)] += 1
-    yield gauge(
-        "policysched_policy_diagnostics", "Findings in the text that is in the ConfigMap now.", counts
-    )
-
-
-def sample_families(sampler: Sampler) -> Iterator[Family]:
-    statuses = list(sampler.statuses())
-    good = [(one, one.good) for one in statuses if one.good is not None]
-
-    def labels(one: MetricStatus) -> Labels:
-        return ("policy", one.policy), ("metric", one.metric.name)
-
-    yield counter(
-        "policysched_sample_polls_total",
-        "Polls of samples by how they ended: ok, or the kind of trouble.",
-        {(("source", source), ("result", kind)): n for source, kind, n in sampler.polls()},
-    )
-    yield gauge(
-        "policysched_sample_last_good_poll_timestamp_seconds",
-        "When samples of the metric were last polled well; absent before the first time.",
-        {labels(one): poll.at_ns / 1e9 for one, poll in good},
-    )
-    yield gauge(
-        "policysched_sample_nodes",
-        "Nodes with a usable sample of the metric in the last good poll.",
-        {labels(one): poll.nodes for one, poll in good},
-    )
-    yield gauge(
-        "policysched_sample_left_out",
-        "What the last good poll had and could not be used: unmatched (no such node), doubled (two series for a node), "
-        "invalid (no value of the type).",
-        {
-            (*labels(one), ("why", why)): count
-            for one, poll in good
-            for why, count in (
-                ("unmatched", poll.unmatched),
-                ("doubled", poll.doubled),
-                ("invalid", poll.invalid),
-            )
-        },
-    )
-    yield gauge(
-        "policysched_sample_unserved",
-        "1: a running policy declares the metric, and no source brings its samples.",
-        {labels(one): 1.0 for one in statuses if one.unserved is not None},
-    )
-
-
-def _api(app: Observed) -> Iterator[Family]:
+def _written(app: Observed) -> Iterator[Family]:
     binds, reports, evictions = app.binder.counts, app.reporter.counts, app.evictor.counts
     yield counter(
         "policysched_binds_total",
@@ -336,34 +249,4 @@ def _api(app: Observed) -> Iterator[Family]:
     )
     yield gauge(
         "policysched_reports_waiting", "Events and conditions not written yet.", {(): app.reporter.waiting}
-    )
-    yield counter(
-        "policysched_api_failures_total",
-        "Requests that the API server did not answer well.",
-        {(): app.connectivity.failures_total},
-    )
-    yield gauge(
-        "policysched_api_reachable",
-        "0: the API server cannot be reached or does not answer.",
-        {(): float(not app.connectivity.away)},
-    )
-    yield counter(
-        "policysched_lists_total",
-        "Whole lists of a kind, the first included.",
-        {(("kind", one.kind),): one.lists_total for one in app.reflectors},
-    )
-    yield counter(
-        "policysched_watches_total",
-        "Watches opened of a kind.",
-        {(("kind", one.kind),): one.watches_total for one in app.reflectors},
-    )
-    yield counter(
-        "policysched_malformed_objects_total",
-        "Object versions left out, for they could not be understood.",
-        {(("kind", kind),): n for kind, n in app.malformed.items()},
-    )
-    yield gauge(
-        "policysched_leader",
-        "1: this process leads and decides.",
-        {(): float(app.standing is Standing.LEADING)},
     )
