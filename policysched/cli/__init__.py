@@ -11,6 +11,7 @@ import errno
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,6 +50,17 @@ class Problem(click.ClickException):
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+
+
+def write_file(path: str, text: str) -> None:
+    """What a command makes, in UTF-8; `-` is standard output. Raises Problem."""
+    if path == "-":
+        click.echo(text, nl=False, color=True)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror or error}") from None
 
 
 class _Commands(click.Group):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli.starting import given, start_problems
 
 
 @click.command()
@@ -81,17 +81,13 @@ def extender(
         "last_good": last_good,
         "http": http,
         "metrics": metrics,
-        "log": _given(format=log_format, level=log_level),
-        "extender_server": _given(
+        "log": given(format=log_format, level=log_level),
+        "extender_server": given(
             budget_s=budget_s,
-            tls=_given(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca),
+            tls=given(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca),
         ),
     }
-    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), _given(**flags))
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, {}, [])}
+    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), given(**flags))
 
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
@@ -99,24 +95,8 @@ def _run(config: str | None, flags: dict[str, Any]) -> int:
     from policysched.app.extender_program import run_extender
     from policysched.app.extender_settings import read_extender_settings
     from policysched.app.logs import set_up_logging
-    from policysched.app.policy_files import UnusableFile
-    from policysched.app.setting_layers import BadSettings
-    from policysched.kube.session import BadConfiguration
-    from policysched.samples.file import BadSamples
-    from policysched.serve.server import CannotListen
-    from policysched.serve.tls import BadCertificate
 
-    try:
+    with start_problems():
         settings = read_extender_settings(Path(config) if config else None, os.environ, flags)
         set_up_logging(settings.log_format, settings.log_level)
         return run_extender(settings)
-    except BadSettings as error:
-        raise Problem(*error.problems) from error
-    except (
-        BadConfiguration,
-        BadSamples,
-        BadCertificate,
-        CannotListen,
-        UnusableFile,
-    ) as error:
-        raise Problem(str(error)) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from policysched.app.policy_files import Place, SourceSet, UnusableFile, load_policy_sources, sources_of_text
-from policysched.cli import Problem
+from policysched.cli import Problem, write_file
 from policysched.cli.colour import wants_colour
 from policysched.files import Unreadable, read_text
 from policysched.lang.formatting import format_source
@@ -150,8 +150,5 @@ def _deliver(job: Job, *, standard: bool) -> None:
     if standard:
         click.echo(job.after, nl=False)
     elif job.after != job.before:
-        try:
-            Path(job.name).write_text(job.after, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise Problem(f"{job.name}: {error.strerror or error}") from None
+        write_file(job.name, job.after)
         click.echo(f"reformatted {job.name}")

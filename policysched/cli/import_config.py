@@ -9,7 +9,7 @@ import click
 from policysched.app.importing import Imported
 from policysched.app.importing import import_config as imported_from
 from policysched.app.policy_files import SUFFIX, UnusableFile
-from policysched.cli import Problem
+from policysched.cli import Problem, write_file
 from policysched.files import Unreadable, is_there, read_text
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ def _write(files: dict[Path, str], *, force: bool) -> None:
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
         except OSError as error:
             raise Problem(f"{path}: {error.strerror or error}") from None
+        write_file(str(path), text)
         click.echo(f"wrote {path}", err=True)
 
 

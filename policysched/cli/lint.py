@@ -13,7 +13,7 @@ from policysched import __version__
 from policysched.app.linting import CannotAsk
 from policysched.app.linting import lint as lint_sets
 from policysched.app.policy_files import UnusableFile, load_policy_sources
-from policysched.cli import Problem
+from policysched.cli import Problem, write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.param_option import param_option
 from policysched.files import read_text
@@ -125,10 +125,7 @@ def lint(
         dict.fromkeys(source.name for one in sets for key, source in one.sources.items() if key in one.asked)
     )
     text = _PRINTERS.get(output_format, _for_machines(output_format))(found, files)
-    if output_file is None:
-        click.echo(text, nl=False, color=True)
-    else:
-        _write(output_file, text)
+    write_file(output_file or "-", text)
     said = f"{summary(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
     click.echo(said, err=True)
     lacking = _left_out(source.text for one in sets for source in one.sources.values())
@@ -200,11 +197,3 @@ def _for_machines(output_format: str) -> Printer:
         return MACHINE_FORMATS[output_format](Report(found, files, rules, __version__))
 
     return print_report
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        with click.open_file(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise Problem(f"{path}: {error.strerror or error}") from None

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli.starting import given, start_problems
 
 
 @click.command()
@@ -72,32 +72,19 @@ def run(
         "last_good": last_good,
         "http": http,
         "metrics": metrics,
-        "log": _given(format=log_format, level=log_level),
-        "leader_election": _given(enabled=leader_elect, lease=lease),
+        "log": given(format=log_format, level=log_level),
+        "leader_election": given(enabled=leader_elect, lease=lease),
     }
-    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), _given(**flags))
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, {})}
+    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), given(**flags))
 
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
     # Here, for `--help` and a misspelt flag need none of it.
     from policysched.app.logs import set_up_logging
     from policysched.app.program import run_program
-    from policysched.app.setting_layers import BadSettings
     from policysched.app.settings import read_settings
-    from policysched.kube.extender_client import BadPeer
-    from policysched.kube.session import BadConfiguration
-    from policysched.samples.file import BadSamples
-    from policysched.serve.server import CannotListen
 
-    try:
+    with start_problems():
         settings = read_settings(Path(config) if config else None, os.environ, flags)
         set_up_logging(settings.log_format, settings.log_level)
         return run_program(settings)
-    except BadSettings as error:
-        raise Problem(*error.problems) from error
-    except (BadConfiguration, BadSamples, BadPeer, CannotListen) as error:
-        raise Problem(str(error)) from error

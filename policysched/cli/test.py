@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.offline_options import one_line_problems
 from policysched.text.people import concise, full
@@ -74,7 +74,7 @@ def test(
 
     def once() -> tuple["Run", int]:
         found = play(find_test_files(paths or (".",)), only=only)
-        _write(output_file, _PRINTERS[output_format](found, show_coverage))
+        write_file(output_file or "-", _PRINTERS[output_format](found, show_coverage))
         if threshold is not None and found.percent() < threshold:
             click.echo(f"coverage of {found.percent()}% is below {threshold}%", err=True)
         return found, _code(found, threshold)
@@ -195,13 +195,3 @@ def _junit(run: "Run", _show_coverage: bool) -> str:
 
 
 _PRINTERS: dict[str, Callable[["Run", bool], str]] = {"text": _text, "json": _json, "junit": _junit}
-
-
-def _write(path: str | None, text: str) -> None:
-    if path is None:
-        click.echo(text, nl=False, color=True)
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Problem(f"{path}: {error.strerror or error}") from None
