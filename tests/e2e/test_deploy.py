@@ -19,6 +19,7 @@ from policysched.app.leading import ElectedHere
 from policysched.app.scheduler_app import Runtime, SchedulerApp
 from policysched.app.settings import read_settings
 from policysched.kube.api import Api
+from policysched.kube.devices import EXTENDED
 from policysched.kube.lease import Elector
 from policysched.kube.report import Words
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport
@@ -125,6 +126,8 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
             await until(lambda: world.node_of("web"), "the first pod to be bound")
             await until(lambda: promised(world), "volumes to be promised and asked for")
             await until(lambda: world.node_of("accelerated"), "a pod with devices to be bound")
+            stands_for_a_resource(world)
+            await until(lambda: world.node_of("card"), "a pod with an extended resource to be bound")
             elsewhere(world, app)
             await until(lambda: app.binder.counts.lost == 1, "a bind that comes too late")
             urgent = {"priorityClassName": "urgent"}
@@ -156,6 +159,31 @@ def offered() -> list[tuple[str, str, dict[str, Any]]]:
         ("resourceslices", "", new(slice_manifest("a", gpu("g0")))),
         ("resourceclaims", "default", {"metadata": {"name": "devices"}, "spec": claim_spec()}),
     ]
+
+
+def stands_for_a_resource(world: World) -> None:
+    """A pod that has a claim left over from somewhere when it asks for an extended resource."""
+    named = {"metadata": {"name": "card"}, "spec": {"extendedResourceName": "example.com/card"}}
+    world.local.create("deviceclasses", "", named)
+    cards = new(slice_manifest("a", gpu("card"), pool="cards", name="cards"))
+    world.local.create("resourceslices", "", cards)
+    asking = {"example.com/card": "1"}
+    pod = world.add_pod(
+        "card", scheduler="kube-default", cpu="1m", resources=asking, limits=asking, gates=["hold"]
+    )
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "card",
+        "uid": pod["metadata"]["uid"],
+        "controller": True,
+    }
+    meta = {"name": "left", "annotations": {EXTENDED: "true"}, "ownerReferences": [owner]}
+    request = {"name": "r", "exactly": {"deviceClassName": "card", "count": 1}}
+    world.local.create(
+        "resourceclaims", "default", {"metadata": meta, "spec": {"devices": {"requests": [request]}}}
+    )
+    world.local.change("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
 
 
 def somebody_else_writes_first(world: World) -> Callable[[ApiRequest], None]:
