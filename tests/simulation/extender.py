@@ -34,7 +34,8 @@ class PretendExtender(ExtenderClient):
         super().__init__(PEER, cast("aiohttp.ClientSession", None))
         self._dice, self._weather, self._calm = dice, weather, calm
 
-    async def _call(self, verb: str, body: bytes) -> Any:
+    async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
+        del nodes
         await asyncio.sleep(self._dice.uniform(0, self._weather.extender_answer_s))
         if not self._calm and self._dice.random() < self._weather.extender_outage_share:
             if self._dice.random() < 0.5:
