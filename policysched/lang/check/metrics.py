@@ -197,7 +197,7 @@ def outage(scope: Scope, node: s.Outage) -> p.Outage | None:
     params = params_of(scope, "`outage`", node.span, node.params, ("above", "then"))
     then = params.word("then", ("disable", "wait"), "disable")
     above = params.required("above", "50%")
-    if above is None or then is None:
+    if above is None:
         return None
     if isinstance(above, s.MapLit):
         scope.report("PS202", "`above` is a share, such as `50%`", above.span)
@@ -209,4 +209,4 @@ def outage(scope: Scope, node: s.Outage) -> p.Outage | None:
     if not 0 <= share <= 1:
         scope.report("PS208", "`above` is a share of the candidates, from 0% to 100%", above.span)
         return None
-    return p.Outage(share, cast(Literal["disable", "wait"], then))
+    return None if then is None else p.Outage(share, cast(Literal["disable", "wait"], then))
