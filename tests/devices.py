@@ -147,17 +147,36 @@ def claim(name: str = "c", *requests: Json, **more: Any) -> ResourceClaim:
 
 
 def given(
-    *gpus: str, node: str | None = "a", reserved: Iterable[str] = (), request: str = "r", **result: Any
+    *gpus: str,
+    node: str | None = "a",
+    reserved: Iterable[str] = (),
+    request: str = "r",
+    at: str | None = None,
+    reported: Mapping[str, str] | None = None,
+    **result: Any,
 ) -> Json:
-    """A claim's status: these devices of this node's pool, reserved for pods of these names."""
+    """A claim's status: these devices of this node's pool, reserved for pods of these names; given to it `at` a time, with these
+    conditions `reported` of each."""
     results = [
         {"request": request, "driver": DRIVER, "pool": node or "shared", "device": one, **result}
         for one in gpus
     ]
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}} if node else {}
+    conditions = [
+        {"type": name, "status": value, "reason": "Said", "message": "so"}
+        for name, value in (reported or {}).items()
+    ]
+    devices_ = [
+        {"driver": DRIVER, "pool": node or "shared", "device": one, "conditions": conditions} for one in gpus
+    ]
     return {
-        "allocation": {"devices": {"results": results}, **selector},
+        **({"devices": devices_} if conditions else {}),
+        "allocation": {
+            "devices": {"results": results},
+            **selector,
+            **({"allocationTimestamp": at} if at else {}),
+        },
         "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in reserved],
     }
 

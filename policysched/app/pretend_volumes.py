@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.device_objects import Consumer, ResourceClaim
+from policysched.cluster.device_objects import (
+    Allocation,
+    Consumer,
+    DeviceCondition,
+    DeviceStatus,
+    ResourceClaim,
+)
 from policysched.cluster.objects import NodeName, NodeSelectorTerm, Preparable, Requirement
 from policysched.cluster.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 from policysched.schedule import events as e
@@ -38,13 +44,15 @@ def carried_out(command: Prepare, cache: Cache) -> Iterator[e.Event]:
     for wanted in command.to_reserve:
         known = cache.devices.claims[wanted.claim]
         pod = Consumer("", "pods", command.name, command.uid)
+        given = wanted.allocation or known.allocation
         versions[known.key] = known.version + 1
         yield e.DeviceObjectSeen(
             replace(
                 known,
                 version=known.version + 1,
-                allocation=wanted.allocation or known.allocation,
+                allocation=given,
                 reserved_for=(*known.reserved_for, pod),
+                device_statuses=_bound_devices(given),
             )
         )
     if command.extended is not None:
@@ -69,6 +77,18 @@ def _made_claim(wanted: ClaimToMake, command: Prepare) -> ResourceClaim:
         reserved_for=(Consumer("", "pods", command.name, command.uid),),
         finalizers=(),
         extended=True,
+        device_statuses=_bound_devices(wanted.allocation),
+    )
+
+
+def _bound_devices(given: Allocation | None) -> tuple[DeviceStatus, ...]:
+    """Every condition that devices wait for is met."""
+    return tuple(
+        DeviceStatus(
+            one.device,
+            tuple(DeviceCondition(name, "True", "", "") for name in one.binding_conditions),
+        )
+        for one in (() if given is None else given.devices)
     )
 
 

@@ -34,6 +34,8 @@ def _allocated(one: Chosen, claim: ResourceClaim, place: int) -> AllocatedDevice
         share="" if one.consumed is None else _share(claim, one, place),
         consumed=tuple(sorted((one.consumed or {}).items())),
         tolerations=one.option.ask.tolerations_json,
+        binding_conditions=one.device.binding_conditions,
+        failure_conditions=one.device.failure_conditions,
     )
 
 

@@ -7,7 +7,7 @@ from one object into another stays JSON text.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -116,7 +116,7 @@ class CounterUse:
 @dataclass(frozen=True, slots=True)
 class Device:
     """`reach` None: the slice's. `shareable`: several claims may have it at a time, each a share of its capacity.
-    `binding_conditions`: what a controller reports before pods may be bound to it."""
+    `binding_conditions`: what a controller reports before pods may be bound to it; one of `failure_conditions`: that it never will."""
 
     name: str
     attributes: Mapping[str, Attribute]
@@ -126,6 +126,7 @@ class Device:
     taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] = ()
+    failure_conditions: tuple[str, ...] = ()
     shareable: bool = False
 
 
@@ -207,7 +208,7 @@ class ClaimConfig:
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
     """`share` tells those apart who share the device, "" where nobody does. `admin`: beside whoever has it.
-    `binding_conditions` as the device had them."""
+    The conditions are as the device had them."""
 
     request: str
     device: DeviceId
@@ -216,6 +217,7 @@ class AllocatedDevice:
     consumed: tuple[tuple[str, Fraction], ...] = ()
     tolerations: str = "[]"
     binding_conditions: tuple[str, ...] = ()
+    failure_conditions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +229,13 @@ class AllocationConfig:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a claim has. `terms` are the nodes on which it can be used, None: all."""
+    """What a claim has. `terms` are the nodes on which it can be used, None: all. `allocated_ns` is since when; None: not written yet,
+    or nobody wrote it."""
 
     devices: tuple[AllocatedDevice, ...]
     configs: tuple[AllocationConfig, ...]
     terms: Terms | None
+    allocated_ns: int | None = field(default=None, compare=False)
 
     def usable_on(self, node: Node) -> bool:
         return self.terms is None or node_matches(self.terms, node)
@@ -241,6 +245,22 @@ class Allocation:
         return [(one.request, one.device) for one in self.devices] == [
             (one.request, one.device) for one in other.devices
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCondition:
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """What a driver or a controller reports of a device that the claim has."""
+
+    device: DeviceId
+    conditions: tuple[DeviceCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +295,7 @@ class ResourceClaim:
     reserved_for: tuple[Consumer, ...]
     finalizers: tuple[str, ...]
     extended: bool = False
+    device_statuses: tuple[DeviceStatus, ...] = ()
 
     def is_reserved_for(self, pod: PodUid) -> bool:
         return any(one.uid == pod for one in self.reserved_for)

@@ -364,14 +364,13 @@ class _Search:
     def _selectable(
         self, claim: int, request: int, number: int, option: Option, one: ResourceSlice, index: int
     ) -> bool:
-        """By class, request and node. Devices that wait to be bound are not covered."""
+        """By class, request and node."""
         key = claim, request, number, one.name, index
         known = self._selected.get(key)
         if known is None:
             device = one.devices[index]
             known = self._selected[key] = (
-                not device.binding_conditions
-                and self._select(claim, option.device_class, option.device_class.selectors, one, index)
+                self._select(claim, option.device_class, option.device_class.selectors, one, index)
                 and self._select(claim, None, option.ask.selectors, one, index)
                 and (not one.per_device or one.reach_of(device).covers(self._node))
             )

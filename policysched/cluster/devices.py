@@ -46,14 +46,16 @@ Outcome = Found | SearchFailed | None
 class DeviceChoice:
     """What has to happen to a pod's claims on its node: those that get `allocated` (with what), and those that have their
     devices and get `reserved` for it besides. Empty: nothing. One of the allocated may have to be made first, for the pod's
-    extended resources; `mapped` says how its containers use it."""
+    extended resources; `mapped` says how its containers use it. `awaited` are those whose devices have to be bound before the pod
+    is."""
 
     allocated: tuple[tuple[ResourceClaim, Allocation], ...] = ()
     reserved: tuple[ResourceClaim, ...] = ()
     mapped: tuple[Mapped, ...] = ()
+    awaited: tuple[ResourceClaimKey, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.allocated or self.reserved)
+        return bool(self.allocated or self.reserved or self.awaited)
 
     @property
     def made(self) -> tuple[ResourceClaim, Allocation] | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from policysched.cluster.device_allocation import allocation, preference, preference_found
+from policysched.cluster.device_binding import is_awaited, is_lost
 from policysched.cluster.device_objects import (
     RESERVED_FOR_MAX,
     Allocation,
@@ -97,10 +98,12 @@ def _named(claim: ResourceClaim, pod: Pod, stock: DeviceStock) -> ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """The pod's claims, each once, in its order, and what it asks of extended resources (None: of none that a class gives)."""
+    """The pod's claims, each once, in its order, and what it asks of extended resources (None: of none that a class gives). `lost` are
+    claims whose devices could not be bound in time, or at all."""
 
     claims: tuple[ResourceClaim, ...]
     extended: Extended | None = None
+    lost: frozenset[ResourceClaimKey] = frozenset()
 
     @property
     def have_alternatives(self) -> bool:
@@ -155,8 +158,6 @@ def devices_of(pod: Pod, stock: DeviceStock, *, left_over: bool = False) -> PodD
 
 def _unusable(pod: Pod, claim: ResourceClaim, stock: DeviceStock) -> str | None:
     if claim.allocation is not None:
-        if any(one.binding_conditions for one in claim.allocation.devices):
-            return f"resource claim {claim.key} has devices with bindingConditions, which this version does not cover"
         if not claim.is_reserved_for(pod.uid) and len(claim.reserved_for) >= RESERVED_FOR_MAX:
             return "resourceclaim in use"
         return None
@@ -202,7 +203,7 @@ def look(devices: PodDevices, node: Node, stock: DeviceStock) -> OnNode | str:
         if outcome.claim is None:
             return outcome.words
         return outcome.words.replace(CLAIM, str(unallocated[outcome.claim].key))
-    if any(known is not None and not known.usable_on(node) for _, known in given):
+    if devices.lost or any(known is not None and not known.usable_on(node) for _, known in given):
         return NOT_HERE
     return OnNode(given, outcome)
 
@@ -221,7 +222,7 @@ def choice_on(pod: Pod, devices: PodDevices, node: Node, stock: DeviceStock) -> 
     seen = look(devices, node, stock)
     if isinstance(seen, str):
         return seen
-    allocated, reserved, place = [], [], 0
+    allocated, reserved, awaited, place = [], [], [], 0
     mapped: tuple[Mapped, ...] = ()
     for claim, known in seen.given:
         if known is None:
@@ -235,13 +236,23 @@ def choice_on(pod: Pod, devices: PodDevices, node: Node, stock: DeviceStock) -> 
             allocated.append((claim, known))
         elif not claim.is_reserved_for(pod.uid):
             reserved.append(claim)
-    return DeviceChoice(tuple(allocated), tuple(reserved), mapped)
+        if is_awaited(known):
+            awaited.append(claim.key)
+    return DeviceChoice(tuple(allocated), tuple(reserved), mapped, tuple(awaited))
+
+
+def lost_claims(devices: PodDevices, now_ns: int, timeout_s: int) -> frozenset[ResourceClaimKey]:
+    """Those whose devices could not be bound in time, or at all."""
+    return frozenset(claim.key for claim in devices.claims if is_lost(claim, now_ns, timeout_s))
 
 
 def unusable_claim(pod: Pod, devices: PodDevices) -> ResourceClaim | None:
-    """Of a pod that finds no node: a claim whose devices nobody but this pod uses, so that it may be given others."""
-    for claim in devices.claims:
+    """Of a pod that finds no node: a claim whose devices nobody but this pod uses, so that it may be given others. First one whose
+    devices cannot be bound."""
+    for claim in sorted(devices.claims, key=lambda one: one.key not in devices.lost):
         others = [one for one in claim.reserved_for if one.uid != pod.uid]
-        if claim.allocation is not None and claim.allocation.terms is not None and not others:
+        if claim.allocation is None or others:
+            continue
+        if claim.allocation.terms is not None or claim.key in devices.lost:
             return claim
     return None

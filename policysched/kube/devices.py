@@ -1,6 +1,7 @@
 """Claims, slices and classes of devices from JSON (resource.k8s.io/v1). Like `wire`: pure, and everything is checked once."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -120,6 +121,22 @@ def _claim(obj: Json) -> d.ResourceClaim:
         reserved_for=tuple(_consumer(one) for one in status.get("reservedFor") or ()),
         finalizers=_texts(meta.get("finalizers")),
         extended=(meta.get("annotations") or {}).get(EXTENDED) == "true",
+        device_statuses=tuple(_device_status(one) for one in status.get("devices") or ()),
+    )
+
+
+def _device_status(one: Json) -> d.DeviceStatus:
+    return d.DeviceStatus(
+        d.DeviceId(text(one["driver"]), text(one["pool"]), text(one["device"])),
+        tuple(
+            d.DeviceCondition(
+                text(each["type"]),
+                text(each["status"]),
+                text(each.get("reason") or ""),
+                text(each.get("message") or ""),
+            )
+            for each in one.get("conditions") or ()
+        ),
     )
 
 
@@ -198,6 +215,7 @@ def allocation(given: Json) -> d.Allocation:
             for one in devices.get("config") or ()
         ),
         terms=node_selector(given.get("nodeSelector")),
+        allocated_ns=time_ns(given["allocationTimestamp"]) if given.get("allocationTimestamp") else None,
     )
 
 
@@ -211,6 +229,7 @@ def _allocated(one: Json) -> d.AllocatedDevice:
         consumed=tuple(sorted(consumed.items())),
         tolerations=_json(one.get("tolerations") or []),
         binding_conditions=_texts(one.get("bindingConditions")),
+        failure_conditions=_texts(one.get("bindingFailureConditions")),
     )
 
 
@@ -261,6 +280,7 @@ def _device(one: Json) -> d.Device:
         ),
         binds_to_node=one.get("bindsToNode") is True,
         binding_conditions=_texts(one.get("bindingConditions")),
+        failure_conditions=_texts(one.get("bindingFailureConditions")),
         shareable=one.get("allowMultipleAllocations") is True,
     )
 
@@ -339,15 +359,16 @@ def _json(value: object) -> str:
 # ── into JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def allocation_json(given: d.Allocation) -> dict[str, Any]:
-    """What goes into `status.allocation` of a claim."""
+def allocation_json(given: d.Allocation, at_ns: int) -> dict[str, Any]:
+    """What goes into `status.allocation` of a claim that is given its devices now."""
     devices: dict[str, Any] = {"results": [_allocated_json(one) for one in given.devices]}
     if given.configs:
         devices["config"] = [
             {"source": one.source, "requests": list(one.requests), **orjson.loads(one.config)}
             for one in given.configs
         ]
-    written: dict[str, Any] = {"devices": devices}
+    at = datetime.fromtimestamp(at_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
+    written: dict[str, Any] = {"devices": devices, "allocationTimestamp": at}
     if given.terms is not None:
         written["nodeSelector"] = {"nodeSelectorTerms": [_term_json(term) for term in given.terms]}
     return written
@@ -365,6 +386,10 @@ def _allocated_json(one: d.AllocatedDevice) -> dict[str, Any]:
         written["shareID"] = one.share
     if one.consumed:
         written["consumedCapacity"] = {name: quantity_text(amount) for name, amount in one.consumed}
+    if one.binding_conditions:
+        written["bindingConditions"] = list(one.binding_conditions)
+    if one.failure_conditions:
+        written["bindingFailureConditions"] = list(one.failure_conditions)
     return written
 
 

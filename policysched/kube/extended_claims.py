@@ -50,6 +50,7 @@ async def make(wire: Wire, wanted: ClaimToMake, pod: Consumer) -> int:
             allocation=wanted.allocation,
             finalizers=claim.finalizers,
             reserved_for=claim.reserved_for,
+            at_ns=wanted.at_ns,
         ),
         pod,
     )

@@ -125,7 +125,7 @@ def _patch(claim: ClaimToReserve, **metadata: object) -> Json:
 def _status(claim: ClaimToReserve, pod: Consumer) -> Json:
     status: Json = {"reservedFor": _consumers(claim.reserved_for, pod)}
     if claim.allocation is not None:
-        status["allocation"] = allocation_json(claim.allocation)
+        status["allocation"] = allocation_json(claim.allocation, claim.at_ns)
     return {**_patch(claim), "status": status}
 
 

@@ -4,7 +4,7 @@ This is the seam of the project. The checker makes a `Program` (or diagnostics, 
 says what it means, `plan` makes it fast, `schedule` asks it for order, gangs and rules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
@@ -433,15 +433,24 @@ def sees_to_devices(program: Program) -> bool:
     return _filters_by(program, "dynamic_resources")
 
 
+def devices_timeout_s(program: Program) -> int:
+    """How long devices may take to be bound to a node: the first rule that says so; 0 where there is none."""
+    for rule in _builtin_filters(program, "dynamic_resources"):
+        found = dict(rule.params)["binding_timeout_seconds"]
+        assert isinstance(found, int), f"a time-out of {found!r}"
+        return found
+    return 0
+
+
 def _filters_by(program: Program, builtin: str) -> bool:
-    everything = (
-        rules_for(program, active) for active in [(), *((index,) for index in range(len(program.layers)))]
-    )
-    return any(
-        isinstance(rule, BuiltinFilter) and rule.builtin == builtin
-        for rules in everything
-        for rule in rules.filters
-    )
+    return any(True for _ in _builtin_filters(program, builtin))
+
+
+def _builtin_filters(program: Program, builtin: str) -> Iterator[BuiltinFilter]:
+    for active in [(), *((index,) for index in range(len(program.layers)))]:
+        for rule in rules_for(program, active).filters:
+            if isinstance(rule, BuiltinFilter) and rule.builtin == builtin:
+                yield rule
 
 
 def rules_for(program: Program, active: tuple[int, ...]) -> Rules:

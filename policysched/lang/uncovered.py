@@ -24,11 +24,6 @@ class Uncovered:
 UNCOVERED: tuple[Uncovered, ...] = (
     Uncovered(
         "DynamicResources",
-        "devices with bindingConditions",
-        "claims get other devices; a pod whose claim has such a one stays pending",
-    ),
-    Uncovered(
-        "DynamicResources",
         "CEL selectors of devices with the libraries ip, cidr, url, format, sets, lists or regex",
         "no node is taken, in words that name the selector",
     ),

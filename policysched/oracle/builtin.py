@@ -53,6 +53,7 @@ class ClusterFacts:
     used_claims: frozenset[ClaimKey]
     pod_sets: Collection[PodSet] = ()
     gives_devices: bool = False
+    now_ns: int = 0
 
 
 Params = Mapping[str, ParamValue]

@@ -65,7 +65,7 @@ def evaluate_among(
     if refusal is not None:
         return Explanation(refusal, (), {}, {}, {}, None)
 
-    facts_of_all = replace(cluster_facts(cache), gives_devices=sees_to_devices(program))
+    facts_of_all = replace(cluster_facts(cache), gives_devices=sees_to_devices(program), now_ns=now_ns)
     active = rules_for(program, active_layers(context))
     beforehand = refusal_beforehand(active, replace(context, cluster=facts_of_all))
     if beforehand is not None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from policysched.cluster.cache import Cache
+from policysched.cluster.device_binding import BINDING_TIMEOUT_S
 from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
 from policysched.cluster.resource_claims import uses_devices
@@ -225,7 +226,7 @@ class Evaluator:
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         view = world.view([row])
-        volumes, devices = None, DeviceChoice()
+        volumes, devices, timeout_s = None, DeviceChoice(), BINDING_TIMEOUT_S
         for rule in bound.filters:
             kernel = rule.kernel
             if isinstance(kernel, ConditionalFilter):
@@ -235,7 +236,8 @@ class Evaluator:
                 volumes = VolumesToBind(choice, kernel.timeout_s) if choice else None
             elif isinstance(kernel, DynamicResources):
                 devices = kernel.choice(pod, self._cache.nodes[node], view.devices)
-        return BeforeBind(volumes, devices) if volumes is not None or devices else None
+                timeout_s = kernel.timeout_s
+        return BeforeBind(volumes, devices, timeout_s) if volumes is not None or devices else None
 
     def explain(
         self,

@@ -8,7 +8,14 @@ from policysched.cluster.shares import ShareOf
 from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
 from policysched.lang.expr import MOVING, Stage, stage_of
-from policysched.lang.program import Between, Program, rules_for, sees_to_claims, sees_to_devices
+from policysched.lang.program import (
+    Between,
+    Program,
+    devices_timeout_s,
+    rules_for,
+    sees_to_claims,
+    sees_to_devices,
+)
 from policysched.lang.reads import program_reads, reads_of
 from policysched.plan.admission import Admission
 from policysched.plan.assume import Assume
@@ -31,6 +38,7 @@ class Plan:
         self._gangs = Gangs(program)
         self.sees_to_claims = sees_to_claims(program)
         self.sees_to_devices = sees_to_devices(program)
+        self.devices_timeout_s = devices_timeout_s(program)
         self._admission = Admission(
             program, sees_to_claims=self.sees_to_claims, sees_to_devices=self.sees_to_devices
         )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from policysched.cluster.device_binding import BINDING_TIMEOUT_S
 from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import NodeName
 from policysched.cluster.volumes import VolumeChoice
@@ -19,10 +20,12 @@ class VolumesToBind:
 
 @dataclass(frozen=True, slots=True)
 class BeforeBind:
-    """What has to be done for a pod between its node and its bind: not both nothing."""
+    """What has to be done for a pod between its node and its bind: not both nothing. `devices_timeout_s` is how long devices may take
+    to be bound."""
 
     volumes: VolumesToBind | None
     devices: DeviceChoice
+    devices_timeout_s: int = BINDING_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class VolumeToMake:
 
 @dataclass(frozen=True, slots=True)
 class ClaimToReserve:
-    """Reserve the claim for the pod, and give it these devices if it has none (None: it has some). `version`, `finalizers` and
+    """Reserve the claim for the pod, and give it these devices if it has none (None: it has some), as of `at_ns`. `version`, `finalizers` and
     `reserved_for` are those that it was decided on; of a later version of the same claim only what still holds is written."""
 
     claim: ResourceClaimKey
@@ -54,17 +54,19 @@ class ClaimToReserve:
     allocation: Allocation | None
     finalizers: tuple[str, ...]
     reserved_for: tuple[Consumer, ...]
+    at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimToMake:
-    """Make a claim for the pod's extended resources that asks for this, give it these devices, reserve it for the pod, and say in the
-    pod's status which container uses which request."""
+    """Make a claim for the pod's extended resources that asks for this, give it these devices as of `at_ns`, reserve it for the pod,
+    and say in the pod's status which container uses which request."""
 
     claim: ResourceClaimKey
     requests: tuple[DeviceRequest, ...]
     allocation: Allocation
     mapped: tuple[Mapped, ...]
+    at_ns: int
 
 
 @dataclass(frozen=True, slots=True)

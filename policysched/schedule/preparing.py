@@ -14,9 +14,10 @@ and is not reserved for the pod any more; one that was made for the pod is taken
 from collections.abc import Mapping
 
 from policysched.cluster.claims import not_found, required_on
+from policysched.cluster.device_binding import BindingFailed, ends_ns, is_ready
 from policysched.cluster.device_objects import Allocation, ResourceClaim
 from policysched.cluster.devices import DeviceChoice
-from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid, Preparable
+from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid, Preparable, ResourceClaimKey
 from policysched.cluster.selectors import volume_fits_labels
 from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.cluster.volumes import VolumeChoice
@@ -27,6 +28,7 @@ from policysched.schedule.commands import (
     ClaimToMake,
     ClaimToReserve,
     Prepare,
+    ReportPod,
     VolumeToBind,
     VolumeToMake,
 )
@@ -36,9 +38,7 @@ from policysched.schedule.limits import SECOND_NS
 
 Versions = Mapping[Preparable, int]
 
-_PLUGIN = 'running PreBind plugin "VolumeBinding"'
-DEVICES_TIMEOUT_S = 600
-"""How long a pod may take to get its claims for devices, which nobody waits for once they are written."""
+_VOLUMES, _DEVICES = "VolumeBinding", "DynamicResources"
 _TIME_OVER = "context deadline exceeded"
 
 
@@ -60,8 +60,7 @@ class Preparing:
         choice = _volumes(needs)
         core.cache.volumes.promise(pod.uid, choice, flight.node)
         core.cache.devices.promise(pod.uid, needs.devices)
-        timeout_s = DEVICES_TIMEOUT_S if needs.volumes is None else needs.volumes.timeout_s
-        ends_ns = now_ns + timeout_s * SECOND_NS
+        ends_ns = now_ns + _longest_s(needs) * SECOND_NS
         core.preparations[pod.uid] = Preparation(flight, needs, ends_ns)
         self._ends.put(pod.uid, ends_ns)
         if needs.devices.made is not None:
@@ -77,10 +76,14 @@ class Preparing:
                 ),
                 tuple(VolumeToMake(claim.key, claim.uid, claim.version) for claim in choice.provisioned),
                 (
-                    *(_to_reserve(claim, given) for claim, given in needs.devices.allocated if claim.uid),
-                    *(_to_reserve(claim, None) for claim in needs.devices.reserved),
+                    *(
+                        _to_reserve(claim, given, now_ns)
+                        for claim, given in needs.devices.allocated
+                        if claim.uid
+                    ),
+                    *(_to_reserve(claim, None, now_ns) for claim in needs.devices.reserved),
                 ),
-                _to_make(needs.devices),
+                _to_make(needs.devices, now_ns),
             )
         )
 
@@ -90,13 +93,23 @@ class Preparing:
             return  # given up meanwhile
         preparation.versions = versions
         self._written(preparation, versions)
+        flight, awaited = preparation.flight, preparation.needs.devices.awaited
+        if awaited:
+            pod, words = flight.pod.pod, f"waiting for binding conditions for device on node {flight.node}"
+            core = self._core
+            core.out.append(
+                ReportPod(
+                    uid, pod.namespace, pod.name, pod.scheduler, "Normal", "BindingConditionsPending", words
+                )
+            )
         self._look_at(preparation, now_ns)
 
     def refused(self, uid: PodUid, reason: str, versions: Versions, now_ns: int) -> None:
         preparation = self._core.preparations.get(uid)
         if preparation is not None:
             self._written(preparation, versions)
-            self._fail(preparation, reason, now_ns)
+            plugin = _DEVICES if preparation.needs.volumes is None else _VOLUMES
+            self._fail(preparation, reason, now_ns, plugin)
 
     def look(self, now_ns: int, *, claim: ClaimKey | None = None, node: NodeName | None = None) -> None:
         """Something changed that pods may wait for (those that use the claim, those that go to the node)."""
@@ -105,11 +118,24 @@ class Preparing:
             if uses and node in (None, preparation.flight.node):
                 self._look_at(preparation, now_ns)
 
+    def claim_moved(self, claim: ResourceClaimKey, now_ns: int) -> None:
+        """A claim for devices is another than before."""
+        for preparation in list(self._core.preparations.values()):
+            if claim in preparation.needs.devices.awaited:
+                self._look_at(preparation, now_ns)
+
     def advance(self, now_ns: int) -> None:
         while (ends_ns := self._ends.first_key()) is not None and ends_ns <= now_ns:
             uid = self._ends.first()
             assert uid is not None
-            self._fail(self._core.preparations[uid], f"binding volumes: {_TIME_OVER}", now_ns)
+            preparation = self._core.preparations[uid]
+            self._look_at(preparation, now_ns)  # which may know better words
+            if uid not in self._core.preparations:
+                continue
+            if preparation.needs.volumes is None:
+                self._fail(preparation, f"device binding timeout: {_TIME_OVER}", now_ns, _DEVICES)
+            else:
+                self._fail(preparation, f"binding volumes: {_TIME_OVER}", now_ns)
 
     def next_time_ns(self) -> int | None:
         return self._ends.first_key()
@@ -140,6 +166,11 @@ class Preparing:
         except _Undone as undone:
             self._fail(preparation, f"binding volumes: {undone}", now_ns)
             return
+        try:
+            ready &= self._all_devices_bound(preparation, preparation.versions, now_ns)
+        except BindingFailed as failed:
+            self._fail(preparation, str(failed), now_ns, _DEVICES)
+            return
         if ready:
             flight = preparation.flight
             self._end(preparation, now_ns)
@@ -159,6 +190,25 @@ class Preparing:
                 *(self._is_made(claim, node, versions) for claim in choice.provisioned),
             ]
         )
+
+    def _all_devices_bound(self, preparation: Preparation, versions: Versions, now_ns: int) -> bool:
+        """Whether all devices that wait for it are bound. Raises BindingFailed where one never will, or not in time."""
+        uid, needs, found = preparation.flight.pod.uid, preparation.needs, True
+        for key in needs.devices.awaited:
+            claim = self._core.cache.devices.claims.get(key)
+            if claim is None and key not in versions:
+                raise BindingFailed(f'could not find ResourceClaim "{key}"')
+            if claim is None or claim.version < versions.get(key, 0):
+                found = False
+            elif not is_ready(claim):
+                found = False
+                over_ns = ends_ns(claim, needs.devices_timeout_s)
+                if over_ns is not None and over_ns <= now_ns:
+                    raise BindingFailed(f"device binding timeout: claim={key.name}")
+                if over_ns is not None and over_ns < preparation.ends_ns:
+                    preparation.ends_ns = over_ns
+                    self._ends.put(uid, preparation.ends_ns)
+        return found
 
     def _is_bound(
         self, chosen_claim: PersistentVolumeClaim, chosen: PersistentVolume, node: Node, versions: Versions
@@ -194,9 +244,11 @@ class Preparing:
             _check_affinity(volume, node)
         return claim.fully_bound
 
-    def _fail(self, preparation: Preparation, words: str, now_ns: int) -> None:
+    def _fail(self, preparation: Preparation, words: str, now_ns: int, plugin: str = _VOLUMES) -> None:
         self._end(preparation, now_ns)
-        self._binding.failed(preparation.flight.pod.uid, f"{_PLUGIN}: {words}", now_ns)
+        self._binding.failed(
+            preparation.flight.pod.uid, f'running PreBind plugin "{plugin}": {words}', now_ns
+        )
 
     def _end(self, preparation: Preparation, now_ns: int) -> None:
         uid = preparation.flight.pod.uid
@@ -211,15 +263,23 @@ def _volumes(needs: BeforeBind) -> VolumeChoice:
     return VolumeChoice() if needs.volumes is None else needs.volumes.choice
 
 
-def _to_reserve(claim: ResourceClaim, given: Allocation | None) -> ClaimToReserve:
-    return ClaimToReserve(claim.key, claim.uid, claim.version, given, claim.finalizers, claim.reserved_for)
+def _longest_s(needs: BeforeBind) -> int:
+    """How long the pod may take to get what it needs. Claims for devices are written at least, which takes the time of a few answers."""
+    volumes_s = 0 if needs.volumes is None else needs.volumes.timeout_s
+    return max(volumes_s, needs.devices_timeout_s if needs.devices else 0)
 
 
-def _to_make(devices: DeviceChoice) -> ClaimToMake | None:
+def _to_reserve(claim: ResourceClaim, given: Allocation | None, at_ns: int) -> ClaimToReserve:
+    return ClaimToReserve(
+        claim.key, claim.uid, claim.version, given, claim.finalizers, claim.reserved_for, at_ns
+    )
+
+
+def _to_make(devices: DeviceChoice, at_ns: int) -> ClaimToMake | None:
     if devices.made is None:
         return None
     claim, given = devices.made
-    return ClaimToMake(claim.key, claim.requests, given, devices.mapped)
+    return ClaimToMake(claim.key, claim.requests, given, devices.mapped, at_ns)
 
 
 def bind_command(flight: Flight) -> Bind:

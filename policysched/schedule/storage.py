@@ -35,9 +35,13 @@ class Storage:
     def device_seen(self, one: DeviceObject, now_ns: int) -> None:
         events = self._core.cache.put_device_object(one)
         self._wake(events, one.key if isinstance(one, ResourceClaim) else None, now_ns)
+        if isinstance(one, ResourceClaim):
+            self._preparing.claim_moved(one.key, now_ns)
 
     def device_gone(self, kind: DeviceKind, namespace: str, name: str, now_ns: int) -> None:
         self._wake(self._core.cache.drop_device_object(kind, namespace, name), None, now_ns)
+        if kind == "ResourceClaim":
+            self._preparing.claim_moved(ResourceClaimKey(namespace, name), now_ns)
 
     def device_kind(self, kind: DeviceKind, now_ns: int, *, served: bool) -> None:
         devices = self._core.cache.devices

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.objects import NodeName, PodUid
-from policysched.cluster.resource_claims import LEFT_OVER, NOT_HERE, devices_of, unusable_claim
+from policysched.cluster.resource_claims import LEFT_OVER, NOT_HERE, devices_of, lost_claims, unusable_claim
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import refused_message, unavailable_message
 from policysched.lang.program import Extender
@@ -101,7 +101,7 @@ class Trials:
             if gang is not None:
                 self._admission.refresh(gang, now_ns, "GangScheduled")
             return
-        claims = self._about_claims(pod, result, alone=gang is None)
+        claims = self._about_claims(pod, result, now_ns, alone=gang is None)
         if result.nodes and not extenders:
             result = self._make_room(pod, result, now_ns, claims)
         else:  # nobody will be evicted for it, whatever an earlier try has found
@@ -122,20 +122,23 @@ class Trials:
         )
         core.report(pod, result.reason, result.message, now_ns)
 
-    def _about_claims(self, pod: PendingPod, result: Failure, *, alone: bool) -> ClaimWords:
+    def _about_claims(self, pod: PendingPod, result: Failure, now_ns: int, *, alone: bool) -> ClaimWords:
         """What is done about the claims of a pod without a node before preemption is thought of. An `alone` pod is no member of a gang."""
         if LEFT_OVER in result.counts:
             return ClaimWords.DELETED
-        if alone and NOT_HERE in result.counts and self._deallocate(pod):
+        if alone and NOT_HERE in result.counts and self._deallocate(pod, now_ns):
             return ClaimWords.DEALLOCATED
         stock = self._core.cache.devices.stock
         given = any(stock.class_of(one.resource) is not None for one in pod.pod.extended)
         return ClaimWords.STILL_NOT if pod.pod.device_claims or given else ClaimWords.NONE
 
-    def _deallocate(self, pod: PendingPod) -> bool:
+    def _deallocate(self, pod: PendingPod, now_ns: int) -> bool:
         """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""
         devices = devices_of(pod.pod, self._core.cache.devices.stock)
-        claim = None if isinstance(devices, str) else unusable_claim(pod.pod, devices)
+        if isinstance(devices, str):
+            return False
+        lost = lost_claims(devices, now_ns, self._core.plan(pod.policy).devices_timeout_s)
+        claim = unusable_claim(pod.pod, replace(devices, lost=lost))
         if claim is None:
             return False
         self._core.out.append(Deallocate(claim.key, claim.uid, claim.version))

@@ -342,8 +342,6 @@ def test_several_claims_share_a_device_up_to_its_capacity() -> None:
          "resource claim default/c, request r: unknown request type"),
         ((claim("c", status=given("g", reserved=[f"q{n}" for n in range(256)])),), user("p", "c"),
          "resourceclaim in use"),
-        ((claim("c", status=given("g", bindingConditions=["Attached"])),), user("p", "c"),
-         "resource claim default/c has devices with bindingConditions, which this version does not cover"),
     ],
 )  # fmt: skip
 def test_a_pod_that_no_node_can_help(there: tuple[ResourceClaim, ...], pod: Pod, words: str) -> None:
@@ -380,11 +378,17 @@ def test_a_selector_that_fails_refuses_the_node_in_its_words() -> None:
     assert got(devices, "d") == "class odd: selector #0: CEL runtime error: no such key: gone"
 
 
-def test_devices_that_wait_to_be_bound_are_left_out() -> None:
+def test_devices_that_wait_to_be_bound_are_given_with_their_conditions() -> None:
     slow = gpu("g0", bindingConditions=["Attached"], bindingFailureConditions=["Failed"])
+    devices = world(device_slice("a", slow), claim("c"))
 
-    assert got(world(device_slice("a", slow), claim("c")), "c") == "cannot allocate all claims"
-    assert got(world(device_slice("a", slow, gpu("g1")), claim("c")), "c") == ["r:g1"]
+    choice = choose(devices, user("p", "c"))
+
+    assert isinstance(choice, DeviceChoice)
+    ((_, allocation),) = choice.allocated
+    (one,) = allocation.devices
+    assert (one.binding_conditions, one.failure_conditions) == (("Attached",), ("Failed",))
+    assert choice.awaited == (ResourceClaimKey("default", "c"),)
 
 
 def test_a_search_that_would_not_end_is_given_up() -> None:

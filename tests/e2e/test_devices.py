@@ -379,6 +379,91 @@ MENDED = "with-a-claim-d"
 so in the pod's status, and never binds the pod."""
 
 
+# ── devices that have to be bound first ────────────────────────────────────────────────────────────────────────────
+
+
+def offer_slow(control_plane: ControlPlane) -> None:
+    control_plane.add_node(ready_node("a"))
+    control_plane.api.post(f"{GROUP}/deviceclasses", new(class_manifest()))
+    slow = gpu(
+        "g0",
+        bindsToNode=True,
+        bindingConditions=["example.com/attached"],
+        bindingFailureConditions=["example.com/broken"],
+    )
+    control_plane.api.post(f"{GROUP}/resourceslices", new(slice_manifest("a", slow)))
+
+
+def report(control_plane: ControlPlane, claim: str, condition: str) -> None:
+    """The driver says so of the claim's device."""
+    said = {
+        "type": condition,
+        "status": "True",
+        "reason": "Said",
+        "message": "so it is",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    device = {"driver": DRIVER, "pool": "a", "device": "g0", "conditions": [said]}
+    control_plane.api.patch(f"{CLAIMS}/{claim}/status", {"status": {"devices": [device]}})
+
+
+def bound_late(control_plane: ControlPlane, scheduler: str, condition: str) -> Any:
+    """A pod whose device is reported on once the pod waits for it: what it waited with, and what became of both."""
+    api, name = control_plane.api, f"{scheduler}-{condition.rpartition('/')[2]}"
+    api.post(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec()})
+    api.post(PODS, pod(name, schedulerName=scheduler, **claiming(name)))
+
+    def held() -> Any:
+        return api.get(f"{CLAIMS}/{name}").get("status", {}).get("reservedFor")
+
+    def pending() -> list[str]:
+        events = api.items("/apis/events.k8s.io/v1/namespaces/default/events")
+        mine = [one for one in events if one["regarding"]["name"] == name]
+        return [one["note"] for one in mine if one["reason"] == "BindingConditionsPending"]
+
+    wait_for(held, f"the claim of {name} to be reserved")
+    waits = wait_for(pending, f"{name} to wait")[0]
+    waiting = api.get(f"{CLAIMS}/{name}")
+    first = (waiting["status"]["allocation"] or {}).get("allocationTimestamp")
+    bound_before = api.get(f"{PODS}/{name}")["spec"].get("nodeName")
+    report(control_plane, name, condition)
+    said, _ = wait_for(lambda: told(control_plane, name), f"{scheduler} to say something of {name}")
+    if said != "a":
+        wait_for(lambda: given_anew(api.get(f"{CLAIMS}/{name}")), f"the claim of {name} to be taken back")
+    api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    api.patch(f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
+    api.delete(f"{CLAIMS}/{name}")
+    wait_for(lambda: gone(control_plane, f"{CLAIMS}/{name}"), f"{name} to be gone")
+    _, allocation, *_ = plain("", waiting, "a")
+    return waits, bool(first), bound_before, said.replace(name, "NAME"), allocation
+
+
+def given_anew(claim: Json) -> bool:
+    """What was reported goes with the allocation."""
+    return "devices" not in claim.get("status", {})
+
+
+def test_both_wait_for_devices_that_have_to_be_bound(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    offer_slow(whole_control_plane)
+    deployed = Deployed(whole_control_plane, tmp_path)
+    deployed.put_policies(main=PLAIN)
+    conditions = ("example.com/attached", "example.com/broken")
+    kube = whole_control_plane.start_scheduler()
+    theirs = [bound_late(whole_control_plane, "default-scheduler", one) for one in conditions]
+    kube.stop()
+
+    with deployed.running():
+        ours = [bound_late(whole_control_plane, "test", one) for one in conditions]
+
+    assert ours == theirs, json.dumps([theirs, ours])
+    assert [said for _, _, _, said, _ in ours] == [
+        "a",
+        'running PreBind plugin "DynamicResources": device binding failed: claim=NAME, reason=Said, message="so it is"',
+    ]
+
+
 # ── from a template to the end ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -20,6 +20,8 @@ Json = dict[str, Any]
 
 CLAIMS = ("c0", "c1", "c2", "c3")
 CLASSES = ("gpu", "big")
+TIMES = ("2030-01-01T00:00:00Z", "2020-01-01T00:00:00Z")
+"""Beside the scenes' moments: in time for devices to be bound, and too long ago."""
 RESOURCES = ("example.com/card", "example.com/other", "deviceclass.resource.kubernetes.io/gpu")
 DRIVERS = ("gpu.example.com", "nic.example.com")
 SELECTORS = (
@@ -139,12 +141,14 @@ def _device(dice: Dice, name: str, **more: Any) -> Json:
     attributes = {"big": dice.one_in(2), "rack": dice.choice("xy")} if not dice.one_in(4) else {}
     taints = [{"key": "broken", "effect": "NoSchedule"}] if dice.one_in(8) else []
     shared = {"allowMultipleAllocations": True} if dice.one_in(5) else {}
+    slow = {"bindingConditions": ["Ready"]} if dice.one_in(8) else {}
     return gpu(
         name,
         attributes=attributes,
         capacity={"memory": dice.choice(("4Gi", "8Gi"))},
         **({"taints": taints} if taints else {}),
         **shared,
+        **slow,
         **more,
     )
 
@@ -183,9 +187,17 @@ def _claim(dice: Dice, name: str) -> Json:
     status = None
     if dice.one_in(4):
         node = dice.choice((*NODE_NAMES, None))
-        status = given(
-            dice.choice(("g0", "g1", "s0")), node=node, reserved=dice.some(("coming-0", "other"), 2)
-        )
+        awaited: Json = {}
+        if dice.one_in(2):
+            conditions = {name: dice.choice(("True", "False")) for name in dice.some(("Ready", "Broken"), 2)}
+            awaited = {
+                "bindingConditions": ["Ready"],
+                "bindingFailureConditions": ["Broken"],
+                "at": dice.choice((None, *TIMES)),
+                "reported": conditions,
+            }
+        reserved = dice.some(("coming-0", "other"), 2)
+        status = given(dice.choice(("g0", "g1", "s0")), node=node, reserved=reserved, **awaited)
     return claim_manifest(name, *_requests(dice), status=status, constraints=constraints)
 
 

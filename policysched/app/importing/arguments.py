@@ -5,9 +5,11 @@ reported. One function a plugin, found by its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from math import ceil
 from typing import Any
 
 from policysched.app.importing.plugins import BUILTIN_OF, STRATEGIES
+from policysched.app.importing.process_settings import go_seconds, seconds_of
 from policysched.app.importing.reading import Path
 from policysched.app.importing.report import Report
 from policysched.lang.builtins import BUILTINS
@@ -158,6 +160,8 @@ def filter_parameters(plugin: str, args: Given) -> Params:
             return {"default_constraints": _skews(args.get("defaultConstraints") or (), _HARD)}
         case "VolumeBinding" if 0 <= _bind_timeout_s(args) <= _BIND_TIMEOUT_MOST_S:
             return {"bind_timeout_seconds": _bind_timeout_s(args)}
+        case "DynamicResources" if "bindingTimeout" in args:
+            return {"binding_timeout_seconds": ceil(go_seconds(args["bindingTimeout"]))}
         case _:
             return {}
 
@@ -197,13 +201,11 @@ def _bind_timeout_s(args: Given) -> int:
 
 
 def _devices(report: Report, path: Path, args: Given) -> Params:
-    reasons = {
-        "filterTimeout": "a search for devices is bounded by how many it looks at, not by time",
-        "bindingTimeout": "devices with bindingConditions are not covered by this version",
-    }
-    for field, why in reasons.items():
-        if field in args:
-            report.lose((*path, field), f"{field} {args[field]}", why)
+    if "filterTimeout" in args:
+        why = "a search for devices is bounded by how many it looks at, not by time"
+        report.lose((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", why)
+    if "bindingTimeout" in args:
+        seconds_of(report, (*path, "bindingTimeout"), args["bindingTimeout"])
     return {}
 
 

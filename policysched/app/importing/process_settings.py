@@ -98,10 +98,15 @@ def seconds_of(report: Report, path: Path, text: str) -> float:
     """A duration as Go writes it."""
     if _DURATION.sub("", text):
         raise report.document.fault(path, f"`{text}` is no duration such as 15s or 1m30s")
-    seconds = round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)
+    seconds = go_seconds(text)
     if not 0 < seconds <= 86400:
         raise report.document.fault(path, f"`{text}` is not between 0 and 24h")
     return int(seconds) if seconds.is_integer() else seconds
+
+
+def go_seconds(text: str) -> float:
+    """Of a duration that `seconds_of` lets pass."""
+    return round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)
 
 
 def _backoff(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Claims for devices are given devices that the node can use."""
 
-from policysched.lang.declaration import Declaration
+from policysched.lang.declaration import Declaration, Parameter
 from policysched.lang.events import ClusterEvent
 
 DECLARATION = Declaration(
@@ -51,4 +51,14 @@ DECLARATION = Declaration(
     scaleup=True,
     cost=8,
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/dynamic-resource-allocation v0.36.3",
+    filter_parameters=(
+        Parameter(
+            name="binding_timeout_seconds",
+            kind="int",
+            default=600,
+            low=1,
+            high=604_800,
+            doc="how long devices that name conditions for it may take to be bound before others are looked for",
+        ),
+    ),
 )

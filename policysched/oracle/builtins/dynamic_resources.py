@@ -1,6 +1,7 @@
 """Filter, for the pod's resource claims:
 
-- a claim that has its devices can be used on the nodes that its allocation selects;
+- a claim that has its devices can be used on the nodes that its allocation selects; on none once a condition says that these cannot be bound, or
+  they were not `binding_timeout_seconds` after they were given to it;
 - extended resources that a DeviceClass stands for and the node does not offer itself are one claim more, which is made for the
   pod: a request for what each container asks of each, and one for the most that an init container needs beside what
   containers after it will have; a node that lacks another of the extended resources altogether is refused, and every node while a claim of
@@ -15,15 +16,17 @@ reserved for 256 already, or names a class that is not there. A selector that ca
 its own words.
 
 Where it refuses nobody and the pod gets a node, the devices are promised to the claims, their finalizer, allocation and
-reservation are written, and the pod is bound.
+reservation are written, and the pod is bound once the conditions are met that devices name for that (`bindingConditions`). If one of
+`bindingFailureConditions` comes instead, or the time is over, the pod is tried again; if that leaves it no node, the claim gives its devices back.
 
 Score: for each request with alternatives (`firstAvailable`) 8 less the place of the one that is taken, summed, as a share of
 the greatest sum."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from policysched.cluster.objects import NodeName, Pod
-from policysched.cluster.resource_claims import PodDevices, devices_of, look, preference_on
+from policysched.cluster.resource_claims import PodDevices, devices_of, look, lost_claims, preference_on
 from policysched.oracle.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
 
 
@@ -34,6 +37,10 @@ def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
 
 def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
     devices = _devices(pod, facts)
+    if not isinstance(devices, str):
+        timeout_s = params["binding_timeout_seconds"]
+        assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
+        devices = replace(devices, lost=lost_claims(devices, facts.now_ns, timeout_s))
     found = devices if isinstance(devices, str) else look(devices, seen.node, facts.devices)
     return Reasons((found,), resolvable=False) if isinstance(found, str) else None
 

@@ -5,6 +5,7 @@ together; so each node is asked, and a pod whose claims ask for the same as anot
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from policysched.cluster.resource_claims import (
     choice_on,
     devices_of,
     look,
+    lost_claims,
     preference_on,
     uses_devices,
 )
@@ -34,7 +36,9 @@ from policysched.plan.view import View
 
 
 def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
-    return DynamicResources(pod, around) if uses_devices(pod) else None
+    timeout_s = params["binding_timeout_seconds"]
+    assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
+    return DynamicResources(pod, around, timeout_s) if uses_devices(pod) else None
 
 
 def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
@@ -44,9 +48,11 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
 class _Claims:
     """The pod's claims as of some stamps. Pods without claims of their own share them."""
 
-    def __init__(self, pod: Pod, around: Around) -> None:
+    def __init__(self, pod: Pod, around: Around, timeout_s: int | None = None) -> None:
+        """Without a time-out nobody asks whether devices were bound in time."""
         self.pod = pod
         self._left_over = around.left_over
+        self._timeout_s = timeout_s
         self.keys = tuple(use.claim for use in pod.device_claims if use.claim is not None)
         self._stamps: Hashable = None
         self._devices: PodDevices | str = ""
@@ -56,6 +62,18 @@ class _Claims:
         if stamps != self._stamps:
             self._stamps, self._devices = stamps, devices_of(self.pod, stock, left_over=self._left_over)
         return self._devices
+
+    def at(self, view: View) -> PodDevices | str:
+        """The same with what the clock says of devices that are to be bound."""
+        found = self.as_of(view.devices)
+        if isinstance(found, str) or self._timeout_s is None:
+            return found
+        lost = lost_claims(found, view.now_ns, self._timeout_s)
+        return replace(found, lost=lost) if lost else found
+
+    def lost(self, view: View) -> Hashable:
+        found = self.at(view)
+        return () if isinstance(found, str) else found.lost
 
     def stamps(self, stock: DeviceStock) -> Hashable:
         """Of a pod that asks for extended resources for which no class stands: nothing of all this."""
@@ -67,8 +85,9 @@ class _Claims:
 class DynamicResources(PlainFilter):
     touch = Touch.NODE | Touch.VOLUMES
 
-    def __init__(self, pod: Pod, around: Around) -> None:
-        self._claims = _Claims(pod, around)
+    def __init__(self, pod: Pod, around: Around, timeout_s: int) -> None:
+        self._claims = _Claims(pod, around, timeout_s)
+        self.timeout_s = timeout_s
 
     def refused(self, view: View) -> Array:
         return np.array([words is not None for words in self._words(view)], np.bool_)
@@ -86,7 +105,7 @@ class DynamicResources(PlainFilter):
         return devices if isinstance(devices, str) else None
 
     def fingerprint(self, view: View) -> Hashable:
-        return self._claims.stamps(view.devices)
+        return self._claims.stamps(view.devices), self._claims.lost(view)
 
     def choice(self, pod: Pod, node: Node, stock: DeviceStock) -> DeviceChoice:
         """What has to happen to the pod's claims on a node that this filter lets pass."""
@@ -99,7 +118,7 @@ class DynamicResources(PlainFilter):
     def _words(self, view: View) -> list[str | None]:
         """Why each row is refused; None where it is not, or is no node."""
         stock = view.devices
-        devices = self._claims.as_of(stock)
+        devices = self._claims.at(view)
         if isinstance(devices, str):
             return [devices] * view.count
         if not devices.there_are_some:
