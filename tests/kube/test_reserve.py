@@ -20,6 +20,7 @@ from tests.words import node
 Json = dict[str, Any]
 WEB = Consumer("", "pods", "web", "uid-web")
 C = ResourceClaimKey("default", "c")
+AT_NS = 1_800_000_000 * 10**9
 
 
 class Server:
@@ -71,6 +72,11 @@ class Server:
         return [one["device"] for one in allocation["devices"]["results"]] if allocation else []
 
 
+def status_of(driver: str) -> Json:
+    """What a driver reports of a device."""
+    return {"driver": driver, "pool": "a", "device": "g0"}
+
+
 def wanted(server: Server) -> ClaimToReserve:
     """What is decided on the claim as it stands: g0 of node a, if it has nothing."""
     claim = devices.resource_claim(server.claim)
@@ -78,7 +84,9 @@ def wanted(server: Server) -> ClaimToReserve:
     choice = choice_on(user("web", "c"), PodDevices((claim,)), node("a"), stock)
     assert not isinstance(choice, str)
     allocation = choice.allocated[0][1] if choice.allocated else None
-    return ClaimToReserve(C, claim.uid, claim.version, allocation, claim.finalizers, claim.reserved_for)
+    return ClaimToReserve(
+        C, claim.uid, claim.version, allocation, claim.finalizers, claim.reserved_for, AT_NS
+    )
 
 
 def written(server: Server, what: ClaimToReserve | None = None) -> int:
@@ -94,6 +102,7 @@ def test_the_finalizer_comes_before_the_allocation_and_the_reservation() -> None
     assert server.claim["metadata"]["finalizers"] == [FINALIZER]
     assert (server.has, server.reserved, version) == (["g0"], ["web"], 3)
     assert server.claim["status"]["allocation"] == {
+        "allocationTimestamp": "2027-01-15T08:00:00Z",
         "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "a", "device": "g0"}]},
         "nodeSelector": {
             "nodeSelectorTerms": [
@@ -124,15 +133,15 @@ def test_a_claim_that_has_its_devices_is_reserved_beside_the_others() -> None:
 def test_what_others_write_meanwhile_is_kept() -> None:
     server = Server()
     server.meanwhile = [
-        lambda s: s.touch(devices=[{"driver": "d"}]),
+        lambda s: s.touch(devices=[status_of("d")]),
         lambda _: None,
-        lambda s: s.touch(devices=[{"driver": "e"}]),
+        lambda s: s.touch(devices=[status_of("e")]),
     ]
 
     written(server)
 
     assert (server.has, server.reserved) == (["g0"], ["web"])
-    assert server.claim["status"]["devices"] == [{"driver": "e"}]
+    assert server.claim["status"]["devices"] == [status_of("e")]
     assert server.claim["metadata"]["finalizers"] == [FINALIZER]
 
 

@@ -1,0 +1,161 @@
+"""The claim that is made for a pod's extended resources: made once whatever is lost, told to the pod, taken away."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from policysched.cluster.device_objects import Allocation, Consumer
+from policysched.cluster.extended_resources import Mapped, requests_for
+from policysched.cluster.objects import ExtendedRequest, PodUid, ResourceClaimKey
+from policysched.kube import devices
+from policysched.kube.api import Conflict, NotFound
+from policysched.kube.extended_claims import drop, make
+from policysched.kube.reserve import FINALIZER, NotReserved
+from policysched.schedule.commands import ClaimToMake, DropClaim
+from tests.devices import claim_manifest, given
+
+Json = dict[str, Any]
+KEY = ResourceClaimKey("default", "web-extended-resources-0123456789")
+WEB = Consumer("", "pods", "web", "uid-web")
+GPU = "example.com/gpu"
+
+
+class Server:
+    """Claims by name, as the API server keeps them, and what the pod's status was told."""
+
+    def __init__(self, *claims: Json) -> None:
+        self.claims = {one["metadata"]["name"]: one for one in claims}
+        self.told: list[Json] = []
+        self.version = 10
+
+    def _stored(self, name: str, obj: Json) -> Json:
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self.claims[name] = obj
+        return obj
+
+    def _claim(self, path: str) -> Json:
+        name = path.removesuffix("/status").rpartition("/")[2]
+        if name not in self.claims:
+            raise NotFound(404, "NotFound", f"{name} not found")
+        return self.claims[name]
+
+    async def create(self, path: str, body: Json) -> Json:
+        assert path == "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+        name = body["metadata"]["name"]
+        if name in self.claims:
+            raise Conflict(409, "AlreadyExists", f"{name} already exists")
+        return self._stored(name, {**body, "metadata": {**body["metadata"], "uid": f"uid-{name}"}})
+
+    async def patch(self, path: str, body: Json) -> Json:
+        if "/pods/" in path:
+            assert path == "/api/v1/namespaces/default/pods/web/status"
+            self.told.append(body)
+            return body
+        found = self._claim(path)
+        meta, wanted = found["metadata"], body["metadata"]
+        if wanted["resourceVersion"] != meta["resourceVersion"]:
+            raise Conflict(409, "Conflict", "the object has been modified")
+        changed = {**found, "metadata": {**meta, **wanted}}
+        if path.endswith("/status"):
+            changed["status"] = {**found.get("status", {}), **body["status"]}
+        return self._stored(meta["name"], changed)
+
+    async def delete(self, path: str, options: Json) -> None:
+        found = self._claim(path)
+        assert options == {"preconditions": {"uid": found["metadata"]["uid"]}}
+        if not found["metadata"].get("finalizers"):
+            del self.claims[found["metadata"]["name"]]
+
+    async def get(self, path: str) -> Json:
+        return self._claim(path)
+
+
+def wanted() -> ClaimToMake:
+    asked = (ExtendedRequest("main", 0, False, GPU, 1, 2),)
+    requests, mapped = requests_for(asked, {GPU: "gpu"})
+    found = devices.allocation(given("g0", "g1", request="container-0-request-1")["allocation"])
+    assert isinstance(found, Allocation)
+    return ClaimToMake(KEY, requests, found, mapped, at_ns=1_800_000_000 * 10**9)
+
+
+def made_before(owner: str = "uid-web", **more: Any) -> Json:
+    return claim_manifest(KEY.name, owner=owner, extended=True, finalizers=[FINALIZER], **more)
+
+
+def test_the_claim_asks_for_what_the_pod_did_belongs_to_it_and_is_told_to_it() -> None:
+    server = Server()
+
+    version = asyncio.run(make(server, wanted(), WEB))
+
+    claim = server.claims[KEY.name]
+    assert version == int(claim["metadata"]["resourceVersion"])
+    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert claim["metadata"]["finalizers"] == [FINALIZER]
+    assert claim["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
+    ]
+    asked = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
+    assert claim["spec"] == {"devices": {"requests": [{"name": "container-0-request-1", "exactly": asked}]}}
+    assert [one["device"] for one in claim["status"]["allocation"]["devices"]["results"]] == ["g0", "g1"]
+    assert claim["status"]["allocation"]["allocationTimestamp"] == "2027-01-15T08:00:00Z"
+    assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "web", "uid": "uid-web"}]
+    mapping = {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-1"}
+    told = {"resourceClaimName": KEY.name, "requestMappings": [mapping]}
+    assert server.told == [{"metadata": {"uid": "uid-web"}, "status": {"extendedResourceClaimStatus": told}}]
+
+
+def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
+    server = Server(made_before())
+
+    asyncio.run(make(server, wanted(), WEB))
+
+    assert list(server.claims) == [KEY.name]
+    assert "allocation" in server.claims[KEY.name]["status"]
+
+
+def test_a_claim_of_somebody_else_is_left_alone() -> None:
+    server = Server(made_before(owner="uid-other"))
+
+    with pytest.raises(NotReserved, match="is not for pod default/web"):
+        asyncio.run(make(server, wanted(), WEB))
+
+    assert "status" not in server.claims[KEY.name]
+
+
+def test_a_claim_is_taken_away_with_its_finalizer() -> None:
+    server = Server(made_before())
+
+    assert asyncio.run(drop(server, DropClaim(KEY, PodUid("uid-web"))))
+
+    assert server.claims == {}
+
+
+def test_one_that_is_not_there_is_gone() -> None:
+    assert asyncio.run(drop(Server(), DropClaim(KEY, PodUid("uid-web"))))
+
+
+def test_one_that_others_hold_on_to_is_not_gone() -> None:
+    held = made_before()
+    held["metadata"]["finalizers"].append("example.com/driver")
+    server = Server(held)
+
+    assert not asyncio.run(drop(server, DropClaim(KEY, PodUid("uid-web"))))
+
+    assert server.claims[KEY.name]["metadata"]["finalizers"] == ["example.com/driver"]
+
+
+def test_one_of_another_pod_is_not_taken_away() -> None:
+    server = Server(made_before(owner="uid-other"))
+
+    assert asyncio.run(drop(server, DropClaim(KEY, PodUid("uid-web"))))
+
+    assert list(server.claims) == [KEY.name]
+
+
+def test_what_is_mapped_is_what_the_claim_asks_for() -> None:
+    one = wanted()
+
+    assert {each.request for each in one.mapped} == {request.name for request in one.requests}
+    assert one.mapped == (Mapped("main", GPU, "container-0-request-1"),)
