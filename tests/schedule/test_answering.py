@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Pod
+from policysched.cluster.objects import MetricSamples, Namespace, Node, NodeName, ObservedPod, Pod, Sample
 from policysched.schedule import events as e
 from policysched.schedule.answering import UNKNOWN_NODE, Answering, NoAnswer, Question, Victims
 from policysched.schedule.commands import Bind
@@ -260,3 +260,39 @@ def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> 
 
     assert asked.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
     assert asked.filtered("racks", pod("third", cpu="1"), "a")[0] == ["a"]
+
+
+# ── a metric that is out ───────────────────────────────────────────────────────────────────────────────────────────
+
+WAITING = """\
+policy waiting version 1
+metric load: ratio {
+  query = "load"
+  unit = "1"
+  join = node
+  every = 15s
+  stale = 90s
+}
+outage { above = 0%, then = wait }
+filter node_resources_fit
+filter cool require load < 80% missing pass
+preemption { victims = any }
+"""
+WAITS = "waits for metric load, of which 1 of 1 nodes that would do have no sample"
+
+
+def test_a_pod_that_waits_for_a_metric_may_go_to_no_node_and_nobody_is_evicted_for_it() -> None:
+    holder = pod("holder", cpu="4")
+    asked = Asked(WAITING, node("full"), node("roomy"), placed(holder, "full"))
+    high = pod("high", cpu="2", priority=9)
+    victims = {NodeName("full"): Victims((holder.uid,), {})}
+
+    filtered = asked.filtered("waiting", high, "full", "roomy")
+    evicted = asked.answering.preempt("waiting", high, victims, START_NS)
+    samples = {NodeName("roomy"): Sample(0.5, START_NS), NodeName("full"): Sample(0.5, START_NS)}
+    asked.tell(e.SamplesArrived("waiting", "load", MetricSamples(samples, START_NS)))
+
+    assert filtered == ([], {}, {"full": WAITS, "roomy": WAITS})
+    assert evicted == ()
+    assert asked.filtered("waiting", high, "full", "roomy")[0] == ["roomy"]
+    assert asked.answering.preempt("waiting", high, victims, START_NS) == ("full",)

@@ -165,6 +165,28 @@ def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
     assert "high" not in rig.where()
 
 
+def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
+    text = WAITING.replace(
+        "preemption never",
+        'input group: string = pod.labels["group"] optional\ngang by group { min = 2  timeout = 5m }',
+    )
+    members = [pod(name, labels={"group": "g"}) for name in ("w0", "w1")]
+    rig = Rig(text, node("a", cpu="9"), placed(pod("low"), "a"), *members)
+    rig.settle()
+    before = (rig.where(), rig.words("w0"), rig.of(c.Evict))
+
+    rig.tell(samples(rig, a=0.5))
+    rig.settle()
+
+    assert before == (
+        {},
+        "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
+        "waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample.",
+        [],
+    )
+    assert rig.where() == {"w0": "a", "w1": "a"}
+
+
 def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
     rig = Rig(WAITING, node("a"))
     rig.tell(samples(rig, a=0.5))
