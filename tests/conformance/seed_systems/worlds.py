@@ -174,12 +174,15 @@ def _created(seen: ObservedPod, place: int) -> ObservedPod:
 # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def play(program: Program, one: World) -> Played:
-    """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace."""
+def play(program: Program, one: World, *, whole_names: bool = False) -> Played:
+    """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace, unless
+    they are to be whole."""
     game = Play(program, one, {seen.pod.pod.full_name for seen in one.pods})
     for _ in game.moments():
         pass
     found = game.played
+    if whole_names:
+        return found
     return replace(
         found,
         decided=[_short(name) for name in found.decided],
