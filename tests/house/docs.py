@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.house import (
     attributes_doc,
     builtins_doc,
+    commands_doc,
     coverage_doc,
     metrics_doc,
     offline_doc,
@@ -28,6 +29,7 @@ COMMAND = "python -m tests.house.docs --update"
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/attributes.md": attributes_doc.page,
     "docs/builtins.md": builtins_doc.page,
+    "docs/commands.md": commands_doc.page,
     "docs/rules.md": rules_doc.page,
 }
 """Made whole, by path."""

@@ -3,15 +3,23 @@
 import dataclasses
 import re
 from pathlib import Path
+from random import Random
 from typing import get_args
 
+import click
 import jsonschema
 import pytest
 import yaml
 
+from policysched.app.compiling import compile_in_line
+from policysched.app.extender_app import ExtenderApp, ExtenderRuntime
+from policysched.app.extender_program import CLOCK_SET_BACK
 from policysched.app.extender_settings import read_extender_settings
+from policysched.app.extender_telemetry import ExtenderTelemetry
+from policysched.app.scheduler_app import Outcome
 from policysched.app.setting_layers import BadSettings
 from policysched.app.settings import read_settings
+from policysched.cli import COMMANDS, Problem, main
 from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.check import check_text
@@ -22,6 +30,7 @@ from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc
 from tests.house.exporting import exported
+from tests.kube.world import World, on_virtual_time
 
 ROOT = docs.ROOT
 SCHEMAS = sorted((ROOT / "policysched" / "schemas").glob("*.json"))
@@ -131,6 +140,93 @@ def test_a_documented_default_of_the_extender_is_the_one_that_is_used(name: str)
     as_documented = read_extender_settings(None, {}, {**given, "extender_server": documented})
 
     assert as_documented.limits == read_extender_settings(None, {}, given).limits
+
+
+# ── commands, flags, exit codes ────────────────────────────────────────────────────────────────────────────────────
+
+OF_OTHER_PROGRAMS = frozenset(
+    [
+        "--dry-run",
+        "--from-file",
+        "--image",
+        "--overrides",
+        "--replicas",
+        "--terminated-pod-gc-threshold",
+        "--type",
+        "--update",
+        "--update-golden",
+    ]
+)
+"""kubectl's, kube-controller-manager's, and those of this project's own tests."""
+
+
+def flags_of(command: click.Command) -> set[str]:
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    return {flag for one in options for flag in (*one.opts, *one.secondary_opts)}
+
+
+def commands() -> list[click.Command]:
+    found = [main.get_command(click.Context(main), name) for name in COMMANDS]
+    return [one for one in found if one is not None]
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?!\w)", text))
+
+
+def test_the_page_of_commands_has_each_with_every_flag() -> None:
+    sections = re.split(r"^## ", docs.PAGES["docs/commands.md"](), flags=re.MULTILINE)[1:]
+
+    assert [one.split("\n")[0] for one in sections] == list(COMMANDS)
+    for command, section in zip(commands(), sections, strict=True):
+        assert flags_of(command) <= flags_in(section)
+
+
+@pytest.mark.parametrize("path", docs.written_pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_flag_that_a_page_names_is_one_of_a_command(path: Path) -> None:
+    there = set().union(*map(flags_of, commands())) | {"--help", "--version"}
+
+    assert flags_in(path.read_text(encoding="utf-8")) - there - OF_OTHER_PROGRAMS == set()
+
+
+def test_a_flag_that_is_not_there_would_be_noticed() -> None:
+    assert flags_in("give `--metric` or --no-wait, and a-b--c") == {"--metric", "--no-wait"}
+
+
+def test_the_exit_codes_of_the_scheduler_are_those_that_its_page_lists() -> None:
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    table = page[page.index("| exit code | |") :].split("\n\n")[0]
+
+    listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
+
+    assert listed == sorted({one.value for one in Outcome} | {Problem.exit_code})
+    assert Outcome.CLOCK_SET_BACK.value == CLOCK_SET_BACK
+
+
+def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_scheduler_lists() -> None:
+    telemetry = ExtenderTelemetry()
+    settings = read_extender_settings(None, {}, {"policies": "a/b", "http": ":1"})
+    exports: list[str] = []
+
+    async def scenario() -> None:
+        world = World()
+        runtime = ExtenderRuntime(
+            transport=world.road(),
+            compile_texts=compile_in_line,
+            now_ns=world.now_ns,
+            monotonic_s=world.loop.time,
+            random=Random,
+            identity="one",
+        )
+        telemetry.watch(ExtenderApp(settings, runtime), world.now_ns)
+        exports.extend(re.findall(r"^# TYPE (\w+) ", telemetry.registry.render(), flags=re.MULTILINE))
+
+    on_virtual_time(scenario)
+
+    page = (ROOT / "docs" / "extender.md").read_text(encoding="utf-8")
+    own = set(re.findall(r"^\| `(policysched_\w+)` \|", page, flags=re.MULTILINE))
+    assert {one for one in exports if one.startswith("policysched_extender_")} == own
+    assert set(exports) - own <= {one.name for one in exported()}
 
 
 # ── metrics and alerts ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,68 @@
+"""docs/commands.md: what `--help` of every command says, and the exit codes."""
+
+import re
+from collections.abc import Iterator
+
+import click
+
+from policysched.cli import COMMANDS, closed_pipe, main
+
+ABORTED = 130
+
+_HEAD = f"""\
+# Commands
+
+Every command with its flags, as `policysched COMMAND --help` has them. `policysched --version` says the version.
+
+| exit code | |
+|---|---|
+| 0 | done, with nothing to say |
+| 1 | findings, or a result that the command was asked to report so |
+| 2 | could not run: a line on standard error says what is wrong with the command line, a file or the settings |
+| {ABORTED} | Ctrl-C |
+| {closed_pipe.EXIT_CODE} | nobody reads the output any more, as behind `\\| head` |
+
+Answers go to standard output, everything else to standard error. `run` and `extender` end with [codes of their own](running.md#start). Colours are for
+terminals; `NO_COLOR` and `FORCE_COLOR` are heeded. `-h` is `--help`.
+"""
+
+
+def page() -> str:
+    return "\n".join([_HEAD, *(_section(name) for name in COMMANDS)])
+
+
+def _section(name: str) -> str:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, f"there is no command {name}"
+    usage = " ".join([name, *command.collect_usage_pieces(click.Context(command))])
+    lines = [f"## {name}", "", f"`{usage}`", "", COMMANDS[name][1], ""]
+    for paragraph in (command.help or "").split("\n\n"):
+        lines += [*_paragraph(paragraph), ""]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    if options:
+        lines += ["| flag | |", "|---|---|", *map(_row, options), ""]
+    return "\n".join(lines)
+
+
+def _paragraph(text: str) -> Iterator[str]:
+    """Behind `\\b` stand command lines, as they are to be shown."""
+    words = text.strip()
+    if words.startswith("\b"):
+        yield from ("```sh", *(line.strip() for line in words.splitlines()[1:]), "```")
+    else:
+        # What would be a place in HTML or a slanted word is to be read as it stands; code is so already.
+        parts = re.split(r"(`[^`]*`)", " ".join(words.split()))
+        yield "".join(one if one.startswith("`") else re.sub(r"[*<>\\]", r"\\\g<0>", one) for one in parts)
+
+
+def _row(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    kind = option.type
+    value = "" if option.is_flag else option.metavar or ""
+    if isinstance(kind, click.Choice):
+        value = ", ".join(map(str, kind.choices))
+    said = (option.help or "").strip()
+    default = option.default if option.show_default and not option.is_flag else None
+    more = f" Default: {default}." if default is not None else ""
+    what = f" {value.replace('|', chr(92) + '|')}" if value else ""
+    return f"| {names}{what} | {said.replace('|', chr(92) + '|')}{more} |"
