@@ -5,7 +5,8 @@
         └────────────────────────────────────────┘
 
 No device that is one claim's is given to a second: what the claims' statuses say and what is promised are counted
-together. Pods that share a claim share its promise. What could be found for claims of one text on one node is kept
+together. Pods that share a claim share its promise, which lasts until the writes for all of them are answered: one whose
+answer is missing may be repeated, also after the claim has given its devices back. What could be found for claims of one text on one node is kept
 until that node's devices change, so that a pod from a template costs a look at the nodes that others went to.
 """
 
@@ -65,8 +66,9 @@ class DeviceChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """For pods that may share the claim. `written`: the version that says it, once it is written. `uid` "": the claim is yet to
-    be made, for one pod."""
+    """`pods` are those whose writes are not answered yet: several may share the claim. `written`: the youngest version that an
+    answer says it stands in; None: no answer does. `uid` "": the claim is yet to be made, for one pod, and the promise lasts
+    until it is shown or gone."""
 
     pods: frozenset[PodUid]
     uid: str
@@ -74,9 +76,19 @@ class _Promise:
     written: int | None = None
 
     def is_over(self, claim: ResourceClaim) -> bool:
-        if (self.uid and claim.uid != self.uid) or claim.allocation is not None:
+        if not self.uid:
+            return claim.allocation is not None or (
+                self.written is not None and claim.version >= self.written
+            )
+        if claim.uid != self.uid:
             return True
-        return self.written is not None and claim.version >= self.written
+        if self.pods:
+            return False
+        return self.written is None or claim.version >= self.written
+
+    def answered(self, pod: PodUid, version: int | None) -> "_Promise":
+        known = [one for one in (self.written, version) if one is not None]
+        return replace(self, pods=self.pods - {pod}, written=max(known, default=None))
 
 
 @dataclass(slots=True)
@@ -323,43 +335,45 @@ class Devices:
             self._claim_stamps[claim.key] = self._tick()
             self._recount(claim.key)
 
-    def written(self, pod: PodUid, choice: DeviceChoice, versions: Mapping[Preparable, int]) -> None:
+    def written(
+        self, pod: PodUid, choice: DeviceChoice, versions: Mapping[Preparable, int]
+    ) -> frozenset[ClusterEvent]:
         """These versions of the claims say what was promised: the promise ends when the watch has come to them."""
-        for claim, _ in choice.allocated:
-            promise, version = self._promises.get(claim.key), versions.get(claim.key)
-            if promise is None or version is None or pod not in promise.pods:
-                continue
-            promise = self._promises[claim.key] = replace(promise, written=version)
-            seen = self.claims.get(claim.key)
-            if seen is not None and promise.is_over(seen):
-                del self._promises[claim.key]
-            self._claim_stamps[claim.key] = self._tick()
-            self._recount(claim.key)
-
-    def release(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
-        """The pod does not go there. What was written stays promised until the watch shows it, and a claim that may have been made
-        until it is `gone`."""
         freed = _NOTHING
         for claim, _ in choice.allocated:
-            promise = self._promises.get(claim.key)
-            if promise is None or pod not in promise.pods or promise.written is not None or not promise.uid:
-                continue
-            if promise.pods == {pod}:
-                del self._promises[claim.key]
-            else:
-                self._promises[claim.key] = replace(promise, pods=promise.pods - {pod})
-            self._claim_stamps[claim.key] = self._tick()
-            freed |= self._recount(claim.key)
+            version = versions.get(claim.key)
+            if version is not None:
+                freed |= self._answered(claim.key, pod, version)
         return freed
+
+    def release(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
+        """The pod does not go there, and nothing of it is under way. What was written stays promised until the watch shows it, and
+        a claim that may have been made until it is `gone`."""
+        freed = _NOTHING
+        for claim, _ in choice.allocated:
+            freed |= self._answered(claim.key, pod, None)
+        return freed
+
+    def _answered(self, key: ResourceClaimKey, pod: PodUid, version: int | None) -> frozenset[ClusterEvent]:
+        promise = self._promises.get(key)
+        if promise is None or pod not in promise.pods:
+            return _NOTHING
+        if promise.uid:
+            promise = promise.answered(pod, version)
+        elif version is None:
+            return _NOTHING
+        else:
+            promise = replace(promise, written=version)
+        self._promises[key] = promise
+        claim = self.claims.get(key)
+        if claim is not None and promise.is_over(claim):
+            del self._promises[key]
+        self._claim_stamps[key] = self._tick()
+        return self._recount(key)
 
     def unwritten_promises(self) -> list[tuple[ResourceClaimKey, PodUid]]:
         """What is promised to whom, without what is written already, or is to be taken back."""
-        return [
-            (key, pod)
-            for key, one in self._promises.items()
-            if one.written is None and one.uid
-            for pod in sorted(one.pods)
-        ]
+        return [(key, pod) for key, one in self._promises.items() if one.uid for pod in sorted(one.pods)]
 
     def allocation(self, key: ResourceClaimKey) -> Allocation | None:
         """What the claim has, or is promised."""

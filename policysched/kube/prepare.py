@@ -8,11 +8,13 @@ Each patch names the UID and the version that the decision was made on, so that 
 all, however late. One whose answer was lost is repeated; if it had landed after all, the repetition is refused as a
 conflict, the pod is tried again, and finds what it had written. Volumes come before claims, as in kube-scheduler.
 Claims for devices have a road of their own (`kube.reserve`), for others may write to them meanwhile; so has the one that is
-made for a pod's extended resources (`kube.extended_claims`).
+made for a pod's extended resources (`kube.extended_claims`). And a claim that gets devices is written until it is answered:
+while that may land, they must not be another's.
 """
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ _REQUEST_LIFE = {"timeout": "5s"}
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """`give_up_s`: how long one patch is repeated while it gets no answer that settles it."""
+    """`give_up_s`: how long one patch is repeated while it gets no answer that settles it, unless it gives devices away."""
 
     workers: int = 8
     give_up_s: float = 30.0
@@ -184,7 +186,8 @@ class PreparationWriter:
                 versions[claim.claim] = await self._patched(path, body)
             for devices in command.to_reserve:
                 pod = Consumer("", "pods", command.name, command.uid)
-                versions[devices.claim] = await reserve(self, devices, pod)
+                wire = self if devices.allocation is None else _Patient(self)
+                versions[devices.claim] = await reserve(wire, devices, pod)
             if command.extended is not None:
                 pod = Consumer("", "pods", command.name, command.uid)
                 versions[command.extended.claim] = await make(self, command.extended, pod)
@@ -200,18 +203,13 @@ class PreparationWriter:
 
     async def patch(self, path: str, body: Json) -> Json:
         """The object as patched. Raises as `until_settled`."""
-        return await self._until_settled(
-            lambda: self._api.patch(
-                path, body, MERGE_PATCH, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
-            )
-        )
+        return await self.until_settled(lambda: self.patched_once(path, body), self._settings.give_up_s)
 
     async def create(self, path: str, body: Json) -> Json:
         """The object as created. Raises as `until_settled`."""
-        return await self._until_settled(
-            lambda: self._api.create(
-                path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
-            )
+        timeout_s, give_up_s = self._settings.answer_timeout_s, self._settings.give_up_s
+        return await self.until_settled(
+            lambda: self._api.create(path, body, params=_REQUEST_LIFE, timeout_s=timeout_s), give_up_s
         )
 
     async def delete(self, path: str, options: Json) -> None:
@@ -223,19 +221,24 @@ class PreparationWriter:
             )
             return {}
 
-        await self._until_settled(ask)
+        await self.until_settled(ask, self._settings.give_up_s)
 
     async def get(self, path: str) -> Json:
         """The object as it is. Raises as `until_settled`."""
-        return await self._until_settled(
-            lambda: self._api.get(path, timeout_s=self._settings.answer_timeout_s)
-        )
+        return await self.until_settled(lambda: self.got_once(path), self._settings.give_up_s)
 
-    async def _until_settled(self, ask: Callable[[], Awaitable[Json]]) -> Json:
+    async def patched_once(self, path: str, body: Json) -> Json:
+        timeout_s = self._settings.answer_timeout_s
+        return await self._api.patch(path, body, MERGE_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
+
+    async def got_once(self, path: str) -> Json:
+        return await self._api.get(path, timeout_s=self._settings.answer_timeout_s)
+
+    async def until_settled(self, ask: Callable[[], Awaitable[Json]], give_up_s: float) -> Json:
         """Repeat a request until it is answered with yes or a refusal that stands. Raises that refusal, or _GaveUp."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, first_s=settings.retry_first_s, longest_s=settings.retry_longest_s)
-        gives_up_s = loop.time() + settings.give_up_s
+        gives_up_s = loop.time() + give_up_s
         while True:
             if not self._may_send():
                 raise _GaveUp("not leading any more")
@@ -250,11 +253,24 @@ class PreparationWriter:
                 self._connectivity.failed(_ACTIVITY, error)
                 wait_s = backoff.failed(error)
                 if loop.time() + wait_s > gives_up_s:
-                    raise _GaveUp(f"no answer within {settings.give_up_s:g} s: {error}") from error
+                    raise _GaveUp(f"no answer within {give_up_s:g} s: {error}") from error
                 await asyncio.sleep(wait_s)
             else:
                 self._connectivity.worked(_ACTIVITY)
                 return answer
+
+
+class _Patient:
+    """Repeats as long as it takes, while we may send."""
+
+    def __init__(self, writer: PreparationWriter) -> None:
+        self._writer = writer
+
+    async def patch(self, path: str, body: Json) -> Json:
+        return await self._writer.until_settled(lambda: self._writer.patched_once(path, body), math.inf)
+
+    async def get(self, path: str) -> Json:
+        return await self._writer.until_settled(lambda: self._writer.got_once(path), math.inf)
 
 
 def volume_path(one: VolumeToBind) -> str:

@@ -27,7 +27,7 @@ def check(core: Core) -> list[str]:
         if promised not in core.preparations:
             found.append(f"{key} is promised to pod {promised}, which is not being prepared")
     for claim, promised in core.cache.devices.unwritten_promises():
-        if promised not in core.preparations:
+        if promised not in core.preparations and promised not in core.unsettled:
             found.append(f"devices of {claim} are promised to pod {promised}, which is not being prepared")
     found += core.cache.devices.check()
     found += [

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
+from policysched.cluster.devices import DeviceChoice
 from policysched.cluster.objects import (
     MetricSamples,
     Namespace,
@@ -61,6 +62,7 @@ class Core:
     """`pods` are the pending pods of ours by UID, until their bind is confirmed; `in_flight` the binds that wait for
     an answer, which outlive a pod that is deleted meanwhile (some of them are not sent yet: `preparations`); `reserved`
     the claims, by key and UID, that were reserved for their pods, `made` the one that is made for a pod's extended resources;
+    `unsettled` what was to be written for pods that are gone meanwhile, and may be yet;
     `by_scheduler` every known pod by the schedulerName that it gives. `prepared` has what a policy's new text says of its
     pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call."""
 
@@ -85,6 +87,7 @@ class Core:
         self.preparations: dict[PodUid, Preparation] = {}
         self.reserved: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.made: dict[PodUid, ResourceClaimKey] = {}
+        self.unsettled: dict[PodUid, DeviceChoice] = {}
         self.by_scheduler: dict[str, dict[PodUid, None]] = {}
         self.prepared: dict[PodUid, Standing] = {}
         self.out: list[Command] = []

@@ -7,7 +7,8 @@ The volumes are promised to the pod from the moment at which it is assumed. Once
 the provisioners do the rest, and the watch shows how far they are; nothing is judged by a version that is older than
 what was written. Nothing has to be undone when this ends early, or when another process goes on: what was written says
 which node and which volumes the claims are for, and the next decision goes by that. A claim for devices keeps them,
-and is not reserved for the pod any more; one that was made for the pod is taken away. Source: `BindPodVolumes` in kubernetes'
+and is not reserved for the pod any more; one that was made for the pod is taken away. Nobody else gets devices before it is
+known that they were not written for a pod that is gone: they stay promised until the writes are answered. Source: `BindPodVolumes` in kubernetes'
 `pkg/scheduler/framework/plugins/volumebinding/binder.go`, `PreBind` and `Unreserve` in `dynamicresources`.
 """
 
@@ -90,9 +91,10 @@ class Preparing:
     def written(self, uid: PodUid, versions: Versions, now_ns: int) -> None:
         preparation = self._core.preparations.get(uid)
         if preparation is None:
-            return  # given up meanwhile
+            self._settled(uid, versions, now_ns)
+            return
         preparation.versions = versions
-        self._written(preparation, versions)
+        self._written(preparation, versions, now_ns)
         flight, awaited = preparation.flight, preparation.needs.devices.awaited
         if awaited:
             pod, words = flight.pod.pod, f"waiting for binding conditions for device on node {flight.node}"
@@ -103,13 +105,17 @@ class Preparing:
                 )
             )
         self._look_at(preparation, now_ns)
+        if now_ns >= preparation.ends_ns and uid in self._core.preparations:
+            self._time_over(preparation, now_ns)
 
     def refused(self, uid: PodUid, reason: str, versions: Versions, now_ns: int) -> None:
         preparation = self._core.preparations.get(uid)
         if preparation is not None:
-            self._written(preparation, versions)
+            self._written(preparation, versions, now_ns)
             plugin = _DEVICES if preparation.needs.volumes is None else _VOLUMES
             self._fail(preparation, reason, now_ns, plugin)
+        else:
+            self._settled(uid, versions, now_ns)
 
     def look(self, now_ns: int, *, claim: ClaimKey | None = None, node: NodeName | None = None) -> None:
         """Something changed that pods may wait for (those that use the claim, those that go to the node)."""
@@ -129,13 +135,18 @@ class Preparing:
             uid = self._ends.first()
             assert uid is not None
             preparation = self._core.preparations[uid]
-            self._look_at(preparation, now_ns)  # which may know better words
-            if uid not in self._core.preparations:
+            if _may_give_devices(preparation):
+                self._ends.discard(uid)  # what is under way may land: its answer comes first
                 continue
-            if preparation.needs.volumes is None:
-                self._fail(preparation, f"device binding timeout: {_TIME_OVER}", now_ns, _DEVICES)
-            else:
-                self._fail(preparation, f"binding volumes: {_TIME_OVER}", now_ns)
+            self._look_at(preparation, now_ns)  # which may know better words
+            if uid in self._core.preparations:
+                self._time_over(preparation, now_ns)
+
+    def _time_over(self, preparation: Preparation, now_ns: int) -> None:
+        if preparation.needs.volumes is None:
+            self._fail(preparation, f"device binding timeout: {_TIME_OVER}", now_ns, _DEVICES)
+        else:
+            self._fail(preparation, f"binding volumes: {_TIME_OVER}", now_ns)
 
     def next_time_ns(self) -> int | None:
         return self._ends.first_key()
@@ -144,13 +155,15 @@ class Preparing:
         """The pod is gone, ends, or is on a node already."""
         preparation = self._core.preparations.get(uid)
         if preparation is not None:
+            if _may_give_devices(preparation):
+                self._core.unsettled[uid] = preparation.needs.devices
             self._end(preparation, now_ns)
             self._binding.lost(uid, "the pod is gone or bound while its volumes are being bound", now_ns)
 
-    def _written(self, preparation: Preparation, versions: Versions) -> None:
+    def _written(self, preparation: Preparation, versions: Versions, now_ns: int) -> None:
         core, uid, devices = self._core, preparation.flight.pod.uid, preparation.needs.devices
         core.cache.volumes.written(uid, _volumes(preparation.needs), versions)
-        core.cache.devices.written(uid, devices, versions)
+        core.queue.wake(core.cache.devices.written(uid, devices, versions), now_ns)
         claims = [*(claim for claim, _ in devices.allocated if claim.uid), *devices.reserved]
         reserved = tuple((claim.key, claim.uid) for claim in claims if claim.key in versions)
         if reserved:
@@ -256,7 +269,21 @@ class Preparing:
         self._ends.discard(uid)
         cache = self._core.cache
         self._core.queue.wake(cache.volumes.release(uid, _volumes(preparation.needs)), now_ns)
-        self._core.queue.wake(cache.devices.release(uid, preparation.needs.devices), now_ns)
+        if uid not in self._core.unsettled:
+            self._core.queue.wake(cache.devices.release(uid, preparation.needs.devices), now_ns)
+
+    def _settled(self, uid: PodUid, versions: Versions, now_ns: int) -> None:
+        """What was to be written for a pod that was given up meanwhile is written or never will be."""
+        choice = self._core.unsettled.pop(uid, None)
+        if choice is not None:
+            devices = self._core.cache.devices
+            freed = devices.written(uid, choice, versions) | devices.release(uid, choice)
+            self._core.queue.wake(freed, now_ns)
+
+
+def _may_give_devices(preparation: Preparation) -> bool:
+    """Whether its writes are not answered yet, and devices among them."""
+    return preparation.versions is None and bool(preparation.needs.devices.allocated)
 
 
 def _volumes(needs: BeforeBind) -> VolumeChoice:

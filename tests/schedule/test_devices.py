@@ -91,17 +91,103 @@ def test_a_bind_that_is_refused_takes_the_reservation_back_but_leaves_the_claim_
     assert agreed(rig)
 
 
-def test_a_pod_that_is_gone_meanwhile_leaves_its_devices_to_others() -> None:
+def gone_while_it_is_written() -> Rig:
+    """`web` has the one device and is deleted before that is written, or known not to be; `other` waits."""
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+    rig.tell(e.PodGone(WEB))
+    rig.settle()
+    return rig
+
+
+def test_what_may_be_written_yet_for_a_pod_that_is_gone_is_nobody_elses() -> None:
+    rig = gone_while_it_is_written()
+
+    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+    assert agreed(rig)
+
+
+def test_a_pod_that_is_gone_meanwhile_leaves_its_devices_to_others_once_they_are_known_not_to_be_written() -> (
+    None
+):
+    rig = gone_while_it_is_written()
+
+    rig.tell(e.PreparationRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.settle()
+
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert agreed(rig)
+
+
+def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_it_back() -> None:
+    rig = gone_while_it_is_written()
+
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.settle()
+    before = [one.name for one in rig.of(c.Prepare)]
+    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.settle()
+
+    assert before == ["web"]
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert agreed(rig)
+
+
+def test_devices_that_a_claim_gave_back_before_its_write_is_answered_are_nobodys_until_it_is() -> None:
+    rig = gone_while_it_is_written()
+
+    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.settle()
+    before = [one.name for one in rig.of(c.Prepare)]
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.settle()
+
+    assert before == ["web"]
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert agreed(rig)
+
+
+def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_are_answered() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")), pod("mate", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+
+    rig.tell(e.PreparationWritten(WEB, {C: 5}), e.PodGone(WEB))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.settle()
+    before = {one.name for one in rig.of(c.Prepare)}
+    rig.tell(e.PreparationRefused(PodUid("uid-default-mate"), "no", {}))
+    rig.tell(e.PodGone(PodUid("uid-default-mate")))
+    rig.settle()
+
+    assert before == {"web", "mate"}
+    assert {one.name for one in rig.of(c.Prepare)} == {"web", "mate", "other"}
+    assert agreed(rig)
+
+
+def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
     rig.see(pod("other", spec=claiming("d")))
     rig.settle()
 
-    rig.tell(e.PodGone(WEB))
+    rig.pass_time(1000)
+    rig.settle()
+    before = [one.name for one in rig.of(c.Prepare)]
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert before == ["web"]
+    assert rig.where() == {"web": "a"}
     assert agreed(rig)
 
 

@@ -1,0 +1,67 @@
+"""How long what is decided for a pod's claims is written: a while, and until it is answered where it gives devices away."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from policysched.cluster.objects import NodeName, PodUid, ResourceClaimKey
+from policysched.kube.api import Api
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.devices import allocation
+from policysched.kube.prepare import PreparationWriter, PrepareOutcome
+from policysched.schedule.commands import ClaimToReserve, Prepare
+from policysched.schedule.events import PreparationRefused, PreparationWritten
+from tests.devices import asking, claim_spec, given
+from tests.kube.world import World, on_virtual_time, running
+
+CUT_S = 100.0
+
+
+def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrepareOutcome:
+    """For a hundred seconds nothing gets through."""
+    outcomes: list[PrepareOutcome] = []
+
+    async def scenario() -> None:
+        world = World()
+        body = {"metadata": {"name": "c"}, "spec": claim_spec(asking())}
+        claim = world.local.create("resourceclaims", "default", body)
+        if not gives_devices:
+            world.local.set_status("resourceclaims", claim, **given("g0"))
+        meta = claim["metadata"]
+        road = world.road()
+        writer = PreparationWriter(
+            Api(road), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+        )
+        has = allocation(given("g0")["allocation"]) if gives_devices else None
+        version = int(world.local.get("resourceclaims", "default", "c")["metadata"]["resourceVersion"])  # type: ignore[index]
+        wanted = ClaimToReserve(ResourceClaimKey("default", "c"), meta["uid"], version, has, (), (), 0)
+        road.refuse_for(CUT_S)
+        async with running(writer.run()):
+            writer.put(
+                Prepare(PodUid("uid-web"), "default", "web", NodeName("a"), (), (), to_reserve=(wanted,))
+            )
+            await asyncio.sleep(2 * CUT_S)
+
+    on_virtual_time(scenario)
+    (outcome,) = outcomes
+    return outcome
+
+
+def test_a_claim_that_gets_devices_is_written_until_it_is_answered() -> None:
+    outcome = written_over_a_road_that_is_cut(gives_devices=True)
+
+    assert isinstance(outcome, PreparationWritten)
+
+
+def test_a_claim_that_has_its_devices_is_given_up_after_a_while() -> None:
+    outcome = written_over_a_road_that_is_cut(gives_devices=False)
+
+    assert isinstance(outcome, PreparationRefused)
+    assert outcome.reason.startswith("no answer within 30 s")
+
+
+def test_a_planted_writer_that_gives_up_devices_too_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policysched.kube.prepare._Patient", lambda writer: writer)
+
+    assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PreparationRefused)
