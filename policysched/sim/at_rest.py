@@ -8,8 +8,9 @@ from typing import Any
 
 from policysched.cluster.audit import audit
 from policysched.cluster.cache import Cache
+from policysched.cluster.device_objects import DeviceKind
 from policysched.cluster.objects import NodeName, ObservedPod, Pod, PodFacts, PodSetKind, PodUid
-from policysched.kube import storage, wire
+from policysched.kube import devices, storage, wire
 from policysched.lang.program import GangMode, OnTimeout, Program
 from policysched.lang.verdict import Explanation
 from policysched.oracle import GangTerms, evaluate, gang_terms, order_key, selected
@@ -31,6 +32,11 @@ _STORAGE = {
     "persistentvolumes": "PersistentVolume",
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "storageclasses": "StorageClass",
+}
+_DEVICES: dict[str, DeviceKind] = {
+    "resourceclaims": "ResourceClaim",
+    "resourceslices": "ResourceSlice",
+    "deviceclasses": "DeviceClass",
 }
 
 
@@ -78,6 +84,11 @@ class AtRest:
         ]
         found += [f"room of {name} is still held back" for name in self._scheduler.nodes_held_back]
         found += [f"{key} is still promised to a pod" for key in core.cache.volumes.promises.given]
+        found += [
+            f"devices of {key} are still promised to {pod}"
+            for key, pod in core.cache.devices.unwritten_promises()
+        ]
+        found += self._stored()
         counts = self._scheduler.pending_counts()
         found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
         nodes = [wire.node(obj) for obj in self._local.list("nodes")]
@@ -86,6 +97,21 @@ class AtRest:
         if core.cache.namespaces != spaces:
             found.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
         return found
+
+    def _stored(self) -> list[str]:
+        known, fresh = self._core.cache, self._fresh()
+        pairs: list[tuple[str, Mapping[Any, Any], Mapping[Any, Any]]] = [
+            ("volume", known.volumes.volumes, fresh.volumes.volumes),
+            ("claim", known.volumes.claims, fresh.volumes.claims),
+            ("claim for devices", known.devices.claims, fresh.devices.claims),
+            ("slice", known.devices.slices, fresh.devices.slices),
+        ]
+        return [
+            f"{what} {key} is {ours.get(key)} in the cache, the server has {its.get(key)}"
+            for what, ours, its in pairs
+            for key in sorted(ours.keys() | its.keys(), key=str)
+            if ours.get(key) != its.get(key)
+        ]
 
     def _policies(self) -> list[str]:
         runs = {name: program.sha256 for name, program in self._programs.items()}
@@ -201,6 +227,9 @@ class AtRest:
         for plural, stored in _STORAGE.items():
             for obj in self._local.list(plural):
                 cache.put_storage(storage.READERS[stored](obj))
+        for plural, kept in _DEVICES.items():
+            for obj in self._local.list(plural):
+                cache.put_device_object(devices.READERS[kept](obj))
         for seen in self._pods:
             cache.put_pod(seen)
         return cache

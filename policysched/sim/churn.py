@@ -14,6 +14,7 @@ import orjson
 from policysched.kube.transport import ApiResponse
 from policysched.sim.apiserver.requests import Call
 from policysched.sim.apiserver.server import ApiServer
+from policysched.sim.churn_devices import DeviceChurn
 from policysched.sim.churn_storage import StorageChurn
 from policysched.sim.kubelet import RUN_SECONDS, Kubelet
 from policysched.sim.local import Local
@@ -72,6 +73,7 @@ class Churn:
         self._tell = tell
         self._count = 0
         self._storage = StorageChurn(self._local, dice, tell=tell, number=self._next)
+        self._devices = DeviceChurn(self._local, dice, tell=tell, number=self._next)
         self._deeds: dict[str, Callable[[], None]] = {
             "create a pod": self.create_pod,
             "create an urgent pod": self.create_urgent_pod,
@@ -96,6 +98,7 @@ class Churn:
             "start a static pod": self.start_static_pod,
             "create a budget": self.create_budget,
             **self._storage.deeds,
+            **self._devices.deeds,
         }
 
     def does(self, deed: str) -> bool:
@@ -112,9 +115,11 @@ class Churn:
             {key: texts[0] if first else self._dice.choice(texts) for key, texts in self._good.items()}
         )
         self._storage.begin()
+        self._devices.begin()
         for _ in range(nodes):
             self.add_node()
         self._storage.furnish()
+        self._devices.furnish()
         for _ in range(pods):
             self.create_pod()
 
@@ -225,10 +230,10 @@ class Churn:
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
         elif "group" not in labels and (volumes := self._storage.volumes_for_pod(namespace)):
             spec["volumes"] = volumes
+        if devices := self._devices.claims_for_pod(namespace, 0.1 if "group" in labels else 0.3):
+            spec["resourceClaims"] = devices
         metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
-        claims = "".join(
-            f" with {one['persistentVolumeClaim']['claimName']}" for one in spec.get("volumes", ())
-        )
+        claims = "".join(f" with {_claim_of(one)}" for one in (*spec.get("volumes", ()), *devices))
         self._tell(f"pod {namespace}/{name} of {scheduler}{claims}")
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
@@ -331,6 +336,7 @@ class Churn:
 
     def _collect_pods_of(self, name: str) -> None:
         if self._local.get("nodes", "", name) is None:
+            self._devices.node_is_gone(name)
             for pod in self._local.list("pods"):
                 if pod["spec"].get("nodeName") == name:
                     self._local.delete("pods", pod, grace_period_s=0)
@@ -479,6 +485,16 @@ def _labels(obj: Json) -> dict[str, str]:
 
 def _name(obj: Json) -> str:
     return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def _claim_of(wanted: Json) -> str:
+    """What a pod's volume, or its entry for devices, names."""
+    volume = wanted.get("persistentVolumeClaim")
+    return str(
+        volume["claimName"]
+        if volume
+        else wanted.get("resourceClaimName") or f"devices of template {wanted['resourceClaimTemplateName']}"
+    )
 
 
 def _with_toleration(pod: Json, more: Json) -> Json:

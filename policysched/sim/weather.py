@@ -42,6 +42,9 @@ DEEDS: Mapping[str, tuple[float, float]] = {
     "create a claim": (0.5, 3.0),
     "delete a claim": (0.3, 1.0),
     "put in a disk": (0.5, 2.0),
+    "create a device claim": (0.5, 2.0),
+    "delete a device claim": (0.3, 1.0),
+    "change devices": (0.5, 2.0),
     # what befalls ourselves
     "kill a scheduler": (0.5, 0.5),
     "stop a scheduler": (0.3, 0.5),

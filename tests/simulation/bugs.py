@@ -19,10 +19,13 @@ from policysched.app import scheduler_app
 from policysched.app.policy_feed import LastGood
 from policysched.cluster.cache import Cache
 from policysched.cluster.census import Census
+from policysched.cluster.device_objects import Reach
+from policysched.cluster.devices import Devices
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.objects import Node, ObservedPod, Placement, PodUid
+from policysched.cluster.volumes import Volumes
 from policysched.kube import bind as binding
-from policysched.kube import storage, wire
+from policysched.kube import devices, storage, wire
 from policysched.kube.api import ApiProblem
 from policysched.kube.bind import Binder
 from policysched.kube.lease import Elector
@@ -31,9 +34,10 @@ from policysched.kube.report import Reporter, Words
 from policysched.lang.events import ClusterEvent
 from policysched.oracle.builtins import FILTERS as ORACLE_FILTERS
 from policysched.plan.kernels import FILTERS
+from policysched.plan.members import Members
 from policysched.plan.overlay import Overlay
 from policysched.plan.victims import Victims
-from policysched.schedule import candidates, consulting, gang_room
+from policysched.schedule import candidates, consulting, gang_room, preparing
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.candidates import Candidate
 from policysched.schedule.commands import Bind, ReportPod
@@ -269,6 +273,28 @@ def a_pod_is_bound_before_its_claims_are() -> AbstractContextManager[Any]:
     return patch.object(Preparing, "_all_bound", lambda *_: True)
 
 
+def a_promised_volume_is_promised_again() -> AbstractContextManager[Any]:
+    """The API server refuses the second one's claim: what is left is that both were on their way."""
+    return patch.object(Volumes, "promise", lambda *_: None)
+
+
+def devices_are_within_reach_of_every_node() -> AbstractContextManager[Any]:
+    """Nobody reads whose they are: a pod goes anywhere with what is in one node."""
+    return patch.object(devices, "_reach", lambda _: Reach(everywhere=True))
+
+
+def a_promised_device_is_promised_again() -> AbstractContextManager[Any]:
+    return patch.object(Devices, "promise", lambda *_: None)
+
+
+def devices_are_free_before_their_writes_are_answered() -> AbstractContextManager[Any]:
+    """Where the pod is gone meanwhile; and nobody notices before the server's objects show it."""
+    return _all(
+        patch.object(preparing, "_may_give_devices", lambda _: False),
+        patch.object(Devices, "check", lambda _: []),
+    )
+
+
 # ── pods of others ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -340,6 +366,10 @@ def a_restart_forgets_the_last_known_good_policies() -> AbstractContextManager[A
         return {}
 
     return patch.object(LastGood, "read", nothing)
+
+
+def a_restart_forgets_what_its_states_were_fed() -> AbstractContextManager[Any]:
+    return patch.object(States, "restore", lambda *_: [])
 
 
 def a_run_is_fed_each_time_that_it_is_shown() -> AbstractContextManager[Any]:
@@ -423,6 +453,11 @@ def metrics_assume_nothing() -> AbstractContextManager[Any]:
     return patch.object(Assumed, "landed", lambda *_: None)
 
 
+def members_that_are_on_nodes_are_overlooked() -> AbstractContextManager[Any]:
+    """By the plan; the oracle looks away."""
+    return _all(patch.object(Members, "of", lambda *_: {}), _without_second_opinion())
+
+
 def a_node_that_cools_for_a_moment_is_let_in() -> AbstractContextManager[Any]:
     return patch.object(Recoveries, "arrived", lambda _self, _policy, _metric, samples: samples)
 
@@ -466,6 +501,10 @@ PLANTED: Mapping[Plant, str] = {
     volumes_are_within_reach_of_every_node: r"which is on \[",
     claims_for_one_pod_are_shared: r"is for one pod at a time",
     a_pod_is_bound_before_its_claims_are: r"is not bound",
+    a_promised_volume_is_promised_again: r"^volume .* is promised to 2",
+    devices_are_within_reach_of_every_node: r"has device .*, which is in",
+    a_promised_device_is_promised_again: r"^device .* is promised to 2",
+    devices_are_free_before_their_writes_are_answered: r"is in two claims",
     pods_of_nobody_are_taken_for_ours: r"is nobody's and was bound",
     pods_of_nobody_are_told_why_they_wait: r"is not ours and was told",
     pods_of_nobody_have_events: r"is nobody's and has events",
@@ -473,6 +512,7 @@ PLANTED: Mapping[Plant, str] = {
     nobody_is_told_of_a_bind: r"was bound, and that was said 0 times",
     who_lost_the_lease_goes_on_deciding: r"decides, and the Lease is",
     a_restart_forgets_the_last_known_good_policies: r"decides without .*, which were kept",
+    a_restart_forgets_what_its_states_were_fed: r"was kept with",
     a_run_is_fed_each_time_that_it_is_shown: r"was fed",
     what_a_policy_says_of_victims_is_not_looked_at: r"its label keep forbids that",
     equals_are_evicted: r"whose priority is not higher",
@@ -483,6 +523,7 @@ PLANTED: Mapping[Plant, str] = {
     room_for_a_member_is_thought_of_without_those_before_it: r"room is made for",
     a_fair_queue_does_not_follow_the_shares: r"goes before",
     metrics_assume_nothing: r"with what is assumed there",
+    members_that_are_on_nodes_are_overlooked: r"flow to its peers",
     a_node_that_cools_for_a_moment_is_let_in: r"was over the limit",
     the_census_forgets_nobody: r"the census has",
     extenders_are_asked_and_not_listened_to: r"which an extender refuses",
@@ -495,6 +536,52 @@ PLANTED: Mapping[Plant, str] = {
 def _many_end(weather: Weather) -> Weather:
     deeds = {**weather.deeds, "create a pod": 30.0, "kill a scheduler": 3.0, "forget the history": 3.0}
     return replace(weather, deeds=deeds, storm_s=90.0, cramped=False)
+
+
+def _many_end_and_go(weather: Weather) -> Weather:
+    """Pods whose runs have been fed and written down are deleted, and schedulers die."""
+    return replace(
+        _undisturbed(weather),
+        roads=Climate(0.01, 0.02),
+        deeds={"create a pod": 20.0, "delete a pod": 12.0, "kill a scheduler": 0.6},
+        deed_every_s=0.4,
+        storm_s=90.0,
+        nodes=9,
+        pods=30,
+        cramped=False,
+    )
+
+
+def _many_want_disks(weather: Weather) -> Weather:
+    return replace(
+        _undisturbed(weather),
+        roads=Climate(0.05, 0.2),
+        deeds={"create a pod": 12.0, "delete a pod": 3.0, "create a claim": 8.0, "put in a disk": 4.0},
+        deed_every_s=0.4,
+        nodes=3,
+        pods=20,
+        cramped=False,
+    )
+
+
+def _pods_go_while_they_get_devices(weather: Weather) -> Weather:
+    """Over roads on which writes are lost, late and repeated, to claims that do not go with their pods."""
+    return replace(
+        _undisturbed(weather),
+        roads=Climate(0.05, 0.2, slow_share=0.2, slow_s=1.5, lost_before_share=0.35),
+        deeds={
+            "create a pod": 12.0,
+            "delete a pod": 4.0,
+            "create a device claim": 6.0,
+            "change devices": 3.0,
+        },
+        deed_every_s=0.4,
+        storm_s=90.0,
+        nodes=4,
+        pods=25,
+        cramped=False,
+        deleted_in_flight_share=0.6,
+    )
 
 
 def _undisturbed(weather: Weather) -> Weather:
@@ -576,24 +663,34 @@ SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
     each_try_of_an_event_makes_another: _answers_are_lost_and_few_wait,
     a_run_is_fed_each_time_that_it_is_shown: _many_end,
     budgets_are_not_looked_at: _room_is_made_among_budgets,
+    a_restart_forgets_what_its_states_were_fed: _many_end_and_go,
+    a_promised_volume_is_promised_again: _many_want_disks,
+    a_promised_device_is_promised_again: _pods_go_while_they_get_devices,
+    devices_are_free_before_their_writes_are_answered: _pods_go_while_they_get_devices,
 }
 """What a seed's weather is made, so that rare bugs show soon."""
 
 SHOWN_BY: Mapping[Plant, Sequence[int]] = {
-    a_bind_does_not_name_the_uid: (47,),
-    the_ledger_forgets_what_is_assumed: (1,),
-    columns_miss_a_cordon: (1,),
-    a_nomination_is_never_taken_back: (73,),
-    what_is_held_back_is_never_let_go: (6,),
+    a_bind_without_an_answer_is_withdrawn: (3,),
+    a_bind_does_not_name_the_uid: (3,),
+    the_ledger_forgets_to_subtract: (1,),
+    the_overlay_does_not_see_earlier_members: (3,),
+    gangs_are_placed_in_part: (3,),
+    columns_miss_a_cordon: (2,),
+    a_node_that_leaves_is_kept: (2,),
+    a_nomination_is_never_taken_back: (54,),
+    what_is_held_back_is_never_let_go: (3,),
     freed_room_wakes_nobody: (1,),
+    after_a_410_the_watch_goes_on_from_now: (2,),
     a_condition_does_not_name_the_version_that_it_goes_by: (10,),
-    a_broken_policy_becomes_active_without_its_broken_rule: (34,),
+    a_broken_policy_becomes_active_without_its_broken_rule: (8,),
+    host_ports_are_not_looked_at: (6,),
     volumes_are_within_reach_of_every_node: (4,),
+    claims_for_one_pod_are_shared: (29,),
     a_pod_is_bound_before_its_claims_are: (1,),
+    devices_are_within_reach_of_every_node: (4,),
     pods_of_nobody_are_told_why_they_wait: (3,),
-    pods_of_nobody_have_events: (2,),
     each_try_of_an_event_makes_another: (8,),
-    nobody_is_told_of_a_bind: (1,),
     who_lost_the_lease_goes_on_deciding: (7,),
     a_restart_forgets_the_last_known_good_policies: (14,),
     a_run_is_fed_each_time_that_it_is_shown: (125,),
@@ -601,6 +698,7 @@ SHOWN_BY: Mapping[Plant, Sequence[int]] = {
     budgets_are_not_looked_at: (2,),
     a_fair_queue_does_not_follow_the_shares: (1,),
     metrics_assume_nothing: (67,),
+    members_that_are_on_nodes_are_overlooked: (1,),
     a_node_that_cools_for_a_moment_is_let_in: (2,),
     a_gang_does_not_keep_together: (11,),
     a_gang_fails_before_its_time: (10,),

@@ -9,14 +9,17 @@ from policysched.app.scheduler_app import SchedulerApp
 from policysched.kube.lease import LeaseSettings
 from policysched.lang.program import GangMode, OnTimeout
 from policysched.oracle import gang_terms
-from policysched.schedule.commands import Bind, Command, Evict
+from policysched.schedule.commands import Bind, Command, Evict, Prepare
+from policysched.schedule.events import PreparationRefused
 from policysched.schedule.scheduler import Scheduler
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.local import Local
+from policysched.sim.promise_watch import promised_twice
 from policysched.sim.second_opinion import SecondOpinion
 from policysched.sim.watchman import Watchman
 from tests.simulation.extender import vetoes
 from tests.simulation.load_watch import LoadWatch
+from tests.simulation.traffic_watch import TrafficWatch
 
 CHECK_EVERY_STEPS = 16
 
@@ -33,7 +36,7 @@ class Told(Protocol):
 
 
 class Listening:
-    """From when it is made. `bound` hears of each bind that leaves. `kept` are the names of the policies of which a last
+    """From when it is made. `bound` hears of each bind that leaves, `preparing` of what is written before it. `kept` are the names of the policies of which a last
     known good text was there when this life began."""
 
     def __init__(
@@ -43,19 +46,23 @@ class Listening:
         name: str,
         identity: str,
         bound: Callable[[Bind], None],
+        preparing: Callable[[Prepare], None],
         kept: Collection[str],
     ) -> None:
         self._scheduler = scheduler = app.scheduler
         self._leadership = app.runtime.leadership
-        self._world, self._name, self._identity, self._bound = world, name, identity, bound
+        self._world, self._name, self._identity = world, name, identity
+        self._bound, self._preparing = bound, preparing
         self._local = Local(world.server)
         self._load = LoadWatch(scheduler, self._local, world.now_ns, world.fail)
+        self._traffic = TrafficWatch(scheduler, self._local, world.now_ns, world.fail)
         self._steps = 0
         self._kept = kept
         handle = scheduler.handle
 
         def handle_too(event: Any, now_ns: int) -> list[Command]:
             self._load.handled(event)
+            self._note_unprepared(event)
             return handle(event, now_ns)
 
         scheduler.handle = self._watched(handle_too)  # type: ignore[method-assign]
@@ -68,6 +75,9 @@ class Listening:
             for command in commands:
                 if isinstance(command, Evict):
                     self._evicting(command)
+            prepares = [command for command in commands if isinstance(command, Prepare)]
+            if prepares:
+                self._promised(prepares)
             binds = [command for command in commands if isinstance(command, Bind)]
             if binds:
                 self._decided(binds)
@@ -84,6 +94,12 @@ class Listening:
         self._world.tell(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.watchman.evicting(evict)
         self.second_opinion.evicting(evict)
+
+    def _promised(self, prepares: list[Prepare]) -> None:
+        for words in promised_twice(self._scheduler):
+            self._world.fail(words)
+        for prepare in prepares:
+            self._preparing(prepare)
 
     def _decided(self, binds: list[Bind]) -> None:
         world, core = self._world, self._scheduler._core
@@ -103,6 +119,7 @@ class Listening:
             if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
                 world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
             self._load.decided(bind)
+            self._traffic.decided(bind)
             self._note_part_of_gang(bind)
             self._bound(bind)
 
@@ -113,6 +130,11 @@ class Listening:
         terms = gang_terms(core.policies.running[bind.policy].program, pod, core.namespace_of(pod))
         if terms is not None and terms.on_timeout is OnTimeout.BEST_EFFORT:
             self._world.watchman.disturb(pod)
+
+    def _note_unprepared(self, event: Any) -> None:
+        """A member of a gang does not get its devices after all, and the others are under way."""
+        if isinstance(event, PreparationRefused) and event.uid in self._scheduler._core.cache.pods:
+            self._world.watchman.disturb(self._scheduler._core.cache.pods[event.uid].pod)
 
     def _see_to_lease(self) -> None:
         """Whoever decides has the Lease, by the server's own object, and nobody else may take it yet."""

@@ -48,7 +48,7 @@ class LoadWatch:
     def decided(self, bind: Bind) -> None:
         """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
         seen = self._core.cache.pods[bind.uid]
-        if seen.pod.claims:
+        if seen.pod.claims or seen.pod.device_claims:
             return
         if bind.policy == POLICY:
             self._see_to(bind)

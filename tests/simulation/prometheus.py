@@ -1,12 +1,16 @@
 """A Prometheus for the simulation: series whose values change, nodes left out or told twice, and answers that are none.
 
-Only the wire is pretended: the scheduler's own asker, joins and conversion are at work behind it.
+Only the wire is pretended: the scheduler's own asker, joins and conversion are at work behind it. Of the two metrics one has a load for
+each node, the other what flows between the pods of a gang, whether they are on nodes or wait.
 """
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import orjson
 
@@ -18,7 +22,15 @@ from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.local import Local
 from policysched.sim.weather import Weather
 
+Series = list[dict[str, Any]]
+
+FLOWS = "flows"
+"""The query for what flows between pods; any other is for the load of nodes."""
+
 _VALUES = (0.1, 0.35, 0.5, 0.7, 0.95)
+_FLOWS = ("0", "1e6", "3e7", "4e7", "6e7", "1.2e8")
+"""Bytes per second."""
+
 _NO_ANSWERS = (
     b"<html>502</html>",
     b"",
@@ -39,8 +51,7 @@ class PretendPrometheus:
         await asyncio.sleep(self.dice.uniform(0, self.weather.metric_answer_s))
         if not self.calm and self.dice.random() < self.weather.metric_outage_share:
             return self._no_answer()
-        series = [one for node in Local(self.server).list("nodes") for one in self._series(node)]
-        series.append({"metric": {"node": "of-another-cluster"}, "value": [0, "0.1"]})
+        series = self._flows() if query == FLOWS else self._loads()
         warnings = ["a store is unavailable"] if self.dice.random() < 0.1 else []
         data = {"resultType": "vector", "result": series}
         return orjson.dumps({"status": "success", "data": data, "warnings": warnings})
@@ -51,11 +62,45 @@ class PretendPrometheus:
             raise Unusable("unreachable", "the connection was refused")
         return _NO_ANSWERS[drawn]
 
-    def _series(self, node: dict[str, Any]) -> list[dict[str, Any]]:
+    # ── loads of nodes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _loads(self) -> Series:
+        series = [one for node in Local(self.server).list("nodes") for one in self._load(node)]
+        return [*series, {"metric": {"node": "of-another-cluster"}, "value": [0, "0.1"]}]
+
+    def _load(self, node: dict[str, Any]) -> Series:
+        name = node["metadata"]["name"]
+        metric = {"node": name, "instance": f"{name}:9100"}
+        return self._told(metric, str(self.dice.choice(_VALUES)))
+
+    # ── flows between pods ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _flows(self) -> Series:
+        """Most pairs of a gang have some, in one direction or both: how much, their names say."""
+        pairs = (pair for gang in self._gangs() for pair in permutations(gang, 2))
+        return [one for pair in pairs if crc32("/".join(pair).encode()) % 3 for one in self._flow(*pair)]
+
+    def _gangs(self) -> Iterator[list[str]]:
+        """The names of those of one gang, each with its namespace."""
+        gangs: dict[tuple[str, str], list[str]] = {}
+        for pod in Local(self.server).list("pods"):
+            metadata = pod["metadata"]
+            group = (metadata.get("labels") or {}).get("group")
+            if group is not None:
+                gangs.setdefault((metadata["namespace"], group), []).append(
+                    f"{metadata['namespace']}/{metadata['name']}"
+                )
+        yield from gangs.values()
+
+    def _flow(self, one: str, two: str) -> Series:
+        (space, pod), (peer_space, peer) = one.split("/"), two.split("/")
+        metric = {"namespace": space, "pod": pod, "peer_namespace": peer_space, "peer_pod": peer}
+        drawn = crc32(f"{one} {two}".encode()) if self.calm else self.dice.getrandbits(16)
+        return self._told(metric, _FLOWS[drawn % len(_FLOWS)])
+
+    def _told(self, metric: dict[str, str], value: str) -> Series:
         """Mostly one; none, a twin or no number at times, until it is calm."""
-        name, drawn = node["metadata"]["name"], self.dice.random()
-        value = str(self.dice.choice(_VALUES))
-        one = {"metric": {"node": name, "instance": f"{name}:9100"}, "value": [0, value]}
+        one, drawn = {"metric": metric, "value": [0, value]}, self.dice.random()
         if self.calm or drawn < 0.85:
             return [one]
         if drawn < 0.90:

@@ -22,7 +22,7 @@ from policysched.kube.lease import Elector, LeaseSettings, Standing
 from policysched.kube.report import ReportSettings
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport, TransportError
 from policysched.lang.bundle import Bundle
-from policysched.schedule.commands import Bind
+from policysched.schedule.commands import Bind, Prepare
 from policysched.schedule.limits import Limits
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.faults import Faults
@@ -48,6 +48,7 @@ class Surroundings(Protocol):
     def fail(self, words: str) -> None: ...
     def tell(self, words: str) -> None: ...
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
+    def preparing(self, replica: "Replica", prepare: Prepare) -> None: ...
     async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle: ...
     def samples(self) -> Any: ...
     def extender(self) -> PretendExtender: ...
@@ -154,7 +155,15 @@ class Replica:
         self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
         kept = self._kept_policies()
         app = self.app = self._app(identity)
-        listening = Listening(app, self._world, self.name, identity, partial(self._world.bound, self), kept)
+        listening = Listening(
+            app,
+            self._world,
+            self.name,
+            identity,
+            partial(self._world.bound, self),
+            partial(self._world.preparing, self),
+            kept,
+        )
         self._task = asyncio.create_task(app.run(), name=identity)
         self._world.tell(f"{identity} starts")
         await asyncio.wait((self._task,))

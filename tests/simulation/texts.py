@@ -21,6 +21,10 @@ GANG_TIMEOUT_S = 19.0
 LOAD_LIMIT, LOAD_HELD_NS = 0.8, 10 * 10**9
 """Of alpha: above which load it takes no node, and, where it says `recover`, for how long at least after that."""
 
+TRAFFIC_LIMIT, TRAFFIC_ASSUMED = 800e6, 300e6
+"""Bits per second: what may flow between a member of a gang and its peers on a node, where the text looks at that, and what is
+taken to flow where the samples lack one of the two."""
+
 ALPHA = (
     """\
 policy alpha version 1
@@ -75,6 +79,7 @@ filter node_resources_fit
 filter volume_restrictions
 filter volume_binding
 filter volume_zone
+filter dynamic_resources
 score node_resources_fit weight 1 { strategy = most_allocated }
 """
 BASE_SPREAD = BASE.replace("most_allocated", "least_allocated")
@@ -97,6 +102,20 @@ filter node_affinity
 )
 GAMMA_ROOMY = GAMMA + "filter room require node.free.cpu - pod.requests.cpu >= 100m\n"
 
+_TALK = """metric talk: bandwidth {
+  query = "flows"
+  unit = "B/s"
+  from = ["namespace", "pod"]
+  to = ["peer_namespace", "peer_pod"]
+  every = 5s
+  stale = 30s
+  assume = 300Mbps
+}
+queue by"""
+_NEAR = """filter apart require traffic_to(gang) < 800Mbps missing pass
+score near weight 3 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral
+"""
+GAMMA_NEAR = GAMMA.replace("queue by", _TALK) + _NEAR
 GAMMA_FAIL = GAMMA.replace("requeue", "fail")
 GAMMA_IN_PART = GAMMA.replace("requeue", "best_effort")
 GAMMA_TOGETHER = GAMMA.replace("timeout = 20s", 'timeout = 20s\n  topology = "zone"')
@@ -118,6 +137,7 @@ filter few require count(pods on node where other.scheduler == "delta") < 6
 """
     + SPARING
 )
+DELTA_NEAR = DELTA.replace("gang by", _TALK.replace("queue by", "gang by")) + _NEAR
 
 EPSILON = (
     """\
@@ -145,8 +165,8 @@ GOOD: Mapping[str, tuple[str, ...]] = {
     "alpha.policy": (ALPHA, ALPHA_STRICT, ALPHA_ZONE, ALPHA_OUTAGE, ALPHA_SLOW),
     "base.policy": (BASE, BASE_SPREAD),
     "beta.policy": (BETA, BETA_PACKED, BETA_ASKING, BETA_PATIENT),
-    "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_FAIL, GAMMA_IN_PART, GAMMA_TOGETHER),
-    "delta.policy": (DELTA,),
+    "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_FAIL, GAMMA_IN_PART, GAMMA_TOGETHER, GAMMA_NEAR),
+    "delta.policy": (DELTA_NEAR, DELTA),
     "epsilon.policy": (EPSILON_ASKING, EPSILON),
 }
 

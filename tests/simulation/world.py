@@ -12,17 +12,18 @@ from policysched.app.compiling import compile_here
 from policysched.kube.api import Json
 from policysched.lang.bundle import Bundle
 from policysched.samples.sources import Sources
-from policysched.schedule.commands import Bind
+from policysched.schedule.commands import Bind, Prepare
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
 from policysched.sim.at_rest import AtRest
 from policysched.sim.churn import Churn
+from policysched.sim.device_watch import DeviceWatch, devices_of
 from policysched.sim.faults import Faults
+from policysched.sim.hands import Hands
 from policysched.sim.kubelet import Kubelet
 from policysched.sim.local import Local
 from policysched.sim.loop import Deadlock, run_virtual
 from policysched.sim.state_watch import StateWatch
-from policysched.sim.volume_hands import VolumeHands
 from policysched.sim.volume_watch import VolumeWatch
 from policysched.sim.watchman import Watchman
 from policysched.sim.weather import Weather, draw_weather
@@ -49,6 +50,8 @@ _TOLD = (
     "events",
     "persistentvolumes",
     "persistentvolumeclaims",
+    "resourceclaims",
+    "resourceslices",
 )
 """Whose changes stand in the trace."""
 
@@ -98,6 +101,7 @@ class World:
             evicts_anybody=EVICTS_ANYBODY,
         )
         VolumeWatch(self.server, SCHEDULERS, self.fail)
+        DeviceWatch(self.server, SCHEDULERS, self.fail)
         self._state_watch = StateWatch(
             self.server,
             policy="epsilon",
@@ -106,7 +110,7 @@ class World:
             kept=(LAST_GOOD.namespace, LAST_GOOD.name),
             fail=self.fail,
         )
-        self._volume_hands = VolumeHands(self.server, self.dice("volumes"))
+        self._hands = Hands(self.server, self.dice("hands"))
         self.kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
         self.churn = Churn(
             self.server,
@@ -161,31 +165,38 @@ class World:
         for other in self.replicas:
             if other is not replica and other.app is not None and other.app.runtime.leadership.may_decide():
                 self.fail(f"{replica.name} decides while {other.name} may decide too")
+        self._befall(replica, bind)
+
+    def preparing(self, replica: Replica, prepare: Prepare) -> None:
+        """Writes for a pod that has its node, and no bind yet, are about to leave."""
+        self._befall(replica, prepare)
+
+    def _befall(self, replica: Replica, command: Bind | Prepare) -> None:
         if self._calm:
             return
         roads, dice = self.weather.roads, self._fatal
         soon_s = 3 * (roads.latency_s + roads.latency_spread_s) * dice.random()
         if dice.random() < self.weather.deleted_in_flight_share:
-            self.loop.call_later(soon_s, self._delete, bind)
+            self.loop.call_later(soon_s, self._delete, command)
         if dice.random() < self.weather.killed_in_flight_share:
-            self.loop.call_later(soon_s, self._kill, replica, bind)
+            self.loop.call_later(soon_s, self._kill, replica, command)
 
-    def _delete(self, bind: Bind) -> None:
-        pod = self._pod_of(bind)
+    def _delete(self, command: Bind | Prepare) -> None:
+        pod = self._pod_of(command)
         if pod is not None:
             delete = self._fatal.choice((self.churn.delete, self.churn.recreate))
             delete(pod)
 
-    def _kill(self, replica: Replica, bind: Bind) -> None:
+    def _kill(self, replica: Replica, command: Bind | Prepare) -> None:
         """Who comes after it finds somebody who would rather have the room that it had promised."""
         replica.kill()
-        pod = self._pod_of(bind)
+        pod = self._pod_of(command)
         if pod is not None:
             self.churn.create_rival(pod)
 
-    def _pod_of(self, bind: Bind) -> Json | None:
-        pod = self.local.get("pods", bind.namespace, bind.name)
-        return pod if pod is not None and pod["metadata"]["uid"] == bind.uid else None
+    def _pod_of(self, command: Bind | Prepare) -> Json | None:
+        pod = self.local.get("pods", command.namespace, command.name)
+        return pod if pod is not None and pod["metadata"]["uid"] == command.uid else None
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,7 +217,7 @@ class World:
                 await self._come_to_rest(work)
         finally:
             await self._end([*storm, *work])
-            self._volume_hands.stop()
+            self._hands.stop()
         drawn: dict[str, int] = {}
         for replica in self.replicas:
             for name, count in replica.faults.drawn.items():
@@ -359,6 +370,10 @@ def _in_short(plural: str, obj: Json) -> str:
             ref = (obj["spec"].get("claimRef") or {}).get("name")
             phase = (obj.get("status") or {}).get("phase")
             return f"{name} {metadata['uid']} {phase} of {ref or obj['spec'].get('volumeName')}"
+        case "resourceclaims":
+            users = [one["name"] for one in (obj.get("status") or {}).get("reservedFor") or ()]
+            going = " terminating" if metadata.get("deletionTimestamp") else ""
+            return f"{name} {metadata['uid']} has {devices_of(obj)} for {users}{going}"
         case "leases":
             return f"{name} {obj['spec'].get('holderIdentity')} {obj['spec'].get('leaseTransitions')}"
         case "events":

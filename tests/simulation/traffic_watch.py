@@ -1,0 +1,78 @@
+"""What must hold of the traffic between members of gangs, where a policy looks at it: none goes where too much flows to its peers.
+
+Counted anew from the samples as they came, and the server's word of who is on the node or the word of those who were just
+sent there: members of the same trial, and those whose binds are not answered yet.
+"""
+
+from collections.abc import Callable, Iterator
+
+from policysched.cluster.objects import MetricSamples, NodeName, ObservedPod, PodUid
+from policysched.schedule.commands import Bind
+from policysched.schedule.scheduler import Scheduler
+from policysched.sim.local import Local
+from tests.simulation.texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT
+
+METRIC, LABEL = "talk", "group"
+
+
+class TrafficWatch:
+    """Of one life of a replica."""
+
+    def __init__(
+        self, scheduler: Scheduler, local: Local, now_ns: Callable[[], int], fail: Callable[[str], None]
+    ) -> None:
+        self._core = scheduler._core
+        self._local, self._now_ns, self._fail = local, now_ns, fail
+        self._sent: dict[PodUid, NodeName] = {}
+
+    def decided(self, bind: Bind) -> None:
+        """A pod with claims was decided before, when they were promised: of when and on what a bind says nothing."""
+        seen = self._core.cache.pods[bind.uid]
+        if not seen.pod.claims and not seen.pod.device_claims:
+            self._see_to(bind, seen)
+        self._sent[bind.uid] = bind.node
+
+    def _see_to(self, bind: Bind, seen: ObservedPod) -> None:
+        program = self._core.policies.running[bind.policy].program
+        samples = self._core.samples.get(bind.policy, {}).get(METRIC)
+        metric = program.metrics.get(METRIC)
+        if metric is None or samples is None or self._now_ns() - samples.polled_ns > metric.stale_ns:
+            return
+        flows = [_flow(samples, seen, peer) for peer in self._peers(seen, bind.node)]
+        known = [one for one in flows if one is not None]
+        if len(known) == len(flows) and sum(known) >= TRAFFIC_LIMIT + 1.0:
+            self._fail(
+                f"{bind.name} goes to {bind.node}, where {sum(known) / 1e6:.0f} Mbps flow to its peers"
+            )
+
+    def _peers(self, seen: ObservedPod, node: NodeName) -> Iterator[ObservedPod]:
+        pod, group = seen.pod, seen.pod.labels.get(LABEL)
+        for other in self._core.cache.pods.values():
+            alike = (other.pod.scheduler, other.pod.namespace) == (pod.scheduler, pod.namespace)
+            if group is None or not alike or other.pod.uid == pod.uid or other.deleting:
+                continue
+            if other.pod.labels.get(LABEL) == group and (
+                self._is_on_its_way(other.pod.uid, node) or self._is_there(other, node)
+            ):
+                yield other
+
+    def _is_on_its_way(self, uid: PodUid, node: NodeName) -> bool:
+        return uid in self._core.in_flight and self._sent.get(uid) == node
+
+    def _is_there(self, seen: ObservedPod, node: NodeName) -> bool:
+        found = self._local.get("pods", seen.pod.namespace, seen.pod.name)
+        return (
+            found is not None
+            and found["metadata"]["uid"] == seen.pod.uid
+            and not found["metadata"].get("deletionTimestamp")
+            and found["spec"].get("nodeName") == node == seen.node
+            and found["status"].get("phase") not in ("Succeeded", "Failed")
+        )
+
+
+def _flow(samples: MetricSamples, seen: ObservedPod, peer: ObservedPod) -> float | None:
+    """None: the samples of the two cannot be used."""
+    one, two = (seen.pod.namespace, seen.pod.name), (peer.pod.namespace, peer.pod.name)
+    if two in samples.pairs.get(one, {}):
+        return samples.pairs[one][two]
+    return 0.0 if one in samples.pairs and two in samples.pairs else TRAFFIC_ASSUMED
