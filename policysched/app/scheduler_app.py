@@ -170,6 +170,7 @@ class SchedulerApp:
             report=lambda command: self._carrier.carry_out([command]),
         )
         self._inbox: deque[Event] = deque()
+        self._thought_s = 0.0  # on the decision that is under way
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
         self._outcome: Outcome | None = None
@@ -308,16 +309,23 @@ class SchedulerApp:
         runtime, scheduler = self.runtime, self.scheduler
         ends_s = runtime.monotonic_s() + SLICE_S
         for step in range(STEPS_A_SLICE_MAX):
-            if step % STEPS_BETWEEN_CLOCKS == 0 and step and runtime.monotonic_s() >= ends_s:
+            look = scheduler.thinking or step % STEPS_BETWEEN_CLOCKS == 0
+            if look and step and runtime.monotonic_s() >= ends_s:
                 return True
             now_ns = runtime.now_ns()
-            if self._inbox:
+            if scheduler.thinking and not self._may_decide():
+                self._carrier.carry_out(scheduler.put_back(now_ns))
+                self._thought_s = 0.0
+            elif self._inbox and not scheduler.thinking:
                 self._carrier.carry_out(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
                 began_s = runtime.monotonic_s()
                 self._carrier.carry_out(scheduler.decide(now_ns))
-                if runtime.observe_decision_s is not None:
-                    runtime.observe_decision_s(runtime.monotonic_s() - began_s)
+                self._thought_s += runtime.monotonic_s() - began_s
+                if not scheduler.thinking:
+                    if runtime.observe_decision_s is not None:
+                        runtime.observe_decision_s(self._thought_s)
+                    self._thought_s = 0.0
             else:
                 return False
         return True

@@ -5,7 +5,7 @@ the pod. A node to which others are nominated has to do with them and without th
 tried here is who makes room, not what is measured. A pod that waits for one fits nowhere, whoever goes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,10 +14,12 @@ import numpy as np
 from policysched.cluster.objects import NodeName, Pod
 from policysched.lang.message import waiting_for_metrics
 from policysched.plan.columns import Array
+from policysched.plan.kernels.node_resources_fit import Fit
 from policysched.plan.overlay import Overlay
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import NodeInputs
 from policysched.plan.state import State, World
+from policysched.plan.view import View
 from policysched.plan.withheld import Reserved, Withheld, laid, withheld_rows
 from policysched.plan.within import Within
 
@@ -72,11 +74,29 @@ class DryRun:
         names = self._world.columns.names
         return tuple(sorted(names[row] for row in np.flatnonzero(self._curable).tolist()))
 
+    def curable(self, nodes: Iterable[NodeName]) -> list[NodeName]:
+        """Those of the nodes that are candidates, in the order of their names."""
+        rows = ((node, self._world.columns.row(node)) for node in nodes)
+        return sorted(node for node, row in rows if row is not None and self._curable[row])
+
     @cached_property
     def possible(self) -> tuple[NodeName, ...]:
         """The candidates and the nodes that would do as it is, in the order of the rows."""
         names = self._world.columns.names
         return tuple(names[row] for row in np.flatnonzero(self._curable | self._feasible).tolist())
+
+    def missing(self, nodes: Sequence[NodeName]) -> list[dict[str, int]]:
+        """For each node what has to be freed there at least before the pod fits, by resource (`pods`: so many pods), as far as
+        `node_resources_fit` says so on the overlay as it is. Whatever else refuses the pod is not in it."""
+        fit = next((one.kernel for one in self._filters if isinstance(one.kernel, Fit)), None)
+        found: list[dict[str, int]] = [{} for _ in nodes]
+        if fit is None or not nodes:
+            return found
+        order, view = self._view_of(nodes)
+        for resource, amounts in fit.missing(view).items():
+            for place in np.flatnonzero(amounts > 0).tolist():
+                found[order[place]][resource] = int(amounts[place])
+        return found
 
     def refusals(self, nodes: Sequence[NodeName], *, by_node_alone: bool = False) -> list[Reasons]:
         """For each node the reasons of the first rule that refuses the pod there, as an event counts them; none
@@ -96,14 +116,7 @@ class DryRun:
 
     def _refusals(self, nodes: Sequence[NodeName], *, by_node_alone: bool) -> list[Reasons]:
         """On the overlay as it is."""
-        columns = self._world.columns
-        rows: list[int] = []
-        for node in nodes:
-            row = columns.row(node)
-            assert row is not None, f"node {node} is not known"
-            rows.append(row)
-        order = np.argsort(rows, kind="stable")  # a view has its rows in ascending order
-        view = self._world.view(rows)
+        order, view = self._view_of(nodes)
         found: list[list[str]] = [[] for _ in nodes]
         left = np.ones(view.count, np.bool_)
         for rule, alone in zip(self._filters, self._alone, strict=True):
@@ -118,6 +131,16 @@ class DryRun:
                 if not left.any():
                     break
         return [tuple(reasons) for reasons in found]
+
+    def _view_of(self, nodes: Sequence[NodeName]) -> tuple[Array, View]:
+        """A view of these nodes, and which of them stands at each place of it: rows are in ascending order there."""
+        columns = self._world.columns
+        rows: list[int] = []
+        for node in nodes:
+            row = columns.row(node)
+            assert row is not None, f"node {node} is not known"
+            rows.append(row)
+        return np.argsort(rows, kind="stable"), self._world.view(rows)
 
 
 def _curable(state: State, world: World, withheld: Mapping[int, Withheld]) -> Array:

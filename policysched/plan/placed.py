@@ -13,7 +13,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.cluster.objects import AffinityTerm, LabelSelector, Namespace, Pod, PodAffinity, PodSelector
+from policysched.cluster.objects import (
+    AffinityTerm,
+    LabelSelector,
+    Namespace,
+    Pod,
+    PodAffinity,
+    PodSelector,
+    PodUid,
+)
 from policysched.plan.members import HypotheticalMembers, Members
 
 Amounts = NDArray[np.float64]
@@ -292,7 +300,7 @@ class HypotheticalPods:
 
     def __init__(self, placed: Callable[[], PlacedPods]) -> None:
         self._placed = placed
-        self._new: list[tuple[int, Pod, int]] = []  # moves that nobody has asked about yet
+        self._new: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # moves that nobody has asked about yet
         self._moves: list[tuple[int, _Kind, int]] = []
         self._own: dict[Tally | HeldTerm, Cells] = {}
         self._untouched: set[Tally | HeldTerm] = set()
@@ -300,7 +308,11 @@ class HypotheticalPods:
         self._members: dict[Members, HypotheticalMembers] = {}
 
     def shift(self, row: int, pod: Pod, by: int) -> None:
-        self._new.append((row, pod, by))
+        _, before = self._new.get((row, pod.uid), (pod, 0))
+        if before + by:
+            self._new[row, pod.uid] = pod, before + by
+        else:  # it was taken away and came back, and nobody has looked
+            del self._new[row, pod.uid]
         self._shifts.append((row, pod, by))
 
     def members(self, members: Members) -> HypotheticalMembers:
@@ -325,7 +337,7 @@ class HypotheticalPods:
 
     def take_moves(self) -> None:
         """Make what was laid known, so that its terms are found."""
-        for row, pod, by in self._new:
+        for (row, _), (pod, by) in self._new.items():
             kind = self._placed().kind(pod)
             self._moves.append((row, kind, by))
             for counted in kind.counted_in:

@@ -5,6 +5,7 @@ from policysched.schedule.core import Core
 from policysched.schedule.units import PendingPod, Place
 
 _PROMISED = (PlacementState.ASSUMED, PlacementState.PREPARED)
+_GANGS_STAND = (Place.ACTIVE, Place.BACKING_OFF, Place.UNSCHEDULABLE, Place.GATED, Place.DECIDING)
 
 
 def check(core: Core) -> list[str]:
@@ -61,7 +62,7 @@ def _misplaced(core: Core, pod: PendingPod) -> list[str]:
         case Place.MEMBER:
             if gang is None or uid not in gang.idle:
                 return [f"{name} is a member and no gang decides for it"]
-            if gang.place not in (Place.ACTIVE, Place.BACKING_OFF, Place.UNSCHEDULABLE, Place.GATED):
+            if gang.place not in _GANGS_STAND:
                 return [f"{name} waits with {gang}, which stands nowhere"]
         case _:
             if uid in core.in_flight:

@@ -7,26 +7,33 @@ victim. Source: `SelectVictimsOnNode` in kubernetes' `pkg/scheduler/framework/pl
 
 kube-scheduler begins at a random node and stops once a tenth of the nodes (at least 100) turned out possible. Here
 every node is looked at, in the order of their names, as long as what goes from one node changes nothing for another;
-where a rule looks across nodes (spreading, affinity) each is thought through by itself, and it ends with as many.
+where a rule looks across nodes (spreading, affinity) each is thought through by itself, and it ends with as many. On a large
+cluster that takes a while, so it goes in steps.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policysched.cluster.budgets import split_by_budget
 from policysched.cluster.objects import DisruptionBudget, NodeName, Pod, PodUid
 from policysched.plan import DryRun
+from policysched.schedule.steps import Steps
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 CANDIDATES_LEAST = 100
 CANDIDATES_PERCENT = 10
+NODES_AT_A_TIME = 100
+"""So many are tried on one overlay together, where they can be: few enough for a short step, enough for arrays to pay."""
 
-_NOT_STARTED_NS = 2**63 - 1
+_ALONE = 10
+"""What a pod costs more on a node that is tried by itself: rules that look across nodes are asked each time."""
+
+NOT_STARTED_NS = 2**63 - 1
 """kube-scheduler takes a pod that the kubelet has not taken up as started just now."""
 
-_PRIORITY_OFFSET = 2**31
+PRIORITY_OFFSET = 2**31
 """Added to each priority of a sum, so that a node with fewer negative priorities is not the better for it."""
 
 
@@ -45,19 +52,20 @@ class Candidate:
     def harm(self) -> tuple[int, int, int, int, int]:
         """The less, the better: kube-scheduler's steps in their order, but for the last one (the first node)."""
         priorities = [one.priority for one in self.victims]
-        offset_sum = sum(priority + _PRIORITY_OFFSET for priority in priorities)
+        offset_sum = sum(priority + PRIORITY_OFFSET for priority in priorities)
         return self.violations, max(priorities), offset_sum, len(priorities), -self.started_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """The candidates, in the order in which they were tried, and where there is none, how many nodes each reason rules out.
-    `beforehand` are nodes that a rule refuses which looks at nothing but the node, whoever goes from it; `failed` those that were
-    thought through by themselves, in vain."""
+    `beforehand` are nodes that a rule refuses which looks at nothing but the node, whoever goes from it, as far as nodes are `known`
+    to be such or not; `failed` those that were thought through by themselves, in vain."""
 
     candidates: tuple[Candidate, ...]
     reasons: Mapping[str, int]
     beforehand: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    known: frozenset[NodeName] = frozenset()
     failed: frozenset[NodeName] = frozenset()
 
 
@@ -86,50 +94,69 @@ def find_candidates(
     among: Collection[NodeName] | None = None,
     least: int = CANDIDATES_LEAST,
     before: Found | None = None,
-) -> Found:
+) -> Steps[Found]:
     """`among`: only these nodes are thought through. Where each is thought through by itself, `least` possible nodes may be
     enough, and `before` is what was found for a pod that agrees with this one, of nodes that have not changed since: those
     that failed then come last."""
     reasons: Counter[str] = Counter()
     nodes = [one for one in dry_run.candidates if among is None or one in among]
+
+    def who_may_go(some: Iterable[NodeName]) -> dict[NodeName, list[Pod]]:
+        found = {node: [one for one in cluster.pods_on(node) if may_evict(one)] for node in some}
+        return {node: by_importance(pods, cluster.started_ns) for node, pods in found.items() if pods}
+
     candidates: list[Candidate] = []
-    beforehand: Mapping[NodeName, tuple[str, ...]] = {}
+    beforehand = {} if before is None else dict(before.beforehand)
+    known = set[NodeName]() if before is None else set(before.known)
     failed: set[NodeName] = set()
-
-    def who_may_go(node: NodeName) -> dict[NodeName, list[Pod]]:
-        pods = [one for one in cluster.pods_on(node) if may_evict(one)]
-        if not pods:
-            reasons[NO_VICTIMS] += 1
-            return {}
-        return {node: by_importance(pods, cluster.started_ns)}
-
     if dry_run.separate:
-        potential = {node: pods for one in nodes for node, pods in who_may_go(one).items()}
-        candidates = _try_nodes(dry_run, potential, cluster, reasons)
-    else:
-        if before is None:
-            everybody = {node: pods for one in nodes for node, pods in who_may_go(one).items()}
-            reasons.clear()
-            beforehand = _refused_beforehand(dry_run, everybody)
-        else:
-            beforehand = before.beforehand
-            nodes.sort(key=lambda node: node in before.failed)
-        enough = max(least, len(nodes) * CANDIDATES_PERCENT * least // (100 * CANDIDATES_LEAST))
-        for node in nodes:
+        for some in in_portions(nodes):
+            potential = who_may_go(some)
+            reasons[NO_VICTIMS] += len(some) - len(potential)
+            candidates += try_nodes(dry_run, potential, cluster, reasons)
+            yield cost_of(potential)
+        nodes = []
+    elif before is not None:
+        nodes.sort(key=lambda node: node in before.failed)
+    enough = max(least, len(nodes) * CANDIDATES_PERCENT * least // (100 * CANDIDATES_LEAST))
+    for some in in_portions(nodes):
+        if _are_enough(candidates, enough):
+            break
+        new = who_may_go(node for node in some if node not in known)
+        beforehand |= _refused_beforehand(dry_run, new)
+        known.update(some)
+        yield cost_of(new)
+        for node in some:
             if node in beforehand:
                 reasons.update(beforehand[node])
                 continue
-            potential = who_may_go(node)
-            found = _try_nodes(dry_run, potential, cluster, reasons) if potential else []
+            potential = who_may_go([node])
+            reasons[NO_VICTIMS] += not potential
+            found = try_nodes(dry_run, potential, cluster, reasons) if potential else []
             candidates += found
             if not found:
                 failed.add(node)
-            if len(candidates) >= enough and any(not one.violations for one in candidates):
+            if _are_enough(candidates, enough):
                 break
+            yield _ALONE * (1 + cost_of(potential))
     hopeless = cluster.node_count - len(dry_run.candidates)
     if hopeless:
         reasons[NOT_HELPFUL] += hopeless
-    return Found(tuple(candidates), reasons, beforehand, frozenset(failed))
+    found_reasons = {reason: count for reason, count in reasons.items() if count}
+    return Found(tuple(candidates), found_reasons, beforehand, frozenset(known), frozenset(failed))
+
+
+def _are_enough(candidates: Sequence[Candidate], enough: int) -> bool:
+    return len(candidates) >= enough and any(not one.violations for one in candidates)
+
+
+def in_portions(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
+    for start in range(0, len(nodes), NODES_AT_A_TIME):
+        yield nodes[start : start + NODES_AT_A_TIME]
+
+
+def cost_of(potential: Mapping[NodeName, Collection[Pod]]) -> int:
+    return len(potential) + sum(map(len, potential.values()))
 
 
 def least_harm(candidates: Sequence[Candidate]) -> Candidate:
@@ -145,7 +172,7 @@ def by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None
         place, pod = entry
         at_ns = started_ns(pod.uid)
         if at_ns is None:
-            return -pod.priority, _NOT_STARTED_NS, -place
+            return -pod.priority, NOT_STARTED_NS, -place
         return -pod.priority, at_ns, place
 
     return [pod for _, pod in sorted(enumerate(pods), key=key)]
@@ -163,7 +190,7 @@ def _refused_beforehand(
     return {node: refused for node, refused in found if refused}
 
 
-def _try_nodes(
+def try_nodes(
     dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: Cluster, reasons: Counter[str]
 ) -> list[Candidate]:
     """Try these nodes at once: the n-th of each node is laid back in the n-th round. Leaves the overlay as it was."""
@@ -206,7 +233,7 @@ def _candidate(
     chosen = {one.uid for one in victims}
     ordered = tuple(one for one in in_order if one.uid in chosen)
     starts = [cluster.started_ns(one.uid) for one in ordered if one.priority == ordered[0].priority]
-    started_ns = min(_NOT_STARTED_NS if start is None else start for start in starts)
+    started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
     return Candidate(node, ordered, violations, started_ns)
 
 

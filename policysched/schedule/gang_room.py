@@ -11,9 +11,8 @@ this leaves the overlay. Members beyond the minimum evict nobody. Where the gang
 and the one that is hurt least is taken.
 """
 
-import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.budgets import after_evicting
@@ -33,6 +32,8 @@ from policysched.schedule.core import Core
 from policysched.schedule.gangs import Gang
 from policysched.schedule.nominated import nominated_overlay
 from policysched.schedule.outcome import Failure, Success
+from policysched.schedule.prospects import Prospects, find_best, reasons_of
+from policysched.schedule.steps import Steps, asking
 from policysched.schedule.topology import domains_with_room_to_make
 from policysched.schedule.units import PendingPod
 
@@ -105,14 +106,14 @@ def gang_overlay(core: Core, gang: Gang) -> Overlay:
     return nominated_overlay(core, gang.speaker, but=gang.due.keys()) or core.evaluator.overlay()
 
 
-def find_seats(core: Core, gang: Gang, rules: Rules, now_ns: int) -> Seats | NoSeats:
+def find_seats(core: Core, gang: Gang, rules: Rules, now_ns: int) -> Steps[Seats | NoSeats]:
     """For as many members as are needed. The gang has been tried, and did not fit."""
     if gang.topology is None:
-        return _Search(core, gang, None, rules, now_ns).run()
+        return (yield from _Search(core, gang, None, rules, now_ns).run())
     found: list[Seats | NoSeats] = []
     whole: list[Seats] = []
     for within in domains_with_room_to_make(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
-        outcome = _Search(core, gang, within, rules, now_ns).run()
+        outcome = yield from _Search(core, gang, within, rules, now_ns).run()
         if isinstance(outcome, Seats):
             whole.append(outcome)
         elif outcome.waits:
@@ -120,38 +121,18 @@ def find_seats(core: Core, gang: Gang, rules: Rules, now_ns: int) -> Seats | NoS
         found.append(outcome)
         if len(whole) == _DOMAINS_ENOUGH:
             break
-    found = found or [_Search(core, gang, Within(gang.topology, None), rules, now_ns).run()]
+    if not found:
+        found.append((yield from _Search(core, gang, Within(gang.topology, None), rules, now_ns).run()))
     return min(whole, key=lambda one: one.harm) if whole else found[0]
 
 
+@dataclass(slots=True)
 class _Known:
-    """What was found for members of one kind, and how many seats there were then. Where what goes from one node changes nothing
-    for another, `best` takes the candidate of least harm, among equals the first node."""
+    """What was found for members of one kind, and how many seats there were then. `Prospects` where what goes from one node changes
+    nothing for another."""
 
-    def __init__(self, found: Found, seats: int) -> None:
-        self.found = found
-        self.seats = seats
-        self._by_node: dict[NodeName, tuple[int, Candidate]] = {}
-        self._ranked: list[tuple[tuple[int, ...], NodeName, int]] = []
-        self._count = 0
-        self.renew((), found.candidates)
-
-    def renew(self, changed: Iterable[NodeName], candidates: Iterable[Candidate]) -> None:
-        for node in changed:
-            self._by_node.pop(node, None)
-        for one in candidates:
-            self._count += 1
-            self._by_node[one.node] = self._count, one
-            heapq.heappush(self._ranked, (one.harm, one.node, self._count))
-
-    def best(self) -> Candidate | None:
-        while self._ranked:
-            _, node, number = self._ranked[0]
-            latest, one = self._by_node.get(node, (0, None))
-            if latest == number:
-                return one
-            heapq.heappop(self._ranked)
-        return None
+    found: Found | Prospects
+    seats: int
 
 
 @dataclass(slots=True)
@@ -172,9 +153,9 @@ class _Search:
         self.overlay = gang_overlay(self.core, self.gang)
         self.budgets = list(self.core.cache.budgets.values())
 
-    def run(self) -> Seats | NoSeats:
+    def run(self) -> Steps[Seats | NoSeats]:
         needed = self.gang.needed
-        left = self._lay_those_that_fit(needed)
+        left = yield from self._lay_those_that_fit(needed)
         possible = Counter(self.rules.kin[pod.uid] for pod in left)
         hopeless: set[Hashable] = set()
         for pod in left:
@@ -184,7 +165,8 @@ class _Search:
                 break
             if self.rules.kin[pod.uid] in hopeless:
                 continue
-            outcome = self._seat(pod)
+            yield asking(len(self.core.cache.nodes))
+            outcome = yield from self._seat(pod)
             if isinstance(outcome, Seat):
                 self._take(outcome)
                 possible[self.rules.kin[pod.uid]] -= 1
@@ -198,13 +180,14 @@ class _Search:
             return Seats(tuple(self.seats))
         return NoSeats(self.words or "")
 
-    def _lay_those_that_fit(self, needed: int) -> list[PendingPod]:
+    def _lay_those_that_fit(self, needed: int) -> Steps[list[PendingPod]]:
         """The others, in order."""
         left, failed = [], set[Hashable]()
         for pod in in_trial_order(self.core, self.gang):
             if len(self.seats) >= needed or self.rules.kin[pod.uid] in failed:
                 left.append(pod)
                 continue
+            yield asking(len(self.core.cache.nodes))
             result = self.rules.ask(pod, self.overlay, self.within)
             if isinstance(result, Success):
                 self._take(Seat(pod, _nobody_goes(result.node)))
@@ -226,7 +209,7 @@ class _Search:
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _seat(self, pod: PendingPod) -> Seat | NoSeats:
+    def _seat(self, pod: PendingPod) -> Steps[Seat | NoSeats]:
         result = self.rules.ask(pod, self.overlay, self.within)  # those before it may have left room for two
         if isinstance(result, Success):
             return Seat(pod, _nobody_goes(result.node))
@@ -250,7 +233,7 @@ class _Search:
         node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
         if lowest is None or lowest >= pod.pod.priority:
             return NoSeats(unavailable_message(node_count, nobody_to_evict(dry_run, node_count).reasons))
-        found = self._least_harm(pod, dry_run, allowed)
+        found = yield from self._least_harm(pod, dry_run, allowed)
         return found if isinstance(found, NoSeats) else Seat(pod, found)
 
     def _still_ending(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> bool:
@@ -261,7 +244,7 @@ class _Search:
             return False
         return any(allowed(one) and self.rules.is_ending(one.uid) for one in self._pods_on(node))
 
-    def _least_harm(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> Candidate | NoSeats:
+    def _least_harm(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> Steps[Candidate | NoSeats]:
         """Of members that agree the first pays: for the others only what the seats since then changed is thought through again,
         and where a rule looks across nodes, only what may have changed."""
         members = self.gang.terms.keys()
@@ -271,26 +254,34 @@ class _Search:
 
         node_count = len(self.core.cache.nodes)
         cluster = Cluster(self._pods_on, self.rules.started_ns, self.budgets, node_count)
-        kin = self.rules.kin[pod.uid]
+        kin, seats = self.rules.kin[pod.uid], len(self.seats)
         known = self.known.get(kin)
         changed = set() if known is None else {seat.node for seat in self.seats[known.seats :]}
-        if known is not None and dry_run.separate:
-            known.renew(changed, find_candidates(dry_run, may_evict, cluster, among=changed).candidates)
-            known.seats = len(self.seats)
-            best = known.best()
-            if best is not None:
-                return best
-        before = None
-        if known is not None and not dry_run.separate:
-            refused = {node: why for node, why in known.found.beforehand.items() if node not in changed}
-            before = replace(known.found, beforehand=refused)
+        before = None if known is None else known.found
+        if dry_run.separate:
+            if isinstance(before, Prospects):
+                yield from before.renew(dry_run, cluster, changed)
+                best = yield from before.best(dry_run, cluster)
+                self.known[kin] = _Known(before, seats)
+                if best is not None:
+                    return best
+            prospects, best = yield from find_best(dry_run, may_evict, cluster)
+            if best is None:
+                return NoSeats(unavailable_message(node_count, reasons_of(prospects, dry_run, cluster)))
+            self.known[kin] = _Known(prospects, seats)
+            return best
+        if isinstance(before, Found):
+            refused = {node: why for node, why in before.beforehand.items() if node not in changed}
+            before = replace(before, beforehand=refused)
+        else:
+            before = None
         least = max(1, CANDIDATES_LEAST // self.gang.needed)
-        found = find_candidates(dry_run, may_evict, cluster, least=least, before=before)
+        found = yield from find_candidates(dry_run, may_evict, cluster, least=least, before=before)
         if not found.candidates:
             return NoSeats(unavailable_message(node_count, found.reasons))
         if before is not None:
             found = replace(found, failed=before.failed | found.failed)
-        self.known[kin] = _Known(found, len(self.seats))
+        self.known[kin] = _Known(found, seats)
         return least_harm(found.candidates)
 
     def _pods_on(self, node: NodeName) -> list[Pod]:

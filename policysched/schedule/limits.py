@@ -16,7 +16,8 @@ class Limits:
     after the API server has forbidden one. `extender_answer_s`: an extender's answer that is older is asked for again.
     `extender_retry_s`: after so long a pod that extenders refused everywhere is tried again even if nothing happened.
     `rejection_hold_s`: how long room that a kubelet said it does not have is held back, doubled each time that it comes to
-    that again, up to `rejection_hold_max_s`.
+    that again, up to `rejection_hold_max_s`. `thought_a_step`: how much a call of `decide` thinks of one decision, in
+    the units of `steps` (about 10 µs): a longer one is carried on by the next call.
     """
 
     backoff_initial_s: float = 1.0
@@ -32,6 +33,7 @@ class Limits:
     extender_retry_s: float = 60.0
     rejection_hold_s: float = 60.0
     rejection_hold_max_s: float = 600.0
+    thought_a_step: int = 500
 
     def backoff_ns(self, attempts: int) -> int:
         """How long a pod waits after its n-th failed attempt (from 1): initial * 2^(n-1), at most the maximum."""

@@ -41,6 +41,8 @@ from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import SECOND_NS
 from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outcome import Failure, Success
+from policysched.schedule.prospects import find_best, reasons_of
+from policysched.schedule.steps import Steps
 from policysched.schedule.units import PendingPod, Place, Unit
 
 Ask = Callable[[PendingPod, Overlay, Within | None], Success | Failure]
@@ -113,7 +115,7 @@ class Preemption:
 
     def try_for(
         self, pod: PendingPod, now_ns: int, claims: ClaimWords = ClaimWords.NONE
-    ) -> MadeRoom | NoRoom | None:
+    ) -> Steps[MadeRoom | NoRoom | None]:
         """The pod found no node, for reasons of nodes. None: the policy evicts nobody. `claims`: what is to be said of its claims
         for devices."""
         core, value = self._core, pod.pod
@@ -139,24 +141,34 @@ class Preemption:
         spared_until_ns = self._breaker.next_time_ns()
         lowest = core.cache.ledger.lowest_priority
         if lowest is None or lowest >= value.priority:
-            found = nobody_to_evict(dry_run, len(core.cache.nodes))
+            chosen, reasons = None, nobody_to_evict(dry_run, len(core.cache.nodes)).reasons
         else:
-            found = find_candidates(
-                dry_run,
-                lambda victim: allowed(victim) and not self._breaker.spares(victim, now_ns),
-                Cluster(self._pods_on, self._started_ns, core.cache.budgets.values(), len(core.cache.nodes)),
+            cluster = Cluster(
+                self._pods_on, self._started_ns, core.cache.budgets.values(), len(core.cache.nodes)
             )
-        if not found.candidates:
+            chosen, reasons = yield from self._choose(
+                dry_run, lambda victim: allowed(victim) and not self._breaker.spares(victim, now_ns), cluster
+            )
+        if chosen is None:
             self._core.take_back_nomination(pod.uid, now_ns)
-            words = unavailable_message(len(core.cache.nodes), found.reasons)
+            words = unavailable_message(len(core.cache.nodes), reasons)
             return self._no_room(pod.policy, words, spared_until_ns, claims)
-        chosen = least_harm(found.candidates)
         self._evict(pod, chosen, now_ns)
         return MadeRoom()
 
+    def _choose(
+        self, dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: Cluster
+    ) -> Steps[tuple[Candidate | None, Mapping[str, int]]]:
+        """The candidate of least harm, or why there is none."""
+        if dry_run.separate:
+            prospects, best = yield from find_best(dry_run, may_evict, cluster)
+            return best, reasons_of(prospects, dry_run, cluster)
+        found = yield from find_candidates(dry_run, may_evict, cluster)
+        return least_harm(found.candidates) if found.candidates else None, found.reasons
+
     def try_for_gang(
         self, gang: Gang, kin: Mapping[PodUid, Hashable], ask: Ask, lay: Lay, now_ns: int
-    ) -> MadeRoom | NoRoom | None:
+    ) -> Steps[MadeRoom | NoRoom | None]:
         """It is to be placed whole and does not fit. None: the policy evicts nobody."""
         core = self._core
         plan = core.plan(gang.policy)
@@ -176,7 +188,8 @@ class Preemption:
             lay=lay,
         )
         spared_until_ns = self._breaker.next_time_ns()
-        match find_seats(core, gang, rules, now_ns):
+        found = yield from find_seats(core, gang, rules, now_ns)
+        match found:
             case NoSeats(words, waits=True):
                 return self._no_room(gang.policy, words)
             case NoSeats(words):

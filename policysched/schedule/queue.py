@@ -24,6 +24,7 @@ from policysched.schedule.units import Place, Unit
 Kin = Hashable
 
 _PLACES = {event: place for place, event in enumerate(ClusterEvent)}
+_OUT = (Place.ACTIVE, Place.BACKING_OFF, Place.DECIDING)
 _TELLING_RAREST_NS = 300 * SECOND_NS
 _RECHECK_SOONEST_NS = 100_000_000  # a verdict that says it expires at once is still kept this long
 
@@ -311,7 +312,7 @@ class Queue:
                     f"{unit} stands in {[place.value for place in places]}, says it is {unit.place.value}"
                 )
         for room in self._rooms.values():
-            out = [one for one in room.probes if one.place in (Place.ACTIVE, Place.BACKING_OFF)]
+            out = [one for one in room.probes if one.place in _OUT]
             if not room.blocked and room.members and not out:
                 found.append(f"room {room.kin!r} is open, has {len(room.members)} members and nobody is out")
             if room.blocked and not room.wakes and room.kin not in self._expiries and not room.message:

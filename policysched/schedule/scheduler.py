@@ -7,11 +7,15 @@ caller applies what arrived, then calls `decide` while `ready` says so, in slice
     while scheduler.ready(now_ns) and the slice lasts:
         commands += scheduler.decide(now_ns)
 
+A decision that has to look at much (a gang's, or who makes room on a large cluster) is carried on by the next call of `decide`; as
+long as it is `thinking` events are better left where they are, for the first of them has it finished at once.
+
 Nothing is decided before the first whole lists are in (`Synced`), while no policy is active, or while more binds wait
 for their answer than `Limits` allows.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
@@ -38,6 +42,7 @@ from policysched.schedule.records import Counters, Decision
 from policysched.schedule.rejections import Rejections, overfilled
 from policysched.schedule.reload import Reload
 from policysched.schedule.states import StateCounts
+from policysched.schedule.steps import Steps
 from policysched.schedule.storage import Storage
 from policysched.schedule.trials import Trials
 from policysched.schedule.units import PendingPod, Place, Unit
@@ -49,6 +54,14 @@ _OF_THE_POD_ITSELF = frozenset({ClusterEvent.UNSCHEDULED_POD_ADD, ClusterEvent.U
 """What concerns this one pod (and its gang), which `Membership` sees to; nobody else is woken for it."""
 
 _WORDS_A_CALL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Thought:
+    """A decision that is not through yet, and whom it is about."""
+
+    unit: Unit
+    steps: Steps[None]
 
 
 class Scheduler:
@@ -80,11 +93,14 @@ class Scheduler:
         self._synced = False
         self._decided = False
         self._wake_at_ns: int | None = None
+        self._thought: _Thought | None = None
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
-        """Apply one event. Decides nothing."""
+        """Apply one event. Decides nothing, but for what is under way: that is finished first, on the cluster that it began on."""
+        if self._thought is not None:
+            self._think(self._thought, None)
         match event:
             case e.PodSeen(pod):
                 self._pod_seen(pod, now_ns)
@@ -242,6 +258,8 @@ class Scheduler:
     def ready(self, now_ns: int) -> bool:
         """Whether `decide` has something to do."""
         core = self._core
+        if self._thought is not None:
+            return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
         if self.binds_in_flight > core.limits.binds_in_flight_max:
@@ -252,8 +270,12 @@ class Scheduler:
         return next_ns is not None and next_ns <= now_ns
 
     def decide(self, now_ns: int) -> list[Command]:
-        """Do what time has made due, prepare one slice of a policy that is to replace another, and take the first
-        of the queue. Does nothing when not `ready`."""
+        """Go on with the decision that is under way. Where none is, do what time has made due, prepare one slice of a policy that
+        is to replace another, and take the first of the queue. Does nothing when not `ready`."""
+        most = self._core.limits.thought_a_step
+        if self._thought is not None:
+            self._think(self._thought, most)
+            return self._commands()
         if not self.ready(now_ns):
             return self._commands()
         self._advance(now_ns)
@@ -262,13 +284,38 @@ class Scheduler:
         self._decided = self._decided or unit is not None
         match unit:
             case PendingPod():
-                self._trials.try_pod(unit, now_ns)
+                self._think(_Thought(unit, self._trials.try_pod(unit, now_ns)), most)
             case Gang():
-                self._trials.try_gang(unit, now_ns)
+                self._think(_Thought(unit, self._trials.try_gang(unit, now_ns)), most)
             case None:
                 pass
             case Unit():
                 raise AssertionError(f"{unit} is neither a pod nor a gang")
+        return self._commands()
+
+    def _think(self, thought: _Thought, most: int | None) -> None:
+        """Until it is through, or has cost so much. None: until it is through."""
+        self._thought, thought.unit.place = None, Place.NOWHERE
+        cost = 0
+        for one in thought.steps:
+            cost += one
+            if most is not None and cost >= most:
+                self._thought, thought.unit.place = thought, Place.DECIDING
+                return
+
+    @property
+    def thinking(self) -> bool:
+        """Whether a decision is under way. Nothing of it is in effect yet."""
+        return self._thought is not None
+
+    def put_back(self, now_ns: int) -> list[Command]:
+        """Whoever is being decided for stands in the queue again: nothing may be decided any more."""
+        if self._thought is not None:
+            unit, self._thought = self._thought.unit, None
+            unit.place = Place.NOWHERE
+            for one in (unit, *unit.due.values()) if isinstance(unit, Gang) else (unit,):
+                one.attempts -= 1
+            self._core.queue.enqueue(unit, now_ns, "ScheduleAttemptFailure")
         return self._commands()
 
     def _advance(self, now_ns: int) -> None:

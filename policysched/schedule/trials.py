@@ -4,7 +4,8 @@ A pod is asked for on the cluster as it stands. A gang is asked for member by me
 before it are placed already, so all that fit are found on one state of the cluster; only when they are enough is
 anything assumed, and then all of them in the same step; where they are not, room may be made for as many as are needed.
 Members that agree on what the policy reads fail together: once one of them finds no node the others are not asked, and
-once too few remain the trial ends.
+once too few remain the trial ends. An attempt is a generator of steps: one that looks at much is carried out over several calls of
+`decide`, between which nothing happens to the cluster.
 """
 
 from collections import Counter
@@ -35,6 +36,7 @@ from policysched.schedule.preemption import (
 from policysched.schedule.preparing import Preparing, bind_command
 from policysched.schedule.records import Decision, samples_seen
 from policysched.schedule.reports import PendingReason
+from policysched.schedule.steps import Steps, asking
 from policysched.schedule.topology import DOMAINS_CHANGE, elsewhere_reason, worth_trying
 from policysched.schedule.units import PendingPod, Place
 
@@ -70,7 +72,7 @@ class Trials:
 
     # ── a pod ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def try_pod(self, pod: PendingPod, now_ns: int) -> None:
+    def try_pod(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """The pod was just popped from the queue."""
         core = self._core
         if self._preemption.holds_back(pod.uid):
@@ -103,7 +105,7 @@ class Trials:
             return
         claims = self._about_claims(pod, result, now_ns, alone=gang is None)
         if result.nodes and not extenders:
-            result = self._make_room(pod, result, now_ns, claims)
+            result = yield from self._make_room(pod, result, now_ns, claims)
         else:  # nobody will be evicted for it, whatever an earlier try has found
             core.take_back_nomination(pod.uid, now_ns)
             if result.nodes and core.plan(pod.policy).preempts:
@@ -144,9 +146,12 @@ class Trials:
         self._core.out.append(Deallocate(claim.key, claim.uid, claim.version))
         return True
 
-    def _make_room(self, pod: PendingPod, failure: Failure, now_ns: int, claims: ClaimWords) -> Failure:
+    def _make_room(
+        self, pod: PendingPod, failure: Failure, now_ns: int, claims: ClaimWords
+    ) -> Steps[Failure]:
         """What is to be said and waited for once preemption was thought of."""
-        match self._preemption.try_for(pod, now_ns, claims):
+        room = yield from self._preemption.try_for(pod, now_ns, claims)
+        match room:
             case None:
                 self._core.take_back_nomination(pod.uid, now_ns)
                 return failure
@@ -264,7 +269,7 @@ class Trials:
 
     # ── a gang ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def try_gang(self, gang: Gang, now_ns: int) -> None:
+    def try_gang(self, gang: Gang, now_ns: int) -> Steps[None]:
         """The gang was just popped from the queue. Afterwards it, or what of it is left, stands somewhere again."""
         gang.last_in_line = False
         if self._preemption.holds_back_gang(gang):
@@ -274,7 +279,7 @@ class Trials:
         for pod in gang.due.values():
             pod.attempts += 1
         needed = gang.needed
-        found = self._search(gang, now_ns)
+        found = yield from self._search(gang, now_ns)
         placed = found.fits if len(found.fits) >= needed else []
         for pod, success in placed:
             self._assume(pod, success, now_ns)
@@ -287,29 +292,32 @@ class Trials:
             self._preemption.give_up(gang, now_ns)
             self._admission.time_up(gang, now_ns)
             return
-        room = self._make_room_for_gang(gang, found, now_ns) if needed and not placed else None
+        room: MadeRoom | NoRoom | None = None
+        if needed and not placed:
+            room = yield from self._make_room_for_gang(gang, found, now_ns)
         if room is None:
             self._preemption.give_up(gang, now_ns)
         self._park_gang(gang, found, placed, needed, room, now_ns)
 
-    def _search(self, gang: Gang, now_ns: int) -> _Found:
+    def _search(self, gang: Gang, now_ns: int) -> Steps[_Found]:
         """Members with a node. Where they are to keep together, in the first domain that takes as many as are needed; if
         none does, as far as it went in the one that took most."""
         if gang.topology is None:
-            return self._search_within(gang, None, now_ns)
+            return (yield from self._search_within(gang, None, now_ns))
         tried = []
         kin = self._kin_in_trial(gang.in_order())
         for within in worth_trying(self._core, gang, gang.topology, kin, now_ns):
-            found = self._search_within(gang, within, now_ns)
+            found = yield from self._search_within(gang, within, now_ns)
             if found.fits and len(found.fits) >= gang.needed:
                 return found
             tried.append(found)
-        tried = tried or [self._search_within(gang, Within(gang.topology, None), now_ns)]
+        if not tried:
+            tried.append((yield from self._search_within(gang, Within(gang.topology, None), now_ns)))
         best = max(tried, key=lambda one: len(one.fits))
         best.also = [failure for one in tried if one is not best for failure in one.failures.values()]
         return best
 
-    def _search_within(self, gang: Gang, within: Within | None, now_ns: int) -> _Found:
+    def _search_within(self, gang: Gang, within: Within | None, now_ns: int) -> Steps[_Found]:
         core, found = self._core, _Found(within=within)
         members, vacancies, needed = in_trial_order(core, gang), gang.vacancies, gang.needed
         kin = self._kin_in_trial(members)
@@ -324,6 +332,7 @@ class Trials:
                 break
             if kin[pod.uid] in found.failures:
                 continue
+            yield asking(len(core.cache.nodes))
             result = self._ask(pod, overlay, now_ns, within)
             if isinstance(result, Success):
                 result = replace(result, needs=self._lay(pod, result.node, overlay, now_ns))
@@ -344,17 +353,18 @@ class Trials:
                 overlay.promise(pod.uid, needs.volumes.choice, node)
         return needs
 
-    def _make_room_for_gang(self, gang: Gang, found: _Found, now_ns: int) -> MadeRoom | NoRoom | None:
+    def _make_room_for_gang(self, gang: Gang, found: _Found, now_ns: int) -> Steps[MadeRoom | NoRoom | None]:
         """None: nobody is evicted, and nothing is said of it."""
         if not any(one.nodes for one in found.failures.values()):
             return None
-        return self._preemption.try_for_gang(
+        room = yield from self._preemption.try_for_gang(
             gang,
             self._kin_in_trial(gang.in_order()),
             lambda pod, overlay, within: self._ask(pod, overlay, now_ns, within),
             lambda pod, node, overlay: self._lay(pod, node, overlay, now_ns),
             now_ns,
         )
+        return room
 
     def _park_gang_until_evicted(self, gang: Gang, now_ns: int) -> None:
         """The answers to its evictions bring it back, whatever happens meanwhile."""

@@ -5,6 +5,8 @@ new ──► gated | waiting ──► active ◄──► backing off
                      no node  ▼ │ woken     │ woken too soon, or its bind was refused
                           unschedulable ────┘
                               active ──a node──► binding ──refused──► backing off
+
+On its way out of `active` it is being decided, where that takes more than one step.
 """
 
 from abc import ABC, abstractmethod
@@ -24,6 +26,7 @@ class Place(Enum):
     GATED = "gated"  # scheduling gates, or a gang that still gathers
     BINDING = "binding"  # assumed, and its volumes are not bound yet, or the bind is not answered
     LOST = "lost"  # its bind was answered with "gone or elsewhere": the watch will say which
+    DECIDING = "being decided"  # by steps: it goes on with the next one
     MEMBER = "member"
     NOWHERE = "nowhere"  # between two places, never between two events
 

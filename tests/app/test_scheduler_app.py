@@ -1,6 +1,8 @@
 """The composition that `run` runs, on virtual time: from its first lists to a clean stop, with two of it, and in a storm."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -17,12 +19,22 @@ from policysched.cluster.objects import PodUid
 from policysched.kube import wire
 from policysched.kube.api import Api
 from policysched.kube.lease import Elector, LeaseSettings
+from policysched.schedule.commands import Command
+from policysched.schedule.events import Event, NodeSeen
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.faults import Climate
 from policysched.sim.transport import MemoryTransport
 from tests.kube.world import Failing, World, on_virtual_time, running, until
+from tests.words import node, pod_manifest
 
 PLAIN = "policy test version 1\ninclude kube_default\n"
+WHOLE_GANGS = """policy test version 1
+input group: string = pod.labels["group"] optional
+input least: int = pod.labels["least"] default 1 invalid default
+gang by group { min = least }
+filter node_resources_fit
+preemption { victims = any }
+"""
 STORMY = Climate(
     latency_s=0.01,
     latency_spread_s=0.1,
@@ -147,6 +159,89 @@ def test_a_stop_waits_for_unanswered_binds_no_longer_than_it_is_told_and_keeps_t
         assert 25 <= world.loop.time() - asked_s < 30
         (lease,) = world.local.list("leases")
         assert lease["spec"]["holderIdentity"] == "one"
+
+    on_virtual_time(scenario)
+
+
+def full_of_low_pods(world: World, *, nodes: int) -> None:
+    put_policies(world, main=WHOLE_GANGS)
+    for number in range(nodes):
+        world.add_node(f"n{number}", cpu="4")
+        world.add_pod(f"low{number}", cpu="3", node=f"n{number}", scheduler="other")
+
+
+def add_gang(world: World, count: int) -> None:
+    world.local.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 100})
+    for number in range(count):
+        manifest = pod_manifest(f"g{number}", cpu="3", labels={"group": "g", "least": str(count)})
+        del manifest["metadata"]["uid"], manifest["status"], manifest["spec"]["priority"]
+        manifest["spec"]["priorityClassName"] = "high"
+        world.local.create("pods", "default", manifest)
+
+
+def midway(monkeypatch: pytest.MonkeyPatch, app: SchedulerApp, then: Callable[[], object]) -> None:
+    """Let the app think in the smallest steps, and something happen in the midst of its first long decision."""
+    core, decide = app.scheduler._core, app.scheduler.decide
+    core.limits = replace(core.limits, thought_a_step=1)
+    steps = 0
+
+    def watched(now_ns: int) -> list[Command]:
+        nonlocal steps
+        said = decide(now_ns)
+        steps += app.scheduler.thinking
+        if steps == 20:
+            then()
+        return said
+
+    monkeypatch.setattr(app.scheduler, "decide", watched)
+
+
+def test_what_arrives_during_a_long_decision_is_applied_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied: dict[str, bool] = {}
+
+    async def scenario() -> None:
+        world = World()
+        full_of_low_pods(world, nodes=60)
+        app = app_on(world, world.road())
+        handle = app.scheduler.handle
+
+        def watched(event: Event, now_ns: int) -> list[Command]:
+            if event == late:
+                applied["in the midst"] = app.scheduler.thinking
+                applied["after those who go are known"] = bool(app.scheduler.cache.nominated)
+            return handle(event, now_ns)
+
+        late = NodeSeen(node("late"))
+        monkeypatch.setattr(app.scheduler, "handle", watched)
+        midway(monkeypatch, app, lambda: app._inbox.append(late))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.scheduler.synced, "the first lists")
+        add_gang(world, 50)
+        await until(lambda: applied, "the late node")
+
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+    assert applied == {"in the midst": False, "after those who go are known": True}
+
+
+def test_a_stop_during_a_long_decision_leaves_everybody_where_he_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world = World()
+        full_of_low_pods(world, nodes=60)
+        app = app_on(world, world.road())
+        midway(monkeypatch, app, app.request_stop)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.scheduler.synced, "the first lists")
+        add_gang(world, 50)
+
+        assert await run is Outcome.STOPPED
+        assert not app.scheduler.thinking
+        assert app.scheduler.check() == []
+        assert bound(world) == 60
+        assert not any(one["metadata"].get("deletionTimestamp") for one in world.local.list("pods"))
+        assert not any(one["status"].get("nominatedNodeName") for one in world.local.list("pods"))
 
     on_virtual_time(scenario)
 

@@ -17,6 +17,7 @@ from policysched.lang.message import unavailable_message
 from policysched.lang.program import Program
 from policysched.schedule.candidates import Candidate, Cluster, Found, find_candidates
 from policysched.schedule.preemption import NEVER, words_of
+from policysched.schedule.steps import at_once
 from tests.conformance.cluster_case import Decision
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
@@ -100,10 +101,12 @@ def making_room(
     def pods_on(node: NodeName) -> Collection[Pod]:
         return cache.ledger.usage(node).pods.values() if only in (None, node) else ()
 
-    return find_candidates(
-        evaluator.dry_run(compiled, pod, now_ns=0, facts=FACTS, samples={}),
-        compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
-        Cluster(pods_on, (started or {}).get, cache.budgets.values(), len(cache.nodes)),
+    return at_once(
+        find_candidates(
+            evaluator.dry_run(compiled, pod, now_ns=0, facts=FACTS, samples={}, reserved=decision.reserved),
+            compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
+            Cluster(pods_on, (started or {}).get, cache.budgets.values(), len(cache.nodes)),
+        )
     )
 
 

@@ -8,15 +8,26 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from policysched import plan
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, Pod, PodUid
+from policysched.cluster.objects import DisruptionBudget, LabelSelector, NodeName, Pod, PodUid, Requirement
 from policysched.lang.program import Program
 from policysched.lang.verdict import Explanation
 from policysched.oracle import evaluate
 from policysched.schedule import candidates as searching
-from policysched.schedule.candidates import Candidate, Cluster, Found, find_candidates, least_harm
+from policysched.schedule import prospects
+from policysched.schedule.candidates import (
+    Candidate,
+    Cluster,
+    Found,
+    by_importance,
+    find_candidates,
+    least_harm,
+)
+from policysched.schedule.prospects import find_best, least_possible_harm, reasons_of
+from policysched.schedule.steps import at_once
 from tests.oracle.checked import program
 from tests.plan.clusters import Scene, scenes
 from tests.words import pod
@@ -29,6 +40,11 @@ CHOOSY = program(
     'preemption { victims = victim.labels["pool"] else "" != pod.labels["pool"] else "" }',
 )
 OWN = program("include kube_default")
+ROOMY = program(
+    "filter node_resources_fit",
+    "filter roomy require node.free.cpu - pod.requests.cpu >= 250m",
+    "preemption { victims = any }",
+)
 
 Scenes = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -50,7 +66,7 @@ def searched(
         (),
         len(cache.nodes),
     )
-    return find_candidates(dry_run, allowed, cluster), dry_run.candidates, allowed
+    return at_once(find_candidates(dry_run, allowed, cluster)), dry_run.candidates, allowed
 
 
 def without(scene: Scene, gone: Iterable[PodUid]) -> Cache:
@@ -170,6 +186,71 @@ def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
                 reasons.update(empty.rejected[node][0].groups)
     assert {candidate.node for candidate in found.candidates} == possible
     assert Counter(found.reasons) == reasons
+
+
+@pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
+@given(scene=scenes(placed_max=14), started=st.lists(st.none() | st.integers(0, 3), min_size=14, max_size=14))
+@Scenes
+def test_the_best_is_found_without_thinking_every_node_through(
+    by: Program, scene: Scene, started: list[int | None]
+) -> None:
+    check_the_best(by, scene, started)
+
+
+def check_the_best(by: Program, scene: Scene, started: list[int | None]) -> None:
+    one = stuck(scene, by)
+    if one is None:
+        return
+    compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
+    evaluator.prepare(compiled)
+    allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
+    times = dict(zip(sorted(cache.pods), started, strict=False))
+    budget = DisruptionBudget(
+        "default", "b", LabelSelector((Requirement("app", "Exists", ()),)), 0, frozenset()
+    )
+    cluster = Cluster(
+        lambda node: cache.ledger.usage(node).pods.values(), times.get, (budget,), len(cache.nodes)
+    )
+
+    def fresh() -> plan.DryRun:
+        return evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+
+    every, dry_run = at_once(find_candidates(fresh(), allowed, cluster)), fresh()
+    assert dry_run.separate, "these policies look at nodes alone"
+    found, best = at_once(find_best(dry_run, allowed, cluster))
+
+    assert best == (least_harm(every.candidates) if every.candidates else None)
+    if best is None:
+        assert reasons_of(found, dry_run, cluster) == every.reasons
+    for candidate in every.candidates:
+        (missing,) = dry_run.missing([candidate.node])
+        pods = by_importance(
+            [pod for pod in cluster.pods_on(candidate.node) if allowed(pod)], cluster.started_ns
+        )
+        bound = least_possible_harm(pods, missing, cluster.started_ns)
+        assert all(low <= real for low, real in zip(bound[:4], candidate.harm[:4], strict=True))
+        assert bound <= candidate.harm
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [
+        ("_how_many", lambda pods, *_: 1 + len(list(pods)) // 2),
+        ("_how_high", lambda ascending, *_: list(ascending)[-1].priority),
+        ("by_importance", lambda pods, _: list(pods)[:1]),
+    ],
+    ids=["too many are wanted", "too important ones are wanted", "only one may go"],
+)
+def test_a_bound_that_is_too_high_is_found(part: str, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prospects, part, planted)
+
+    @given(scene=scenes(placed_max=14))
+    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    def search(scene: Scene) -> None:
+        check_the_best(OF_NODES, scene, [None] * 14)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        search()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Room for gangs that are placed whole: made for as many members as are needed, or nobody goes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,10 +14,14 @@ from policysched.cluster.objects import (
     Pod,
     Requirement,
 )
+from policysched.plan import DryRun
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from policysched.schedule import gang_room, nominated
+from policysched.schedule.candidates import Cluster
 from policysched.schedule.preemption import Preemption
+from policysched.schedule.prospects import Prospects
+from policysched.schedule.steps import Steps
 from tests.schedule.rig import GANG, START_NS, Rig
 from tests.words import node, placed, pod
 
@@ -331,8 +335,8 @@ def caught() -> Iterator[None]:
 def test_a_gang_that_makes_room_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     search = gang_room._Search.run
 
-    def in_part(self: gang_room._Search) -> object:
-        found = search(self)
+    def in_part(self: gang_room._Search) -> Steps[object]:
+        found = yield from search(self)
         return gang_room.Seats(tuple(self.seats)) if self.seats else found
 
     monkeypatch.setattr(gang_room._Search, "run", in_part)
@@ -375,8 +379,12 @@ def test_victims_that_are_thought_through_again_are_noticed(monkeypatch: pytest.
 def test_candidates_that_are_remembered_though_their_node_changed_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    renew = gang_room._Known.renew
-    monkeypatch.setattr(gang_room._Known, "renew", lambda self, _, found: renew(self, (), found))
+    renew = Prospects.renew
+
+    def once(self: Prospects, dry_run: DryRun, cluster: Cluster, nodes: Collection[NodeName]) -> Steps[None]:
+        yield from renew(self, dry_run, cluster, () if self._pods else nodes)
+
+    monkeypatch.setattr(Prospects, "renew", once)
 
     with caught():
         test_a_gang_of_a_hundred_is_thought_through_at_once()

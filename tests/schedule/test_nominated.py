@@ -18,6 +18,7 @@ from policysched.oracle import evaluate
 from policysched.plan import withheld
 from policysched.schedule import commands as c
 from policysched.schedule.candidates import Cluster, Found, find_candidates
+from policysched.schedule.steps import at_once
 from tests.oracle.checked import program
 from tests.plan.clusters import Scene, scenes
 from tests.schedule.rig import Rig
@@ -140,7 +141,7 @@ def searched(case: Case, by: Program) -> tuple[Found, Callable[[Pod], bool]]:
         (),
         len(cache.nodes),
     )
-    return find_candidates(dry_run, allowed, cluster), allowed
+    return at_once(find_candidates(dry_run, allowed, cluster)), allowed
 
 
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])

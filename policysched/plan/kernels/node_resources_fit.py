@@ -37,14 +37,14 @@ _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
 def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
-    return _Filter(pod, params, around)
+    return Fit(pod, params, around)
 
 
 def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(pod, params, around)
 
 
-class _Filter(PlainFilter):
+class Fit(PlainFilter):
     touch = Touch.NODE | Touch.USAGE
 
     def __init__(self, pod: Pod, params: Params, around: Around) -> None:
@@ -79,6 +79,15 @@ class _Filter(PlainFilter):
 
     def fingerprint(self, view: View) -> Hashable:
         return tuple(one for one in self._devices if view.devices.class_of(one) is not None)
+
+    def missing(self, view: View) -> dict[str, Array]:
+        """int64[count] by resource: how much more has to be free for the pod; `pods` is one more pod. 0 and less: enough is."""
+        found = {"pods": view.column(_POD_COUNT) + 1 - view.column(_PODS_MAX)}
+        for resource, allocatable, requested, amount in self._wanted:
+            if resource in self._devices:
+                continue  # it may come from devices
+            found[resource] = amount - (view.column(allocatable) - view.column(requested))
+        return found
 
     def _insufficient(
         self, resource: str, allocatable: ColumnKind, requested: ColumnKind, amount: int, view: View
