@@ -68,8 +68,11 @@ async def _as_it_is(wire: Wire, claim: ClaimToReserve, pod: Consumer) -> ClaimTo
         raise NotReserved(f"claim {claim.claim} got deleted in the meantime")
     if claim.allocation is None and seen.allocation is None:
         raise NotReserved(f"claim {claim.claim} got deallocated elsewhere in the meantime")
-    if not (
-        claim.allocation is None or seen.allocation is None or claim.allocation.same_devices(seen.allocation)
+    decided_on = claim.has if claim.allocation is None else claim.allocation
+    if (
+        seen.allocation is not None
+        and decided_on is not None
+        and not decided_on.same_devices(seen.allocation)
     ):
         raise NotReserved(f"claim {claim.claim} got allocated elsewhere in the meantime")
     if seen.allocation is not None and seen.is_reserved_for(PodUid(pod.uid)):

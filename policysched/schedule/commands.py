@@ -45,8 +45,9 @@ class VolumeToMake:
 
 @dataclass(frozen=True, slots=True)
 class ClaimToReserve:
-    """Reserve the claim for the pod, and give it these devices if it has none (None: it has some), as of `at_ns`. `version`, `finalizers` and
-    `reserved_for` are those that it was decided on; of a later version of the same claim only what still holds is written."""
+    """Reserve the claim for the pod, and give it these devices if it has none (None: it `has` these), as of `at_ns`. `version`,
+    `finalizers` and `reserved_for` are those that it was decided on; of a later version of the same claim only what still holds
+    is written."""
 
     claim: ResourceClaimKey
     uid: str
@@ -55,6 +56,7 @@ class ClaimToReserve:
     finalizers: tuple[str, ...]
     reserved_for: tuple[Consumer, ...]
     at_ns: int
+    has: Allocation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,14 @@ def _longest_s(needs: BeforeBind) -> int:
 
 def _to_reserve(claim: ResourceClaim, given: Allocation | None, at_ns: int) -> ClaimToReserve:
     return ClaimToReserve(
-        claim.key, claim.uid, claim.version, given, claim.finalizers, claim.reserved_for, at_ns
+        claim=claim.key,
+        uid=claim.uid,
+        version=claim.version,
+        allocation=given,
+        finalizers=claim.finalizers,
+        reserved_for=claim.reserved_for,
+        at_ns=at_ns,
+        has=claim.allocation,
     )
 
 

@@ -35,7 +35,16 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrepareOutcome:
         )
         has = allocation(given("g0")["allocation"]) if gives_devices else None
         version = int(world.local.get("resourceclaims", "default", "c")["metadata"]["resourceVersion"])  # type: ignore[index]
-        wanted = ClaimToReserve(ResourceClaimKey("default", "c"), meta["uid"], version, has, (), (), 0)
+        wanted = ClaimToReserve(
+            ResourceClaimKey("default", "c"),
+            meta["uid"],
+            version,
+            has,
+            (),
+            (),
+            0,
+            None if has else allocation(given("g0")["allocation"]),
+        )
         road.refuse_for(CUT_S)
         async with running(writer.run()):
             writer.put(

@@ -85,7 +85,14 @@ def wanted(server: Server) -> ClaimToReserve:
     assert not isinstance(choice, str)
     allocation = choice.allocated[0][1] if choice.allocated else None
     return ClaimToReserve(
-        C, claim.uid, claim.version, allocation, claim.finalizers, claim.reserved_for, AT_NS
+        C,
+        claim.uid,
+        claim.version,
+        allocation,
+        claim.finalizers,
+        claim.reserved_for,
+        AT_NS,
+        claim.allocation,
     )
 
 
@@ -197,6 +204,17 @@ def test_a_claim_whose_devices_were_taken_back_is_not_reserved() -> None:
 
     with pytest.raises(NotReserved, match="got deallocated elsewhere in the meantime"):
         written(server, what)
+
+
+def test_a_claim_that_has_other_devices_by_now_is_not_reserved() -> None:
+    server = Server(status=given("g0"))
+    what = wanted(server)
+    server.touch(allocation=given("g0", node="b")["allocation"])
+
+    with pytest.raises(NotReserved, match="got allocated elsewhere in the meantime"):
+        written(server, what)
+
+    assert server.reserved == []
 
 
 def test_a_claim_that_changes_all_the_time_is_given_up() -> None:

@@ -533,11 +533,6 @@ PLANTED: Mapping[Plant, str] = {
 """With what some seed must say of each: the words of the invariant that it is planted for."""
 
 
-def _many_end(weather: Weather) -> Weather:
-    deeds = {**weather.deeds, "create a pod": 30.0, "kill a scheduler": 3.0, "forget the history": 3.0}
-    return replace(weather, deeds=deeds, storm_s=90.0, cramped=False)
-
-
 def _many_end_and_go(weather: Weather) -> Weather:
     """Pods whose runs have been fed and written down are deleted, and schedulers die."""
     return replace(
@@ -553,13 +548,14 @@ def _many_end_and_go(weather: Weather) -> Weather:
 
 
 def _many_want_disks(weather: Weather) -> Weather:
+    """Where a disk is put in, several who waited for one go for it at once."""
     return replace(
         _undisturbed(weather),
         roads=Climate(0.05, 0.2),
-        deeds={"create a pod": 12.0, "delete a pod": 3.0, "create a claim": 8.0, "put in a disk": 4.0},
+        deeds={"create a pod": 12.0, "delete a pod": 10.0, "create a claim": 12.0, "put in a disk": 3.0},
         deed_every_s=0.4,
-        nodes=3,
-        pods=20,
+        nodes=2,
+        pods=10,
         cramped=False,
     )
 
@@ -661,7 +657,7 @@ SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
     a_bind_without_an_answer_is_withdrawn: _binds_without_answers,
     what_is_held_back_is_never_let_go: _rejected_for_what_nobody_saw,
     each_try_of_an_event_makes_another: _answers_are_lost_and_few_wait,
-    a_run_is_fed_each_time_that_it_is_shown: _many_end,
+    a_run_is_fed_each_time_that_it_is_shown: _many_end_and_go,
     budgets_are_not_looked_at: _room_is_made_among_budgets,
     a_restart_forgets_what_its_states_were_fed: _many_end_and_go,
     a_promised_volume_is_promised_again: _many_want_disks,
