@@ -1,0 +1,162 @@
+"""What is missing from a statement: a value, a bracket, a block, a type."""
+
+from policysched.lang.parse.tokens import Token
+from policysched.lang.parse.trouble import CLOSER, VALUE_WORDS, Trouble
+from policysched.lang.parse.words import (
+    CLAUSES,
+    STATEMENTS,
+)
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic, Label
+
+_BRACED = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
+
+
+def missing_value(trouble: Trouble) -> Diagnostic | None:
+    """Nothing, or something that begins no value, where one has to stand."""
+    found, before = trouble.found, trouble.before()
+    if before is None:
+        return None
+    if trouble.wants_value:
+        return _no_value_behind(trouble, before)
+    swallowed = trouble.before(2)
+    if (
+        found is not None
+        and before.kind == "word"
+        and before.text in VALUE_WORDS
+        and swallowed is not None
+        and (swallowed.text in VALUE_WORDS or swallowed.kind == "sign")
+    ):
+        # `when require x`: where a value has to stand, `require` was read as a name.
+        return _no_value_behind(trouble, swallowed)
+    return None
+
+
+def has_with_brackets(trouble: Trouble) -> Diagnostic | None:
+    """`has(x)`, as a function of that name would be called."""
+    found, before = trouble.found, trouble.before()
+    if found is None or found.text != "(" or before is None or before.text != "has":
+        return None
+    return diagnostic(
+        "PS101",
+        "`has` is a word and no function",
+        trouble.span(found),
+        label="not expected",
+        help='write it without brackets: `has node.labels["KEY"]`',
+    )
+
+
+def _no_value_behind(trouble: Trouble, before: Token) -> Diagnostic:
+    return diagnostic(
+        "PS109",
+        f"a value is missing behind `{before.text}`",
+        trouble.span(before),
+        label="nothing follows that could be its value",
+        help=f"write a value or a condition behind `{before.text}`",
+    )
+
+
+def parameter_without_default(trouble: Trouble) -> Diagnostic | None:
+    found, before = trouble.found, trouble.before()
+    if trouble.keyword != "param" or "EQUAL" not in trouble.accepts or before is None:
+        return None
+    if found is not None and found.text not in ("range", "in"):
+        return None
+    return diagnostic(
+        "PS109",
+        "the parameter has no default",
+        trouble.span(before),
+        label="nothing follows that could be its value",
+        help="every parameter has one: `param NAME: TYPE = DEFAULT range LOW..HIGH`",
+    )
+
+
+def range_without_dots(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if trouble.keyword != "param" or "DOTS" not in trouble.accepts or found is None:
+        return None
+    return diagnostic(
+        "PS101",
+        f"`{found.text}` cannot stand between the ends of a range",
+        trouble.span(found),
+        label="`..` is expected",
+        help="a range is written `range LOW..HIGH`, and holds both ends",
+    )
+
+
+def closes_nothing(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if found is None or found.text not in (")", "]", "}"):
+        return None
+    opened = trouble.open_brackets()
+    if opened and CLOSER[opened[-1].text] == found.text:
+        return None
+    if opened:
+        return _unclosed(trouble, opened[-1], f"`{found.text}` comes first")
+    return diagnostic(
+        "PS108",
+        f"`{found.text}` closes nothing",
+        trouble.span(found),
+        label="no bracket is open that it could close",
+        help="take it out, or open the bracket before",
+    )
+
+
+def never_closed(trouble: Trouble) -> Diagnostic | None:
+    """A bracket is open, could be closed here, and is not."""
+    found, opened = trouble.found, trouble.open_brackets()
+    if not opened or opened[-1].text == "{":
+        return None
+    closer = "RPAR" if opened[-1].text == "(" else "RSQB"
+    if closer not in trouble.accepts and found is not None:
+        return None
+    if found is None:
+        return _unclosed(trouble, opened[-1], "the statement ends first")
+    if found.kind == "word" and (found.text in CLAUSES or found.text in STATEMENTS):
+        return _unclosed(trouble, opened[-1], f"`{found.text}` comes first")
+    return None
+
+
+def _unclosed(trouble: Trouble, bracket: Token, why: str) -> Diagnostic:
+    found = trouble.found
+    related = () if found is None else (Label(trouble.span(found), why),)
+    return diagnostic(
+        "PS102",
+        f"the `{bracket.text}` is never closed",
+        trouble.span(bracket),
+        label="opened here",
+        help=f"close it with `{CLOSER[bracket.text]}`",
+        related=related,
+    )
+
+
+def no_block(trouble: Trouble) -> Diagnostic | None:
+    if trouble.keyword not in _BRACED or "LBRACE" not in trouble.accepts or trouble.open_brackets():
+        return None
+    if (
+        trouble.keyword == "layer" and trouble.found is not None
+    ):  # more likely something is wrong with its condition
+        return None
+    before = trouble.before()
+    assert before is not None, "a statement begins with its keyword"
+    return diagnostic(
+        "PS131",
+        f"a `{{` is missing in this {trouble.keyword}",
+        trouble.span(before),
+        label="`{` is expected behind this",
+        help=f"write `{{` behind `{before.text}`, and `}}` at the end",
+    )
+
+
+def no_type(trouble: Trouble) -> Diagnostic | None:
+    name = trouble.before()
+    if "COLON" not in trouble.accepts or name is None:
+        return None
+    example = {"let": "duration = 5m", "input": 'int = pod.labels["n"] ...', "metric": "ratio { ... }"}
+    return diagnostic(
+        "PS101",
+        f"the type of `{name.text}` is missing",
+        trouble.span(name),
+        label="`:` and a type are expected behind this",
+        help=f"write for instance `{trouble.keyword} {name.text}: {example.get(trouble.keyword, 'int')}`",
+    )

@@ -1,0 +1,174 @@
+"""Numbers and signs that people write in the way of other languages, and that mean something else here or nothing."""
+
+import re
+
+from policysched.lang.parse.tokens import Token
+from policysched.lang.parse.trouble import VALUE_WORDS, Trouble
+from policysched.lang.parse.words import (
+    CLAUSES,
+    COMPARISONS,
+    UNIT_WORDS,
+)
+from policysched.lang.rules import diagnostic
+from policysched.text import Diagnostic, Span
+
+_KEY = re.compile(r"[^\]\s\"]+")
+
+# ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bad_number(trouble: Trouble) -> Diagnostic | None:
+    found, number = trouble.found, trouble.before()
+    if found is None:
+        return None
+    if found.text == "." and (digits := trouble.next()) is not None and digits.kind == "number":
+        return _number(trouble, found, digits, f"0.{digits.text}", "a number begins with a digit")
+    unit = number
+    if (
+        unit is not None
+        and unit.kind == "word"
+        and (before := trouble.before(2)) is not None
+        and before.kind == "number"
+    ):
+        # In braces `5 min` reads as the value 5 and a parameter `min`; the mistake shows one token later.
+        if before.text[-1].isdigit() and unit.text in UNIT_WORDS and trouble.on_one_line(before, unit):
+            meant = before.text + UNIT_WORDS[unit.text]
+            return _number(trouble, before, unit, meant, "a unit follows its number without a space")
+        return None
+    if number is None or number.kind != "number":
+        return None
+    bare = number.text[-1].isdigit()
+    if found.text == "%" and bare:
+        return _number(trouble, number, found, f"{number.text}%", "a unit follows its number without a space")
+    if found.kind == "word" and found.text in UNIT_WORDS and bare:
+        meant = number.text + UNIT_WORDS[found.text]
+        return _number(trouble, number, found, meant, "a unit follows its number without a space")
+    if (
+        found.text == ","
+        and (rest := trouble.next()) is not None
+        and rest.kind == "number"
+        and rest.start == found.end
+    ):
+        return _number(trouble, number, rest, f"{number.text}.{rest.text}", "the decimal sign is a point")
+    if found.start == number.end and (found.kind in ("word", "number") or found.text == "."):
+        plain = (number.text + found.text).replace("_", "")
+        mended = plain if plain.isdigit() else None
+        return _number(trouble, number, found, mended, "digits, at most one point, then a unit")
+    return None
+
+
+def _number(trouble: Trouble, first: Token, last: Token, mended: str | None, why: str) -> Diagnostic:
+    span = trouble.span(first, last)
+    return diagnostic(
+        "PS104",
+        f"`{span.text}` is not a number",
+        span,
+        label=why,
+        help=f"write `{mended}`" if mended else "write it out, such as `1000` or `1.5Gi`",
+    )
+
+
+# ── signs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def equals_sign(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if found is None:
+        return None
+    before = trouble.before()
+    named = before is not None and before.kind == "word" and before.text not in VALUE_WORDS
+    if found.text == "==" and ("EQUAL" in trouble.accepts or (trouble.wants_value and named)):
+        return diagnostic(
+            "PS110",
+            "`==` compares; a value is given with `=`",
+            trouble.span(found),
+            label="one `=` too many",
+            help="write `=`",
+        )
+    if found.text == "=" and "EQ" in trouble.accepts:
+        return diagnostic(
+            "PS110",
+            "`=` gives a value; to compare, write `==`",
+            trouble.span(found),
+            label="one `=` too few",
+            help="write `==`",
+        )
+    return None
+
+
+def unquoted_key(trouble: Trouble) -> Diagnostic | None:
+    found, bracket = trouble.found, trouble.before()
+    if found is None or bracket is None or trouble.wants_value:
+        return None
+    if trouble.accepts == {"RSQB"} and bracket.kind == "word" and bracket.end == found.start:
+        found, bracket = bracket, trouble.before(2)  # `[app.kubernetes.io/name]` reads as a name at first
+        if bracket is None or bracket.text != "[":
+            return None
+    elif bracket.text != "[" or "STRING" not in trouble.accepts:
+        return None
+    source = trouble.reading.source
+    key = _KEY.match(source.text, found.start, trouble.reading.end)
+    text = key.group() if key is not None else found.text
+    return diagnostic(
+        "PS112",
+        f"the key `{text}` is not in quotes",
+        Span(source, found.start, found.start + len(text)),
+        label="not quoted",
+        help=f'write `["{text}"]`',
+    )
+
+
+def trailing_comma(trouble: Trouble) -> Diagnostic | None:
+    found, comma = trouble.found, trouble.before()
+    if comma is None or comma.text != ",":
+        return None
+    if found is None or found.text in ")]}" or found.text in CLAUSES:
+        return diagnostic(
+            "PS115",
+            "a comma with nothing behind it",
+            trouble.span(comma),
+            label="separates nothing",
+            help="take the comma out",
+        )
+    return None
+
+
+def comma_between_clauses(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if found is None or found.text != "," or "COMMA" in trouble.accepts or trouble.open_brackets():
+        return None
+    return diagnostic(
+        "PS101",
+        "a comma cannot stand here",
+        trouble.span(found),
+        label="not expected",
+        help="the parts of a statement follow each other without commas; take it out",
+    )
+
+
+def chained_comparison(trouble: Trouble) -> Diagnostic | None:
+    found = trouble.found
+    if found is None or found.text not in (*COMPARISONS, "in") or "AND" not in trouble.accepts:
+        return None
+    return diagnostic(
+        "PS128",
+        "comparisons cannot follow each other",
+        trouble.span(found),
+        label="the second comparison",
+        help="write `a < b and b < c` instead of `a < b < c`",
+    )
+
+
+def order_before_key(trouble: Trouble) -> Diagnostic | None:
+    found, order = trouble.found, trouble.before()
+    if trouble.keyword != "queue" or order is None or order.text not in ("asc", "desc") or trouble.at < 2:
+        return None
+    if found is None or found.kind not in ("word", "open"):
+        return None
+    return diagnostic(
+        "PS116",
+        f"`{order.text}` stands before what it orders",
+        trouble.span(order),
+        label="belongs behind",
+        help=f"write `{trouble.up_to_comma()} {order.text}`",
+    )
