@@ -15,7 +15,7 @@ from policysched.cli.starting import given, start_problems
     type=click.Path(dir_okay=False),
     help="How to reach the cluster; in a pod its service account.",
 )
-@click.option("--context", help="A context of the kubeconfig other than the current one.")
+@click.option("--context", metavar="NAME", help="A context of the kubeconfig other than the current one.")
 @click.option(
     "--policies", metavar="NAMESPACE/CONFIGMAP", help="The ConfigMap whose keys *.policy are the policies."
 )

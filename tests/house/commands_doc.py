@@ -35,7 +35,7 @@ def _section(name: str) -> str:
     command = main.get_command(click.Context(main), name)
     assert command is not None, f"there is no command {name}"
     usage = " ".join([name, *command.collect_usage_pieces(click.Context(command))])
-    lines = [f"## {name}", "", f"`{usage}`", "", COMMANDS[name][1], ""]
+    lines = [f"## {name}", "", f"`{usage}`", ""]
     for paragraph in (command.help or "").split("\n\n"):
         lines += [*_paragraph(paragraph), ""]
     options = [one for one in command.params if isinstance(one, click.Option)]
@@ -58,11 +58,11 @@ def _paragraph(text: str) -> Iterator[str]:
 def _row(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     kind = option.type
-    value = "" if option.is_flag else option.metavar or ""
+    value = "" if option.is_flag else option.metavar or ("FILE" if isinstance(kind, click.Path) else "N")
     if isinstance(kind, click.Choice):
         value = ", ".join(map(str, kind.choices))
     said = (option.help or "").strip()
     default = option.default if option.show_default and not option.is_flag else None
     more = f" Default: {default}." if default is not None else ""
     what = f" {value.replace('|', chr(92) + '|')}" if value else ""
-    return f"| {names}{what} | {said.replace('|', chr(92) + '|')}{more} |"
+    return f"| {names}{what} | {(said + more).strip().replace('|', chr(92) + '|')} |"
