@@ -82,9 +82,9 @@ class Cache:
         self._changed_nodes: set[NodeName] = set()
 
     def changed_nodes(self) -> set[NodeName]:
-        """The nodes that changed, came, went, or whose pods did, since the last call."""
+        """The nodes that changed, came, went, or whose pods or devices did, since the last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
-        return changed
+        return changed | self.devices.changed_nodes()
 
     @property
     def shares(self) -> Shares:

@@ -130,13 +130,12 @@ class _Answers:
 @dataclass(slots=True)
 class LaidDevices:
     """What is promised besides on a cluster that is not. `nodes` counts changes of each node's devices, `anywhere` those of devices
-    that several nodes can use; `additions` counts all."""
+    that several nodes can use."""
 
     allocations: dict[ResourceClaimKey, Allocation] = field(default_factory=dict)
     use: DeviceUse = field(default_factory=DeviceUse)
     nodes: dict[NodeName, int] = field(default_factory=dict)
     anywhere: int = 0
-    additions: int = 0
     answers: _Answers = field(default_factory=_Answers)
 
 
@@ -167,6 +166,7 @@ class Devices:
         self._now = 0
         self._claim_stamps: dict[ResourceClaimKey, int] = {}
         self._node_stamps: dict[NodeName, int] = {}
+        self._changed_nodes: set[NodeName] = set()
         self._shared_stamp = 0
         self._class_stamp = 0
         self.stamp = 0
@@ -412,11 +412,21 @@ class Devices:
             )
         return found
 
+    def changed_nodes(self) -> set[NodeName]:
+        """Those whose own devices changed, or what is taken of them, since the last call."""
+        changed, self._changed_nodes = self._changed_nodes, set()
+        return changed
+
     # ── stamps ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def class_of(self, resource: str) -> DeviceClass | None:
         """The class whose devices stand for the resource."""
         return self._by_resource.get(resource)
+
+    @property
+    def shared_stamp(self) -> Hashable:
+        """Of what more nodes than one can use, and of what all go by."""
+        return self._shared_stamp, self._class_stamp, self.absent
 
     def claim_stamp(self, key: ResourceClaimKey) -> int:
         return self._claim_stamps.get(key, 0)
@@ -448,6 +458,7 @@ class Devices:
             self._shared_stamp = stamp
         else:
             self._node_stamps[node] = stamp
+            self._changed_nodes.add(node)
 
     def _moved(self) -> int:
         self.stamp = self._tick()
@@ -598,13 +609,16 @@ class DeviceStock:
         return self._devices.stamp
 
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
-        """Equal stamps, equal answers about these claims, whatever the node."""
-        devices, laid = self._devices, 0 if self._laid is None else self._laid.additions
-        return devices.stamp, laid, tuple(devices.claim_stamp(key) for key in keys)
+        """Equal stamps, equal answers about these claims on every node whose own devices did not change: which did, `changed_nodes` says,
+        and the overlay."""
+        devices, laid = self._devices, self._laid
+        claims = tuple([devices.claim_stamp(key) for key in keys])
+        if laid is None:
+            return devices.shared_stamp, claims
+        return devices.shared_stamp, claims, laid.anywhere, tuple([key in laid.allocations for key in keys])
 
     def lay(self, laid: LaidDevices, choice: DeviceChoice) -> None:
         """As if the devices were given away."""
-        laid.additions += 1
         for claim, given in choice.allocated:
             if self.laid(laid).allocation(claim.key) is not None:
                 continue

@@ -81,7 +81,12 @@ class Overlay:
 
     def promise_devices(self, choice: DeviceChoice) -> None:
         """As if the devices were given away: nobody else on the overlay gets them."""
+        before = dict(self.devices.nodes)
         self._columns.devices.lay(self.devices, choice)
+        for name, count in self.devices.nodes.items():
+            row = self._columns.row(name)
+            if row is not None and count != before.get(name):
+                self.log.append(row)
 
     @property
     def usages(self) -> dict[int, Usage]:

@@ -83,7 +83,7 @@ class _Claims:
 
 
 class DynamicResources(PlainFilter):
-    touch = Touch.NODE | Touch.VOLUMES
+    touch = Touch.NODE | Touch.USAGE | Touch.VOLUMES
 
     def __init__(self, pod: Pod, around: Around, timeout_s: int) -> None:
         self._claims = _Claims(pod, around, timeout_s)
@@ -135,7 +135,7 @@ class DynamicResources(PlainFilter):
 
 
 class _Score(PlainScore):
-    touch = Touch.NODE | Touch.CLUSTER
+    touch = Touch.NODE | Touch.USAGE | Touch.CLUSTER
     normalizer: Normalizer = ByMaximum(reverse=False)
 
     def __init__(self, pod: Pod, around: Around) -> None:

@@ -1,0 +1,79 @@
+"""Pods that use devices, at 5,000 nodes of eight devices each: a claim of its own for each pod, or an extended resource that a class
+stands for. Each decision is followed by its placement, as in a job that grows."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.objects import Pod
+from policysched.kube import devices
+from policysched.plan import Evaluator
+from policysched.plan import compile as compile_program
+from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
+from tests.bench.measuring import Row, median_s, shown
+from tests.devices import DRIVER, asking, claim_manifest, claiming, class_manifest, gpu, slice_manifest
+from tests.words import pod
+
+_BOUND, _ASKED = 10_000, 60
+_A_NODE = 8
+_CARD = "example.com/card"
+_BIG = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0'
+Spec = Mapping[str, Any]
+
+
+def measure() -> Iterable[Row]:
+    claims = {
+        "a claim of its own": asking(),
+        "a claim of its own with a selector": asking("r", _BIG),
+        "a claim of its own for four devices": asking(count=4),
+    }
+    for words, request in claims.items():
+        seconds = _decision_s(_with_claims(request))
+        yield Row(f"decision and assume, {words}, 5,000 nodes with 8 devices each", shown(seconds), "1 ms")
+    seconds = _decision_s(_with_resources)
+    words = "an extended resource that a class stands for"
+    yield Row(f"decision and assume, {words}, 5,000 nodes with 8 devices each", shown(seconds), "1 ms")
+
+
+def _with_claims(request: Spec) -> Callable[[Cache, str], Pod]:
+    def made(cache: Cache, name: str) -> Pod:
+        cache.put_device_object(devices.resource_claim(claim_manifest(name, dict(request))))
+        return pod(name, cpu="100m", memory="64Mi", image="app-1:1", spec=claiming(name))
+
+    return made
+
+
+def _with_resources(cache: Cache, name: str) -> Pod:
+    return pod(name, cpu="100m", memory="64Mi", image="app-1:1", resources={_CARD: "1"})
+
+
+def _decision_s(made: Callable[[Cache, str], Pod]) -> float:
+    cache = world_with_devices()
+    plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
+    evaluator.prepare(plan)
+    waiting = [made(cache, f"job-{index}") for index in range(_ASKED + 2)]
+
+    def decide() -> None:
+        one = waiting.pop()
+        verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.counts()}"
+        needs = evaluator.before_bind(plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert needs is not None, f"{one.full_name} needs nothing on {verdict.selected}"
+        cache.assume(one, verdict.selected)
+        cache.devices.promise(one.uid, needs.devices)
+
+    decide()
+    decide()
+    return median_s(decide, _ASKED)
+
+
+def world_with_devices() -> Cache:
+    """Every node has eight devices, half of them big."""
+    cache = cluster(pods=_BOUND)
+    cache.put_device_object(devices.device_class(class_manifest("gpu", extendedResourceName=_CARD)))
+    for index in range(NODES):
+        gpus = [
+            gpu(f"g{place}", capacity={"memory": "80Gi" if place % 2 else "40Gi"}) for place in range(_A_NODE)
+        ]
+        cache.put_device_object(devices.resource_slice(slice_manifest(f"node-{index}", *gpus)))
+    return cache
