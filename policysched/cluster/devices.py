@@ -608,6 +608,11 @@ class DeviceStock:
         """Moves with each promise, among other things."""
         return self._devices.stamp
 
+    @property
+    def shared_stamp(self) -> Hashable:
+        """Moves with what several nodes can use, and with classes."""
+        return self._devices.shared_stamp
+
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
         """Equal stamps, equal answers about these claims on every node whose own devices did not change: which did, `changed_nodes` says,
         and the overlay."""

@@ -5,7 +5,7 @@ For extended resources that a device class gives, and the node itself does not, 
 Source: `pkg/scheduler/framework/plugins/dynamicresources` of kubernetes v1.36.3.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -188,23 +188,65 @@ class OnNode:
 
 def look(devices: PodDevices, node: Node, stock: DeviceStock) -> OnNode | str:
     """What the node has for the claims, or the reason why it cannot be it."""
+    found = _look(devices, node, stock)
+    if isinstance(found, OnNode):
+        return found
+    return told(found[0], found[1])
+
+
+def told(words: str, about: ResourceClaimKey | None) -> str:
+    return words if about is None else words.replace(CLAIM, str(about))
+
+
+def same_for_all(devices: PodDevices, stock: DeviceStock) -> Hashable | None:
+    """What a node's answer depends on besides the node itself; None where that is more: what one of the claims has."""
+    if devices.lost or any(stock.allocation(one.key) is not None for one in devices.claims):
+        return None
+    more = devices.extended
+    asked = () if more is None else (more.asked, tuple(more.classes.items()), more.others, more.left_over)
+    return tuple([one.spec for one in devices.claims]), asked
+
+
+def place_of(devices: PodDevices, about: ResourceClaimKey) -> int:
+    """The claim's place among those that the pod has, or would have."""
+    return next((at for at, one in enumerate(devices.claims) if one.key == about), len(devices.claims))
+
+
+def key_at(devices: PodDevices, place: int) -> ResourceClaimKey:
+    """The claim at that place."""
+    if place < len(devices.claims):
+        return devices.claims[place].key
+    assert devices.extended is not None, f"{devices} has no claim {place}"
+    return ResourceClaimKey(devices.extended.namespace, _NO_NAME)
+
+
+def refusal(
+    devices: PodDevices, node: Node, stock: DeviceStock
+) -> tuple[str, ResourceClaimKey | None] | None:
+    """Why the node cannot be it, and about which claim that is said; None: it can."""
+    found = _look(devices, node, stock)
+    return None if isinstance(found, OnNode) else found
+
+
+def _look(
+    devices: PodDevices, node: Node, stock: DeviceStock
+) -> OnNode | tuple[str, ResourceClaimKey | None]:
     claims: Collection[ResourceClaim] = devices.claims
     if devices.extended is not None:
         more = devices.extended.on(node)
         if isinstance(more, str):
-            return more
+            return more, None
         claims = claims if more is None else (*claims, more)
     given = tuple((claim, stock.allocation(claim.key)) for claim in claims)
     unallocated = [claim for claim, known in given if known is None]
     outcome = stock.find(unallocated, node) if unallocated else None
     if unallocated and outcome is None:
-        return NOT_ALL
+        return NOT_ALL, None
     if isinstance(outcome, SearchFailed):
-        if outcome.claim is None:
-            return outcome.words
-        return outcome.words.replace(CLAIM, str(unallocated[outcome.claim].key))
+        about = None if outcome.claim is None else unallocated[outcome.claim].key
+        return outcome.words, about
     if devices.lost or any(known is not None and not known.usable_on(node) for _, known in given):
-        return NOT_HERE
+        return NOT_HERE, None
     return OnNode(given, outcome)
 
 

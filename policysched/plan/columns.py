@@ -20,6 +20,7 @@ from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Stock
 from policysched.plan.attached import AttachedVolumes
 from policysched.plan.column_kinds import ColumnKind, Interners
+from policysched.plan.device_answers import DeviceAnswers
 from policysched.plan.free_volumes import KeptFreeVolumes
 from policysched.plan.members import Members, MemberTerms
 from policysched.plan.placed import PlacedPods
@@ -64,6 +65,7 @@ class Columns:
         self._attached: AttachedVolumes | None = None
         self.free_volumes = KeptFreeVolumes(cache.volumes)
         self.storage_room = KeptStorageRoom()
+        self.device_answers = DeviceAnswers()
         self._members: OrderedDict[MemberTerms, Members] = OrderedDict()
         self._pods_of: dict[int, Mapping[PodUid, Pod]] | None = None  # as those who count them know them
         self._namespaces_version = cache.namespaces_version

@@ -4,7 +4,9 @@ Three views of one shape: every row (the columns themselves, nothing copied), th
 which an overlay has laid or lifted pods.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +22,7 @@ from policysched.lang.expr import Watch
 from policysched.plan.attached import attached_to
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.columns import Array, Columns
+from policysched.plan.device_answers import Coded, Refusal
 from policysched.plan.free_volumes import FreeVolumes
 from policysched.plan.members import HypotheticalMembers, Members, MemberTerms
 from policysched.plan.metrics import MetricColumn
@@ -166,6 +169,27 @@ class View:
         self.whole_answer = False
         stock = self._columns.devices
         return stock if self._devices is None else stock.laid(self._devices)
+
+    def device_refusals(
+        self,
+        text: Hashable,
+        stamp: Hashable,
+        ask: Callable[[Node, DeviceStock], Refusal | None],
+    ) -> Coded:
+        """What nodes say of claims of this text, by row of the view, with what the overlay has promised."""
+        self.whole_answer = False
+        columns, laid = self._columns, self._devices
+        stock = columns.devices
+        found = columns.device_answers.of(columns, text, stamp, lambda node: ask(node, stock))
+        if laid is None or not (laid.nodes or laid.anywhere):
+            return replace(found, codes=found.codes[self.rows])
+        found, stock = deepcopy(found), stock.laid(laid)
+        rows = [columns.row(name) for name in laid.nodes] if not laid.anywhere else range(columns.size)
+        for row in rows:
+            node = None if row is None else columns.nodes[row]
+            if row is not None and node is not None:
+                found.codes[row] = found.code(ask(node, stock))
+        return replace(found, codes=found.codes[self.rows])
 
     def claim_uses(self, claim: ClaimKey) -> int:
         """How many volumes of placed pods are this claim, the overlay's included."""

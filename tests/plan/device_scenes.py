@@ -207,6 +207,10 @@ def change(cache: Cache, dice: Dice, step: int) -> None:
     classes = [one for one in found if one["kind"] == "DeviceClass"]
     obj = dice.choice(classes if classes and dice.one_in(4) else found)
     obj["metadata"]["resourceVersion"] = str(step + 2)
+    taken = {one.device for one in cache.devices.use.whole}
+    results = obj.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    if any(one["device"] in taken for one in results):
+        del obj["status"]  # nobody else gives away what was promised
     if dice.one_in(5):
         cache.drop_device_object(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     elif dice.one_in(2) and cache.nodes:

@@ -175,6 +175,7 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
     ("where", "part", "planted"),
     [
         (devices.Devices, "_touch_pool", lambda *_: None),
+        (devices.Devices, "changed_nodes", lambda *_: set()),
         (devices.Devices, "node_of", lambda *_: "n0"),
         (devices.Devices, "_recount", lambda *_: frozenset()),
         (DeviceUse, "remove", lambda *_: None),
@@ -188,6 +189,7 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
     ],
     ids=[
         "what is kept of a node is not forgotten",
+        "nobody looks again at a node whose devices changed",
         "every pool is of one node",
         "what claims have is not counted",
         "what they give back neither",

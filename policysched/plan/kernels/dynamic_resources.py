@@ -15,12 +15,18 @@ from policysched.cluster.resource_claims import (
     PodDevices,
     choice_on,
     devices_of,
+    key_at,
     look,
     lost_claims,
+    place_of,
     preference_on,
+    refusal,
+    same_for_all,
+    told,
     uses_devices,
 )
 from policysched.plan.columns import Array
+from policysched.plan.device_answers import Coded, Refusal
 from policysched.plan.kernel import (
     Around,
     ByMaximum,
@@ -90,9 +96,15 @@ class DynamicResources(PlainFilter):
         self.timeout_s = timeout_s
 
     def refused(self, view: View) -> Array:
+        coded = self._coded(view)
+        if coded is not None:
+            return np.asarray(coded[1].codes != 0)
         return np.array([words is not None for words in self._words(view)], np.bool_)
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
+        coded = self._coded(view)
+        if coded is not None:
+            return _by_words(*coded)
         words = self._words(view)
         return [
             (text, np.array([one == text for one in words], np.bool_))
@@ -115,6 +127,24 @@ class DynamicResources(PlainFilter):
         assert isinstance(found, DeviceChoice), f"{pod.full_name} on {node.name}, that it may have: {found}"
         return found
 
+    def _coded(self, view: View) -> tuple[PodDevices, Coded] | None:
+        """By row, where claims of the same text have been asked about before, or may be again."""
+        stock, devices = view.devices, self._claims.at(view)
+        if isinstance(devices, str) or not devices.there_are_some:
+            return None
+        text = same_for_all(devices, stock)
+        if text is None:
+            return None
+        of_pod = devices
+
+        def ask(node: Node, stock: DeviceStock) -> Refusal | None:
+            found = refusal(of_pod, node, stock)
+            if found is None:
+                return None
+            return found[0], None if found[1] is None else place_of(of_pod, found[1])
+
+        return devices, view.device_refusals(text, stock.shared_stamp, ask)
+
     def _words(self, view: View) -> list[str | None]:
         """Why each row is refused; None where it is not, or is no node."""
         stock = view.devices
@@ -132,6 +162,17 @@ class DynamicResources(PlainFilter):
             outcome = look(devices, at[0], stock)
             found.append(outcome if isinstance(outcome, str) else None)
         return found
+
+
+def _by_words(devices: PodDevices, coded: Coded) -> list[tuple[str, Array]]:
+    found: dict[str, Array] = {}
+    for code in np.unique(coded.codes).tolist():
+        one = coded.refusals[code]
+        if one is not None:
+            words = told(one[0], None if one[1] is None else key_at(devices, one[1]))
+            here = coded.codes == code
+            found[words] = found[words] | here if words in found else here
+    return list(found.items())
 
 
 class _Score(PlainScore):
