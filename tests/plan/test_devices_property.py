@@ -182,7 +182,7 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
         (devices.DeviceStock, "lay", lambda *_: None),
         (dynamic_resources.DynamicResources, "fingerprint", lambda *_: 0),
         (dynamic_resources._Claims, "lost", lambda *_: 0),
-        (node_resources_fit._Filter, "fingerprint", lambda *_: 0),
+        (node_resources_fit.Fit, "fingerprint", lambda *_: 0),
         (node_resources_fit._Score, "fingerprint", lambda *_: 0),
         (device_search._Search, "_is_free", lambda *_: True),
         (device_search._Search, "_has_room", lambda *_: True),
