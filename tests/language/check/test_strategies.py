@@ -9,7 +9,7 @@ from policysched.text import Severity
 from tests.strategies import policies, program
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-FIRST = settings(QUICK, phases=[Phase.generate], database=None)
+FIRST = settings(QUICK, max_examples=5000, phases=[Phase.generate], database=None)  # it ends at the first
 
 
 @QUICK
