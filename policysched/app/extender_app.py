@@ -22,7 +22,7 @@ from policysched.app.logs import say
 from policysched.app.mirror import Mirror
 from policysched.app.policy_feed import LastGood, PolicyFeed
 from policysched.app.policy_folder import PolicyFolder
-from policysched.app.sampler import Sampler
+from policysched.app.sampler import FIRST_SAMPLES_S, Sampler
 from policysched.app.settings import Place
 from policysched.kube.api import Api
 from policysched.kube.bind import Binder
@@ -67,7 +67,7 @@ class ExtenderApp:
     def __init__(self, settings: ExtenderSettings, runtime: ExtenderRuntime) -> None:
         self.settings = settings
         self.runtime = runtime
-        self.answering = Answering()
+        self.answering = Answering(first_samples_s=FIRST_SAMPLES_S)
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = Api(runtime.transport)
         self.mirror = Mirror(
@@ -106,7 +106,7 @@ class ExtenderApp:
             self._folder = PolicyFolder(settings.source, self.feed.take)
         self.sampler = Sampler(
             runtime.samples,
-            programs=self.answering.programs,
+            wanted=self.answering.metrics,
             nodes=self.answering.nodes,
             deliver=self.post,
             report=lambda command: self._carry_out([command]),

@@ -6,19 +6,23 @@ where whoever edits the policies looks.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from policysched.lang.program import Metric, Program
+from policysched.lang.program import Metric
 from policysched.samples.book import Key, Poll, Trouble
 from policysched.samples.source import Customer, Nodes, Wanted
 from policysched.samples.sources import Sources, unserved
 from policysched.schedule.commands import ReportPolicies
-from policysched.schedule.events import SamplesArrived
+from policysched.schedule.events import SamplesArrived, SamplesFailed
 
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
+
+FIRST_SAMPLES_S = 10.0
+"""How long a policy waits at the most for its metrics to be asked for once. A source that fails is known sooner, by its own time-out;
+this is for one that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +39,27 @@ class MetricStatus:
 
 
 class Sampler:
-    """`programs` and `nodes` are asked anew each time."""
+    """`wanted` and `nodes` are asked anew each time."""
 
     def __init__(
         self,
         sources: Sources,
         *,
-        programs: Callable[[], Mapping[str, Program]],
+        wanted: Callable[[], Wanted],
         nodes: Callable[[], Nodes],
-        deliver: Callable[[SamplesArrived], None],
+        deliver: Callable[[SamplesArrived | SamplesFailed], None],
         report: Callable[[ReportPolicies], None],
     ) -> None:
         self._sources = sources
-        self._programs = programs
+        self.wanted = wanted
         self._nodes = nodes
         self._deliver = deliver
         self._report = report
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._name_what_has_no_source())
+            group.create_task(self._say_what_comes_not())
             group.create_task(self._sources.run(Customer(self.wanted, self._nodes, self._deliver)))
-
-    def wanted(self) -> Wanted:
-        """The metrics that running policies declare."""
-        return {name: program.metrics for name, program in self._programs().items() if program.metrics}
 
     def statuses(self) -> Iterator[MetricStatus]:
         """In the order of the policies' names and of the metrics in the text."""
@@ -81,8 +81,10 @@ class Sampler:
         for book in self._sources.books():
             yield from ((book.source, kind, count) for kind, count in book.polls.items())
 
-    async def _name_what_has_no_source(self) -> None:
+    async def _say_what_comes_not(self) -> None:
+        """What has no source, to people; what was asked in vain or will not be asked, to whoever waits for it."""
         said: dict[Key, str] = {}
+        in_vain: set[Key] = set()
         while True:
             lacking = unserved(self.wanted(), self._sources.why_not)
             for (policy, metric), why in lacking.items():
@@ -91,4 +93,13 @@ class Sampler:
                 words = f"policy `{policy}`: metric `{metric}` is missing for every node: {why}"
                 self._report(ReportPolicies("Warning", "MetricWithoutSource", words))
             said = lacking
+            wanted = {(policy, name) for policy, metrics in self.wanted().items() for name in metrics}
+            failed = {key for key in wanted if key in lacking or self._in_trouble(key)}
+            for policy, metric in sorted(failed - in_vain):
+                self._deliver(SamplesFailed(policy, metric))
+            in_vain = failed
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _in_trouble(self, key: Key) -> bool:
+        book = self._sources.book_of(key)
+        return book is not None and key in book.trouble

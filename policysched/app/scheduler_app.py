@@ -25,7 +25,7 @@ from policysched.app.consultant import Consultant, terms_of
 from policysched.app.leading import Leadership
 from policysched.app.mirror import Mirror
 from policysched.app.policy_feed import LastGood, PolicyFeed
-from policysched.app.sampler import Sampler
+from policysched.app.sampler import FIRST_SAMPLES_S, Sampler
 from policysched.app.settings import Settings
 from policysched.cluster.objects import PodUid
 from policysched.kube.api import Api
@@ -96,7 +96,9 @@ class SchedulerApp:
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
-        self.scheduler = Scheduler(settings.limits, terms_of(settings.extenders))
+        self.scheduler = Scheduler(
+            settings.limits, terms_of(settings.extenders), first_samples_s=FIRST_SAMPLES_S
+        )
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = Api(runtime.transport)
         self._mirror = Mirror(
@@ -164,7 +166,7 @@ class SchedulerApp:
         )
         self.sampler = Sampler(
             runtime.samples,
-            programs=self.scheduler.programs,
+            wanted=self.scheduler.metrics,
             nodes=lambda: self.scheduler.cache.nodes,
             deliver=self.post,
             report=lambda command: self._carrier.carry_out([command]),

@@ -19,7 +19,7 @@ from typing import Literal
 from policysched.cluster.devices import DeviceStock
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
-from policysched.lang.program import Program
+from policysched.lang.program import Metric, Program
 from policysched.lang.verdict import Judgement
 from policysched.plan import Overlay, Plan
 from policysched.schedule import events as e
@@ -89,8 +89,9 @@ class _NobodyWaits:
 class Answering:
     """`handle` what happened; between that, ask. Raises NoAnswer from each question."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._core = Core(limits or Limits())
+    def __init__(self, limits: Limits | None = None, *, first_samples_s: float = 0.0) -> None:
+        """`first_samples_s`: as `Scheduler` has it."""
+        self._core = Core(limits or Limits(), first_samples_s=first_samples_s)
         self._outages = Outages(self._core)
         self._reload = Reload(self._core, _NobodyWaits())
         self._synced = False
@@ -136,8 +137,11 @@ class Answering:
             case e.StatesKept(texts):
                 core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                known = core.arrived(policy, metric, samples)
-                core.samples.setdefault(policy, {})[metric] = known
+                core.take_samples(policy, metric, samples)
+                self._reload.asked(policy, metric)
+                self._outages.look(policy, now_ns)
+            case e.SamplesFailed(policy, metric):
+                self._reload.asked(policy, metric)
                 self._outages.look(policy, now_ns)
             case e.BindConfirmed(uid, node_name):
                 self._bound(uid, node_name, now_ns)
@@ -155,6 +159,7 @@ class Answering:
     def advance(self, now_ns: int) -> list[Command]:
         """What time has made due, and one slice of what `busy` means."""
         self._outages.advance(now_ns)
+        self._core.out += self._core.first_samples.advance(now_ns)
         self._core.keep_states(now_ns)
         if self._reload.busy:
             self._reload.step(now_ns)
@@ -335,6 +340,10 @@ class Answering:
     def programs(self) -> dict[str, Program]:
         return {name: running.program for name, running in self._core.policies.running.items()}
 
+    def metrics(self) -> dict[str, Mapping[str, Metric]]:
+        """What samples are wanted of, by policy and metric."""
+        return self._reload.metrics()
+
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()
 
@@ -366,6 +375,8 @@ class Answering:
         if running is None:
             there = ", ".join(sorted(self._core.policies.running))
             raise NoAnswer(f"there is no policy `{policy}` (active: {there})", ready=True)
+        if policy in self._core.first_samples.held:
+            raise NoAnswer(f"policy `{policy}` {self._core.first_samples.words(policy)}", ready=False)
         self._asked = True
         return running.plan
 

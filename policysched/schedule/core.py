@@ -24,6 +24,7 @@ from policysched.plan.reads import nameless
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import ClearNomination, Command, DropClaim, KeepStates, Log
 from policysched.schedule.extenders import Extenders
+from policysched.schedule.first_samples import FirstSamples
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.hysteresis import Recoveries
@@ -66,13 +67,16 @@ class Core:
     `by_scheduler` every known pod by the schedulerName that it gives. `prepared` has what a policy's new text says of its
     pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call."""
 
-    def __init__(self, limits: Limits, extenders: Extenders | None = None) -> None:
+    def __init__(
+        self, limits: Limits, extenders: Extenders | None = None, *, first_samples_s: float = 0.0
+    ) -> None:
         self.limits = limits
         self.extenders: Extenders = extenders or {}
         self.cache = Cache()
         self.evaluator = Evaluator(self.cache)
         self.policies = Policies(self.extenders)
-        self.queue = Queue(limits, self._line_of)
+        self.first_samples = FirstSamples(first_samples_s)
+        self.queue = Queue(limits, self._line_of, self.first_samples.held)
         self.gangs = Gangs()
         self.reports = Reports(limits)
         self.samples: dict[str, dict[str, MetricSamples]] = {}
@@ -91,6 +95,9 @@ class Core:
         self.by_scheduler: dict[str, dict[PodUid, None]] = {}
         self.prepared: dict[PodUid, Standing] = {}
         self.out: list[Command] = []
+
+    def take_samples(self, policy: str, metric: str, samples: MetricSamples) -> None:
+        self.samples.setdefault(policy, {})[metric] = self.arrived(policy, metric, samples)
 
     def plan(self, policy: str) -> Plan:
         return self.policies.running[policy].plan

@@ -182,6 +182,14 @@ class SamplesArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesFailed:
+    """A policy's metric was asked for in vain, or nobody serves it: there is nothing to wait for."""
+
+    policy: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
 class BindConfirmed:
     """The pod is on that node: the server said 201, or showed it there when asked."""
 
@@ -278,6 +286,7 @@ Event = (
     | PoliciesOffered
     | StatesKept
     | SamplesArrived
+    | SamplesFailed
     | BindConfirmed
     | BindRefused
     | BindLost

@@ -9,7 +9,7 @@ costs one evaluation for each kind of pod, not one for each pod.
 No event is lost between a decision and its parking, because events are applied only between decisions.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,10 +59,16 @@ class Room:
 
 class Queue:
     """Pods and gangs by place: see `units` for the drawing. Counts what came in, by the queue and the event. `line_of`
-    makes an empty line for units of a policy."""
+    makes an empty line for units of a policy; who is of a policy that is `held` keeps its place and is not taken."""
 
-    def __init__(self, limits: Limits, line_of: Callable[[str], Line] | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        line_of: Callable[[str], Line] | None = None,
+        held: Collection[str] = frozenset(),
+    ) -> None:
         self._limits = limits
+        self._held = held
         self._line_of: Callable[[str], Line] = line_of or (lambda _: MovableHeap())
         self._active: dict[str, Line] = {}
         self._backing_off: MovableHeap[Unit] = MovableHeap()
@@ -80,16 +86,26 @@ class Queue:
     @property
     def busy(self) -> bool:
         """Whether `pop` would give somebody."""
-        return any(self._active.values()) or len(self._backing_off) > 0
+        if not self._held:
+            return any(self._active.values()) or len(self._backing_off) > 0
+        return any(line for policy, line in self._active.items() if policy not in self._held) or self._early()
+
+    def _early(self) -> bool:
+        first = self._backing_off.first()
+        return first is not None and first.policy not in self._held
 
     def pop(self) -> Unit | None:
         """The next to be tried. When nobody is active, who backs off soonest is taken early (KEP-5142), unless it
         backs off from an error."""
-        heads = [head for heap in self._active.values() if (head := heap.first()) is not None]
+        heads = [
+            head
+            for policy, heap in self._active.items()
+            if policy not in self._held and (head := heap.first()) is not None
+        ]
         if heads:
             head = min(heads, key=_between_policies) if len(heads) > 1 else heads[0]
             self._active[head.policy].pop()
-        elif (early := self._backing_off.pop()) is not None:
+        elif self._early() and (early := self._backing_off.pop()) is not None:
             head = early
         else:
             return None

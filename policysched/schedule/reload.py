@@ -2,20 +2,21 @@
 
 Compiling is quick. What takes time are the columns that the new text reads and the old one did not, and its word on each
 of the pods that wait. Both are got ready in slices between decisions while the old plan decides on; the swap itself only
-puts the pods into their new order. Before this process has decided anything there is nothing to protect, and a text
+puts the pods into their new order. A text with metrics that were never asked for is not got ready before they were. Before this process has decided anything there is nothing to protect, and a text
 becomes active at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from policysched.cluster.objects import PodUid
-from policysched.lang.program import Program
+from policysched.lang.program import Metric, Program
 from policysched.plan import Plan
 from policysched.plan import compile as compile_plan
 from policysched.schedule.core import Core
 from policysched.schedule.events import PoliciesOffered
+from policysched.schedule.first_samples import same
 from policysched.schedule.standing import Standing
 
 
@@ -45,11 +46,26 @@ class Reload:
         self._core = core
         self._membership = membership
         self._swaps: dict[str, _Swap] = {}
+        self._blind: dict[str, tuple[Program, Plan]] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a plan is being prepared."""
-        return bool(self._swaps)
+        return bool(self._swaps) or any(not self._core.first_samples.missing(name) for name in self._blind)
+
+    def metrics(self) -> dict[str, Mapping[str, Metric]]:
+        """What samples are wanted of: the running programs', and those that a text has more which is to take over."""
+        wanted: dict[str, Mapping[str, Metric]] = {
+            name: running.program.metrics for name, running in self._core.policies.running.items()
+        }
+        waiting = [program for program, _ in self._blind.values()]
+        for program in (*waiting, *(swap.program for swap in self._swaps.values())):
+            wanted[program.name] = {**program.metrics, **wanted.get(program.name, {})}
+        return {name: metrics for name, metrics in wanted.items() if metrics}
+
+    def asked(self, policy: str, metric: str) -> None:
+        """The metric was asked for, with or without an answer."""
+        self._core.first_samples.asked(policy, metric, self.metrics().get(policy, {}))
 
     def offer(self, event: PoliciesOffered, now_ns: int, *, synced: bool, decided: bool) -> None:
         """Take in what the ConfigMap says now."""
@@ -60,9 +76,15 @@ class Reload:
             name for name, swap in self._swaps.items() if not core.policies.still_wanted(swap.program)
         ]:
             del self._swaps[name]
+        for name in [
+            name for name, (program, _) in self._blind.items() if not core.policies.still_wanted(program)
+        ]:
+            del self._blind[name]
+            core.first_samples.give_up(name)
         for program in programs:
-            waiting = self._swaps.get(program.name)
-            if waiting is None or waiting.program.sha256 != program.sha256:
+            swap, blind = self._swaps.get(program.name), self._blind.get(program.name)
+            waiting = swap.program if swap is not None else None if blind is None else blind[0]
+            if waiting is None or waiting.sha256 != program.sha256:
                 self._begin(program, now_ns, synced=synced, decided=decided)
 
         if core.policies.running:
@@ -72,6 +94,8 @@ class Reload:
 
     def step(self, now_ns: int) -> None:
         """One slice of preparation; the swap when it was the last."""
+        for name in [name for name in self._blind if not self._core.first_samples.missing(name)]:
+            self._get_ready(*self._blind.pop(name), now_ns)
         for name, swap in list(self._swaps.items()):
             if next(swap.columns, _DONE) is not _DONE:
                 return
@@ -93,16 +117,29 @@ class Reload:
             core.out += core.policies.refused(program, "is nested too deeply to be compiled", now_ns)
             return
         if decided:
-            columns = core.evaluator.prepare_steps(plan)
-            pods = self._membership.prepare(program, plan, now_ns)
-            self._swaps[program.name] = _Swap(program, plan, columns, pods, {})
+            running = core.policies.running.get(program.name)
+            if running is not None and program.name not in core.first_samples.held:
+                waits, said = core.first_samples.await_new(running.program, program, now_ns)
+                core.out += said
+                if waits:
+                    self._blind[program.name] = program, plan
+                    return
+            self._get_ready(program, plan, now_ns)
             return
         core.evaluator.prepare(plan)
         self._activate(program, plan, now_ns, synced=synced)
 
+    def _get_ready(self, program: Program, plan: Plan, now_ns: int) -> None:
+        columns = self._core.evaluator.prepare_steps(plan)
+        pods = self._membership.prepare(program, plan, now_ns)
+        self._swaps[program.name] = _Swap(program, plan, columns, pods, {})
+
     def _activate(self, program: Program, plan: Plan, now_ns: int, *, synced: bool) -> None:
         core = self._core
+        before = core.policies.running.get(program.name)
+        replaced = {} if before is None else before.program.metrics
         core.out += core.policies.activated(program, plan, now_ns)
+        core.out += core.first_samples.hold(program, now_ns)
         living = {one.plan for one in core.policies.running.values()}
         core.evaluator.keep_only(living | {one.plan for one in self._swaps.values()})
         core.assumed.follow(plan)
@@ -111,6 +148,7 @@ class Reload:
             metric: core.arrived(program.name, metric, known)
             for metric, known in core.samples.get(program.name, {}).items()
             if metric in program.metrics
+            and (metric not in replaced or same(replaced[metric], program.metrics[metric]))
         }
         core.follow_states(program, now_ns)
         if synced:

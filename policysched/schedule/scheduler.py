@@ -21,7 +21,7 @@ from typing import assert_never
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import NodeName, ObservedPod, Placement, PodFacts, PodUid, Samples
 from policysched.lang.events import ClusterEvent
-from policysched.lang.program import Program
+from policysched.lang.program import Metric, Program
 from policysched.lang.verdict import Explanation
 from policysched.schedule import events as e
 from policysched.schedule.admission import Admission
@@ -67,9 +67,16 @@ class _Thought:
 class Scheduler:
     """Pods, nodes and policies in; binds and reports out. See `units` and `policies` for the states of each."""
 
-    def __init__(self, limits: Limits | None = None, extenders: Extenders | None = None) -> None:
-        """`extenders` are those that policies may ask, by name."""
-        self._core = core = Core(limits or Limits(), extenders)
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        extenders: Extenders | None = None,
+        *,
+        first_samples_s: float = 0.0,
+    ) -> None:
+        """`extenders` are those that policies may ask, by name. `first_samples_s`: how long at the most a policy waits for each of its
+        metrics to be asked for once (0: not at all; then nobody needs to say what was asked in vain)."""
+        self._core = core = Core(limits or Limits(), extenders, first_samples_s=first_samples_s)
         self._admission = Admission(core)
         self._binding = Binding(core, self._admission)
         self._membership = Membership(core, self._admission)
@@ -85,6 +92,7 @@ class Scheduler:
             core.queue,
             self._admission,
             self._outages,
+            core.first_samples,
             core.reports,
             self._rejections,
             self._preparing,
@@ -154,10 +162,13 @@ class Scheduler:
             case e.StatesKept(texts):
                 self._core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
-                known = self._core.arrived(policy, metric, samples)
-                self._core.samples.setdefault(policy, {})[metric] = known
+                self._core.take_samples(policy, metric, samples)
+                self._reload.asked(policy, metric)
                 self._outages.look(policy, now_ns)
                 self._core.queue.wake({ClusterEvent.SAMPLES}, now_ns, policy=policy)
+            case e.SamplesFailed(policy, metric):
+                self._reload.asked(policy, metric)
+                self._outages.look(policy, now_ns)
             case e.BindConfirmed(uid, node_name):
                 self._binding.confirmed(uid, node_name, now_ns)
             case e.BindRefused(uid, reason):
@@ -322,6 +333,7 @@ class Scheduler:
         self._core.queue.advance(now_ns)
         self._admission.advance(now_ns)
         self._outages.advance(now_ns)
+        self._core.out += self._core.first_samples.advance(now_ns)
         self._rejections.advance(now_ns)
         self._preparing.advance(now_ns)
         self._core.keep_states(now_ns)
@@ -396,8 +408,12 @@ class Scheduler:
         return self._core.samples.get(policy, {})
 
     def programs(self) -> dict[str, Program]:
-        """The programs that decide now, by policy: their metrics are what samples are wanted of."""
+        """The programs that decide now, by policy."""
         return {name: running.program for name, running in self._core.policies.running.items()}
+
+    def metrics(self) -> dict[str, Mapping[str, Metric]]:
+        """What samples are wanted of, by policy and metric."""
+        return self._reload.metrics()
 
     def policies(self) -> list[PolicyStatus]:
         return self._core.policies.status()

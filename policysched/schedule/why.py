@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.schedule.core import Core
+from policysched.schedule.units import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,16 @@ def why(core: Core, uid: PodUid) -> Why | None:
     gang = core.gangs.of(uid)
     unit = gang if gang is not None and uid in gang.idle else pod
     room = core.queue.room_of(unit)
+    words = pod.explanation if room is None else room.message
+    if unit.place is Place.ACTIVE and pod.policy in core.first_samples.held:
+        words = f"policy {pod.policy} {core.first_samples.words(pod.policy)}"
     return Why(
         pod=pod.pod.full_name,
         uid=uid,
         policy=pod.policy,
         sha256=core.policies.running[pod.policy].program.sha256,
         place=unit.place.value,
-        message=pod.explanation if room is None else room.message,
+        message=words,
         attempts=pod.attempts,
         queued_ns=pod.queued_ns,
         backoff_until_ns=unit.backoff_until_ns or None,

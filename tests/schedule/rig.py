@@ -47,8 +47,9 @@ class Rig:
         limits: Limits | None = None,
         extenders: Extenders | None = None,
         synced: bool = True,
+        first_samples_s: float = 0.0,
     ) -> None:
-        self.scheduler = Scheduler(limits or Limits(), extenders)
+        self.scheduler = Scheduler(limits or Limits(), extenders, first_samples_s=first_samples_s)
         self.now_ns = START_NS
         self.said: list[c.Command] = []
         self._version = 0
