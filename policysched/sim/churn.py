@@ -311,7 +311,11 @@ class Churn:
             return
         name = dice.choice(free)
         resources = {"cpu": dice.choice(self._node_cpu), "memory": dice.choice(_NODE_MEMORY), "pods": "20"}
-        labels = {"zone": dice.choice(ZONES), "pool": dice.choice(("gold", "general"))}
+        labels = {
+            "kubernetes.io/hostname": name,
+            "zone": dice.choice(ZONES),
+            "pool": dice.choice(("gold", "general")),
+        }
         status = node_status(name, "2026-01-01T00:00:00Z", at=int(name.partition("-")[2]))
         self._tell(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
         self._local.create(
