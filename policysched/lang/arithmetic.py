@@ -5,7 +5,7 @@ exist (division by zero, a logarithm of zero) is None.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from policysched.lang.distributions import beta_cdf, normal_cdf
 from policysched.lang.expr import CompareOp, Function
@@ -33,6 +33,13 @@ def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
         return finite(math.fsum(numbers))
     except OverflowError:  # on the way; so large that a rounding more does not matter
         return finite(sum(sorted(map(float, numbers))))
+
+
+def whole_total(numbers: Iterable[int], *, floating: bool) -> Number:
+    """The sum of whole numbers, none below zero, as a value of a type: exactly, then held to int64, or to the finite floats. What is more
+    than either holds stays the most there can be, so that nothing has room beside it."""
+    total = sum(numbers)
+    return float(min(total, int(FLOAT64_MAX))) if floating else saturate(total)
 
 
 def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Number | None:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from policysched.cluster.objects import EVERYWHERE
 from policysched.lang import expr as e
 from policysched.lang.distributions import beta_cdf, normal_cdf
+from policysched.lang.types import FLOAT64_MAX
 from policysched.oracle.aggregates import aggregate
 from policysched.oracle.attributes import attribute
 from policysched.oracle.context import Context
@@ -245,7 +246,7 @@ def _sum_pods(expr: e.SumPods, context: Context) -> Value:
         found = value(expr.value, replace(context, other=other))
         if found is not MISSING:
             total += max(0, math.ceil(_number(found)))
-    return float(total) if expr.type.held_as_float else saturated(total)
+    return float(min(total, int(FLOAT64_MAX))) if expr.type.held_as_float else saturated(total)
 
 
 def _fold(expr: e.Fold, context: Context) -> Value:

@@ -22,6 +22,7 @@ from policysched.cluster.objects import (
     Taint,
 )
 from policysched.cluster.usage import Usage
+from policysched.lang.arithmetic import whole_total
 from policysched.lang.expr import Expr
 from policysched.lang.program import Input, Metric
 from policysched.lang.records import NoValue, held_value
@@ -280,15 +281,22 @@ class Requested(_UsageAmounts):
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Promised(_UsageAmounts):
     """What the node's pods request of a policy's own resource: the sum of an expression of the counted pod, in whole units.
-    `inputs` are those that it reads."""
+    `inputs` are those that it reads. Held as the resource's type is, up to the most that it can hold: less would leave a full node
+    room."""
 
     amount: Expr
     inputs: tuple[Input, ...]
+    floating: bool
 
-    def read(self, node: Node, usage: Usage, codes: Interners) -> int:
+    @property
+    def dtype(self) -> DTypeLike:
+        return np.float64 if self.floating else np.int64
+
+    def read(self, node: Node, usage: Usage, codes: Interners) -> Scalar:
         amount = _amount_function(self.amount, self.inputs)
-        return min(
-            _MOST, sum(promised(amount, Seen(pod, _NO_NAMESPACE, other=pod)) for pod in usage.pods.values())
+        pods = usage.pods.values()
+        return whole_total(
+            (promised(amount, Seen(pod, _NO_NAMESPACE, other=pod)) for pod in pods), floating=self.floating
         )
 
 

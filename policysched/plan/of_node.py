@@ -158,18 +158,13 @@ def count_pods(machine: Machine, expr: e.CountPods) -> Step:
 
 
 def sum_pods(machine: Machine, expr: e.SumPods) -> Step:
-    promised, floating = _promised(expr, machine.program), expr.type.held_as_float
-
-    def run(frame: Frame) -> Vector:
-        amounts = frame.view.column(promised)
-        return Vector(amounts.astype(np.float64) if floating else amounts, True)
-
-    return run
+    promised = _promised(expr, machine.program)
+    return lambda frame: Vector(frame.view.column(promised), True)
 
 
 def _promised(expr: e.SumPods, program: Program) -> Promised:
     names = dict.fromkeys(one.name for one in e.walk(expr.value) if isinstance(one, e.InputRef))
-    return Promised(expr.value, tuple(program.inputs[name] for name in names))
+    return Promised(expr.value, tuple(program.inputs[name] for name in names), expr.type.held_as_float)
 
 
 def _count_one_by_one(matches: Function) -> Step:

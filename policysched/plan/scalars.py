@@ -16,7 +16,16 @@ from policysched.cluster.objects import EVERYWHERE, Namespace, Node, Pod, PodFac
 from policysched.cluster.shares import ShareOf, Shares
 from policysched.cluster.usage import Usage
 from policysched.lang import expr as e
-from policysched.lang.arithmetic import Number, arithmetic, call, compare, finite, negate, saturate
+from policysched.lang.arithmetic import (
+    Number,
+    arithmetic,
+    call,
+    compare,
+    finite,
+    negate,
+    saturate,
+    whole_total,
+)
 from policysched.lang.program import Input, Metric
 from policysched.lang.records import NoValue, RecordValue, held_value
 from policysched.text import Span
@@ -492,8 +501,8 @@ def _sum(expr: e.SumPods, amount: Function) -> Function:
 
     def value(seen: Seen) -> Value:
         assert seen.usage is not None, "requests are summed where there is no node"
-        total = sum(promised(amount, seen.counting(other)) for other in seen.usage.pods.values())
-        return float(total) if floating else saturate(total)
+        others = seen.usage.pods.values()
+        return whole_total((promised(amount, seen.counting(other)) for other in others), floating=floating)
 
     return value
 

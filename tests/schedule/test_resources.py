@@ -85,6 +85,34 @@ def test_evicting_makes_room_on_the_link() -> None:
     assert [one.victims[0].name for one in said if type(one).__name__ == "Evict"] == ["low"]
 
 
+BYTES = BANDWIDTH.replace("bandwidth = pod", "bytes = pod").replace(
+    'unit "bit/s" default 0bps', 'unit "B" default 0B'
+)
+BYTES = BYTES.replace("bandwidth = node", "bytes = node").replace(
+    'unit "Mbit/s" default 1Gbps', 'unit "B" default 1GiB'
+)
+BYTES = BYTES.replace("pod.requests.bandwidth > 0bps", "pod.requests.bandwidth > 0B")
+
+
+@pytest.mark.parametrize(
+    ("policy", "capacity", "each"),
+    [
+        (BYTES, str(2**63 - 1), str(2**62)),
+        (BANDWIDTH, "1" + "0" * 14, "8" + "0" * 18),
+    ],
+)
+def test_a_node_promised_more_than_can_be_counted_is_full_and_not_free(
+    policy: str, capacity: str, each: str
+) -> None:
+    held = [placed(asking(f"p{index}", each), "a") for index in range(13)]
+    rig = Rig(policy, node("a", labels={"nic": capacity}), *held)
+
+    rig.see(asking("more", "1"))
+    rig.settle()
+
+    assert rig.where() == {}
+
+
 def test_a_sum_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Promised, "of_usage", False)
 
