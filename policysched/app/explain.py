@@ -59,6 +59,8 @@ def explain(
     space = cache.namespaces.get(seen.pod.namespace)
     active = evaluator.active_layers(plan, seen.pod, now_ns=now_ns, facts=facts)
     filters = tuple(rule.name for rule in rules_for(program, active).filters)
+    if found.out:
+        notes.append(switched_off(found))
     if program.extenders:
         notes.append(not_asked(program))
     gang = plan.gang(seen.pod, space)
@@ -117,6 +119,14 @@ def _with_preemption(
         return said, ""
     node = next((one.node for one in answer.placements), None)
     return said, f"it would be nominated to {node}, and for it evicted: {', '.join(answer.preempted)}"
+
+
+def switched_off(found: Explanation) -> str:
+    """Which rules an outage takes out of the answer."""
+    rules = (
+        f"rules that do not apply: {', '.join(found.off)}" if found.off else "no rule that applies reads it"
+    )
+    return f"outage of {', '.join(found.out)}, of which too many nodes have no fresh sample; {rules}"
 
 
 def not_asked(program: Program) -> str:

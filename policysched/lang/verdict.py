@@ -4,7 +4,7 @@ The fast path of `plan` keeps arrays instead; it makes one of these where somebo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,9 @@ class Explanation:
     `scores` has a rule's feasible nodes; a rule that skipped the pod (a built-in with nothing to score, a `when` that
     is not True) is absent. `totals` has every feasible node. `selected` is the greatest total, ties by the greatest
     `node_hash XOR pod_hash`.
+
+    `out` are the metrics in an outage, where such switch rules off, and `off` the rules that do not apply for it. The oracle does not
+    name them: what they change, it says.
     """
 
     pod_refusal: str | None
@@ -56,6 +59,8 @@ class Explanation:
     totals: Mapping[str, int]
     selected: str | None
     refused_by: str | None = None
+    out: tuple[str, ...] = field(default=(), compare=False)
+    off: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ def explanation(state: State, world: World, seen: Seen, selected: NodeName | Non
     feasible = [row for row in rows if state.feasible[row]]
     names = columns.names
     scores = _scores(state, feasible, view, names)
+    rules: tuple[BoundFilter | BoundScore, ...] = (*state.bound.filters, *state.bound.scores)
     return Explanation(
         pod_refusal=None,
         feasible=tuple(names[row] for row in feasible),
@@ -29,6 +30,8 @@ def explanation(state: State, world: World, seen: Seen, selected: NodeName | Non
         scores=scores,
         totals={names[row]: int(state.total[row]) for row in feasible},
         selected=selected,
+        out=tuple(sorted(state.out)),
+        off=tuple(rule.name for rule in rules if state.out.intersection(rule.metrics)),
     )
 
 

@@ -360,6 +360,28 @@ def test_extenders_are_not_asked_and_that_is_said(files: Path) -> None:
     assert placed["placements"] == without["placements"] != []
 
 
+def test_explain_says_which_rules_an_outage_switches_off(files: Path) -> None:
+    (files / "samples.yaml").write_text("net_rx: {full: 0}\n")
+    policy = files / "test.policy"
+    policy.write_text(POLICY + "outage { above = 50%  then = disable }\n")
+
+    record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
+    people = run(files, "explain", "default/web")
+
+    words = "outage of net_rx, of which too many nodes have no fresh sample; rules that do not apply: link_cool, bandwidth"
+    assert record["notes"] == [words]
+    assert words in " ".join(people.stderr.split())
+
+
+def test_explain_says_nothing_of_outages_where_there_is_none(files: Path) -> None:
+    policy = files / "test.policy"
+    policy.write_text(POLICY + "outage { above = 50%  then = disable }\n")
+
+    record = answer(run(files, "explain", "default/web", "--output-format", "json"), "explain")
+
+    assert record["notes"] == []
+
+
 STATED = """\
 policy test version 1
 include kube_default
