@@ -121,6 +121,7 @@ class FileSamples:
         delivered: dict[tuple[str, str], tuple[Metric, int]] = {}
         while True:
             changed = self._look()
+            self._book.counted("garbage" if self._broken else "ok")
             now_ns = self._now_ns()
             wanted = customer.wanted()
             for key in [one for one in delivered if one[1] not in wanted.get(one[0], {})]:

@@ -108,12 +108,15 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        source = FileSamples(path, Book("file"), now_ns=lambda: int(loop.time() * 1e9))
+        book = Book("--metrics")
+        source = FileSamples(path, book, now_ns=lambda: int(loop.time() * 1e9))
         async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(0.5)
+            assert book.polls == {"ok": 1}
             path.write_text("cpu_util: [broken\n")
             await asyncio.sleep(30)
             assert len(delivered) == 1
+            assert book.polls == {"ok": 1, "garbage": 30}
 
             path.unlink()
             await asyncio.sleep(30)
