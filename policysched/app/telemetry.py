@@ -206,6 +206,11 @@ def _states(scheduler: Scheduler) -> Iterator[Family]:
         "Values that were let go because the state had more than it may hold; the rules see `start` in their place.",
         {labels: one.dropped for labels, one in states.items()},
     )
+    yield counter(
+        "policysched_state_keys_too_long_total",
+        "How often a state was not fed because its key has more than 1,024 characters.",
+        {labels: one.too_long for labels, one in states.items()},
+    )
 
 
 def _written(app: Observed) -> Iterator[Family]:

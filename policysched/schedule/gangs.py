@@ -14,6 +14,7 @@ from policysched.lang.program import GangMode, OnTimeout
 from policysched.plan import GangTerms
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.units import PendingPod, Place, Unit
+from policysched.text.foreign import one_line
 
 Value = TypeVar("Value")
 GangId = tuple[str, str, str]
@@ -74,8 +75,8 @@ class Gang(Unit):
 
     @property
     def name(self) -> str:
-        """`namespace/key`, as people write it."""
-        return f"{self.id[1]}/{self.id[2]}"
+        """`namespace/key`, as messages and records have it: a key may be a whole annotation."""
+        return f"{self.id[1]}/{one_line(self.id[2])}"
 
     @property
     def pods(self) -> int:

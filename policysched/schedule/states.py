@@ -38,6 +38,9 @@ SKEW_NS = 5 * 60 * 10**9
 """How far a node's clock may be ahead of ours. One that is a year ahead says nothing of when something was fed: gone by, nothing
 would be fed for a year."""
 
+KEY_LONGEST = 1024
+"""Characters of a key: an annotation may have 256 KiB, and each key is held and written down with every value."""
+
 EARLY_MAX = 10_000
 """Pods that are remembered until the first policy runs."""
 
@@ -50,11 +53,13 @@ _Moment = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """How many values a state has of how many it may have, and how many were let go because there were more."""
+    """How many values a state has of how many it may have, how many were let go because there were more, and how often nothing was fed
+    because the key was too long."""
 
     held: int
     most: int
     dropped: int
+    too_long: int = 0
 
 
 @dataclass(slots=True)
@@ -68,6 +73,7 @@ class _Table:
     held: dict[tuple[str, NodeName], float] = field(default_factory=dict)
     rows: dict[str, StateRow] = field(default_factory=dict)
     dropped: int = 0
+    too_long: int = 0
 
     def wants(self, moment: ContainerMoment) -> bool:
         match self.state.on:
@@ -87,6 +93,9 @@ class _Table:
     def fill(self, entries: Iterable[Entry]) -> None:
         """With what was kept, each row made once: a row that is put together value by value is copied with each of them."""
         for key, node, value in entries:
+            if len(key) > KEY_LONGEST:
+                self.too_long += 1
+                continue
             self.held.pop((key, node), None)
             self.held[key, node] = value
         beyond = max(0, len(self.held) - self.state.most)
@@ -176,7 +185,7 @@ class States:
         table = _Table(state, compiled(state.key, program), compiled(state.value, program), when)
         old = None if before is None else before.tables.get(state.name)
         if old is not None and old.state == state:
-            table.dropped = old.dropped
+            table.dropped, table.too_long = old.dropped, old.too_long
             table.fill((key, node, value) for (key, node), value in old.held.items())
         elif before is None:
             kept = restored.get("values", {}).get(state.name, [])
@@ -236,7 +245,9 @@ class States:
             if not table.wants(moment) or (table.when is not None and table.when(at) is not True):
                 continue
             key, value = table.key(at), table.value(at)
-            if isinstance(key, str) and isinstance(value, int | float):
+            if isinstance(key, str) and len(key) > KEY_LONGEST:
+                table.too_long += 1
+            elif isinstance(key, str) and isinstance(value, int | float):
                 table.feed(key, EVERYWHERE if table.state.per == "cluster" else node, float(value))
                 moved = True
         return moved
@@ -266,7 +277,7 @@ class States:
     def counts(self) -> dict[tuple[str, str], StateCounts]:
         """By policy and state."""
         return {
-            (policy, name): StateCounts(len(table.held), table.state.most, table.dropped)
+            (policy, name): StateCounts(len(table.held), table.state.most, table.dropped, table.too_long)
             for policy, kept in self._policies.items()
             for name, table in kept.tables.items()
         }

@@ -344,3 +344,15 @@ def test_a_confirmed_member_counts_before_the_watch_shows_it() -> None:
     rig.settle()
 
     assert len(rig.where()) == 4
+
+
+def test_a_gang_whose_key_is_a_whole_annotation_is_named_in_few_words() -> None:
+    rig = Rig(WHOLE, node("a", cpu="1"))
+
+    rig.see(*members(3, group="x" * 60_000))
+    rig.settle()
+
+    words = rig.words("w0") or ""
+    assert words.startswith("gang default/xxx")
+    assert len(words) < 600
+    assert all(len(one.gang or "") < 300 for one in rig.scheduler.decisions)

@@ -307,3 +307,22 @@ def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.M
 
     with pytest.raises(AssertionError):
         test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
+
+
+def test_a_key_as_long_as_an_annotation_feeds_nothing_and_is_counted() -> None:
+    rig = Rig(policy(), node("a"))
+
+    rig.see(shown("p", "a", ended("run-1"), app="x" * 1024), shown("q", "a", ended("run-1"), app="x" * 1025))
+
+    assert values(rig) == {("x" * 1024, "a"): 0.5}
+    assert rig.scheduler.state_counts()["test", "reward"].too_long == 1
+
+
+def test_a_key_that_was_kept_and_is_too_long_is_let_go() -> None:
+    entries = [("x" * 1025, "a", 0.1), ("web", "a", 0.2)]
+    rig = Rig(None, node("a"))
+
+    rig.tell(e.StatesKept({"test": states.kept_text(0, {"reward": entries})}))  # type: ignore[dict-item]
+    rig.offer(policy())
+
+    assert values(rig) == {("web", "a"): 0.2}
