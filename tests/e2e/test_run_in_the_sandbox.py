@@ -217,10 +217,12 @@ def test_of_two_one_leads_and_when_it_is_stopped_the_other_goes_on(cluster: Clus
     with cluster.scheduler(elect=True) as one:
         wait_for(lambda: one.said("leading"), "the first to lead")
         with cluster.scheduler(elect=True) as two:
+            (standing_by,) = wait_for(lambda: two.said("standing by: another leads"), "the second to say so")
             cluster.run_pod("first")
             cluster.bound("first")
             assert not two.said("leading")
             assert two.get("/readyz") == "ok"
+            assert standing_by["holder"] and not one.said("standing by: another leads")
 
             assert one.terminate() == 0
 
@@ -273,7 +275,7 @@ def _lands_on(cluster: Cluster, node: str) -> bool:
         (["run", "--policies", "a/b", "--kubeconfig", "{folder}/empty"], "{folder}/empty: "),
         (["run", "--policies", "a/b", "--kubeconfig", "{folder}/torn"], "{folder}/torn: "),
         (["run", "--config", "/nowhere"], "/nowhere: no such file"),
-        (["run", "--config", "{folder}/bad"], "{folder}/bad: line 2: reporting.writers: "),
+        (["run", "--config", "{folder}/bad"], "{folder}/bad: line 3: reporting.writers: "),
         (["run", "--policies", "a/b", "--http", "here"], "flags: http: `here` is not: HOST:PORT"),
         (["sandbox", "--nodes", "/nowhere"], "/nowhere: "),
         (["sandbox", "--nodes", "many"], "many: "),
@@ -282,7 +284,7 @@ def _lands_on(cluster: Cluster, node: str) -> bool:
 def test_what_cannot_run_says_so_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     (tmp_path / "torn").write_text("clusters: [\n")
-    (tmp_path / "bad").write_text("reporting:\n  writers: none\n")
+    (tmp_path / "bad").write_text("policies: a/b\nreporting:\n  writers: none\n")
 
     done = subprocess.run(
         [str(BIN / "policysched"), *(one.format(folder=tmp_path) for one in arguments)],
