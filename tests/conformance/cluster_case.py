@@ -17,7 +17,7 @@ from policysched.cluster.objects import Node, NodeName, Pod, PodSetKind
 from policysched.cluster.storage import ClaimRef
 from policysched.cluster.volumes import VolumeChoice
 from policysched.kube import storage, wire
-from tests.words import placed
+from tests.words import pending, placed
 
 Json = dict[str, Any]
 
@@ -33,6 +33,8 @@ _DEFAULT_TOLERATIONS = tuple(
     for key in ("not-ready", "unreachable")
 )
 
+_LATER = "2026-01-01T01:00:00Z"
+
 _PRIORITY_CLASSES = {
     "": (0, "PreemptLowerPriority"),
     "low": (10, "PreemptLowerPriority"),
@@ -46,7 +48,8 @@ _PRIORITY_CLASSES = {
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One recorded decision. `placed_manifests` are the pods that were on nodes at the time, `objects` the further
-    ones of the case; `cache` is the same as scheduling sees it."""
+    ones of the case; `cache` is the same as scheduling sees it. `reserved` are the pods that were nominated to nodes and that this
+    one has to reckon with."""
 
     case: str
     manifest: Json
@@ -55,6 +58,7 @@ class Decision:
     cache: Cache
     placed_manifests: Sequence[Json]
     objects: Sequence[Json]
+    reserved: Sequence[tuple[Pod, NodeName]] = ()
 
     @property
     def name(self) -> str:
@@ -84,17 +88,36 @@ def replay(case: Json) -> Iterator[Decision]:
     on_nodes = [as_stored(manifest, classes) for manifest in case["bound"]]
     for manifest in on_nodes:
         cache.put_pod(wire.pod(manifest))
+    nominated: list[tuple[Pod, NodeName]] = []
 
     for sent, expected in zip(case["pending"], case["expected"], strict=True):
         manifest = as_stored(sent, classes)
         assert manifest["metadata"]["name"] == expected["pod"]
         pod = wire.pod(manifest).pod
-        yield Decision(case["name"], manifest, pod, expected, cache, tuple(on_nodes), objects)
+        reserved = [one for one in nominated if one[0].priority >= pod.priority]
+        yield Decision(case["name"], manifest, pod, expected, cache, tuple(on_nodes), objects, reserved)
         if expected["nodeName"] is not None:
             node = cache.nodes[NodeName(expected["nodeName"])]
             bind_volumes(cache, pod, node)
+            if "labels" in expected:  # as they were once it was bound
+                manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
+                pod = wire.pod(manifest).pod
             cache.put_pod(placed(pod, node.name))
             on_nodes.append(manifest)
+        elif case.get("lingers") and expected.get("nominatedNodeName"):
+            on_nodes = [
+                _ending(one, cache) if one["metadata"]["name"] in expected["victims"] else one
+                for one in on_nodes
+            ]
+            nominated.append((pod, NodeName(expected["nominatedNodeName"])))
+            cache.put_pod(replace(pending(pod), nominated_node=nominated[-1][1]))
+
+
+def _ending(manifest: Json, cache: Cache) -> Json:
+    """The pod takes its time, and is on its node until then."""
+    ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
+    cache.put_pod(wire.pod(ends))
+    return ends
 
 
 def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:

@@ -75,11 +75,15 @@ def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]
 
 
 def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[Candidate]:
-    """What becomes of one node with each order of its pods of equal priority."""
+    """What becomes of one node with each order of its pods of equal priority. Nothing else than what is known where it is known
+    when each was taken up."""
     there = decision.cache.ledger.usage(node).pods.values()
     pods = sorted(
         (one for one in there if one.priority < decision.pod.priority), key=lambda one: one.priority
     )
+    if all(decision.cache.pods[one.uid].started_ns is not None for one in pods):
+        yield from making_room(decision, program, only=node).candidates
+        return
     groups = [list(group) for _, group in groupby(pods, key=lambda one: one.priority)]
     for order in islice(product(*map(permutations, groups)), ORDERS_MAX):
         ranks = {one.uid: rank for group in order for rank, one in enumerate(group)}
@@ -93,7 +97,7 @@ def making_room(
     only: NodeName | None = None,
     started: Mapping[PodUid, int] | None = None,
 ) -> Found:
-    """`only` this node's pods can be evicted; `started` says when each was taken up, the recordings nothing."""
+    """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
     cache, pod = decision.cache, decision.pod
     compiled, evaluator = plan.compile(program), plan.Evaluator(cache)
     evaluator.prepare(compiled)
@@ -101,11 +105,14 @@ def making_room(
     def pods_on(node: NodeName) -> Collection[Pod]:
         return cache.ledger.usage(node).pods.values() if only in (None, node) else ()
 
+    def started_ns(uid: PodUid) -> int | None:
+        return cache.pods[uid].started_ns if started is None else started.get(uid)
+
     return at_once(
         find_candidates(
             evaluator.dry_run(compiled, pod, now_ns=0, facts=FACTS, samples={}, reserved=decision.reserved),
             compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
-            Cluster(pods_on, (started or {}).get, cache.budgets.values(), len(cache.nodes)),
+            Cluster(pods_on, started_ns, cache.budgets.values(), len(cache.nodes)),
         )
     )
 

@@ -15,6 +15,7 @@ CLUSTER_SCOPED = (
     "/apis/storage.k8s.io/v1/storageclasses",
     "/apis/storage.k8s.io/v1/csinodes",
     "/apis/storage.k8s.io/v1/csidrivers",
+    "/apis/storage.k8s.io/v1/volumeattachments",
     "/apis/resource.k8s.io/v1/deviceclasses",
     "/apis/resource.k8s.io/v1/resourceslices",
     "/apis/scheduling.k8s.io/v1/priorityclasses",

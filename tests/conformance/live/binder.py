@@ -21,9 +21,11 @@ def carry_out(api: Api, pod: Json) -> None:
     """Bind the claims of the pod for which the scheduler has said how."""
     space = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes", ()):
-        if "persistentVolumeClaim" not in volume:
+        name = volume.get("persistentVolumeClaim", {}).get("claimName")
+        if "ephemeral" in volume:
+            name = f"{pod['metadata']['name']}-{volume['name']}"
+        if name is None:
             continue
-        name = volume["persistentVolumeClaim"]["claimName"]
         path = f"/api/v1/namespaces/{space}/persistentvolumeclaims/{name}"
         try:
             claim = api.get(path)

@@ -1,44 +1,71 @@
 """One cluster, decided by the real kube-scheduler and by policysched."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from policysched.lang.program import Program
-from tests.conformance.compare import compare
+from tests.conformance.compare import Disagreement, compare
 from tests.conformance.live.draw import draw
 from tests.conformance.live.record import Recorder
+
+SHOWN = 6
+"""Disagreements of a cluster in a summary; the command shows all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`case` is the cluster with what kube-scheduler decided, in the form of the recorded ones."""
+    """`case` is the cluster with what kube-scheduler decided, in the form of the recorded ones. `at_first` is how it differed from
+    a kube-scheduler that had seen other clusters before, where one that starts on this cluster agrees."""
 
     seed: int
     pods: int
     case: dict[str, Any]
-    differences: list[str]
+    differences: list[Disagreement]
+    at_first: list[Disagreement]
+    rare: bool = True
+
+    @property
+    def again(self) -> str:
+        plain = "" if self.rare else " --plain"
+        return f"python -m tests.conformance.live --seed {self.seed} --clusters 1{plain}"
+
+    @property
+    def aspects(self) -> str:
+        return ", ".join(sorted({one.aspect for one in self.differences}))
 
     def __str__(self) -> str:
         said = "\n".join(f"  {one}" for one in self.differences)
-        return f"seed {self.seed}:\n{said}\n  again: {again(self.seed)}"
+        return f"seed {self.seed}:\n{said}\n  again: {self.again}"
 
 
-def check(recorder: Recorder, program: Program, seed: int) -> Checked:
+def check(recorder: Recorder, program: Program, seed: int, *, rare: bool = True) -> Checked:
     """Where they differ kube-scheduler is asked once more, by a process that starts on this very cluster: its decision
-    counts, for what it was told of a moment before may not have reached the other."""
-    case = recorder.record(draw(seed))
-    differences = compare_case(case, program)
+    counts, for what it was told of a moment before may not have reached the other. That it was so is kept, to be looked at."""
+    case = recorder.record(draw(seed, rare=rare))
+    differences, at_first = compare_case(case, program), list[Disagreement]()
     if differences:
-        case = recorder.record(draw(seed), fresh=True)
+        at_first = differences
+        case = recorder.record(draw(seed, rare=rare), fresh=True)
         differences = compare_case(case, program)
-    return Checked(seed, len(case["pending"]), case, differences)
+    return Checked(seed, len(case["pending"]), case, differences, [] if differences else at_first, rare)
 
 
-def compare_case(case: dict[str, Any], program: Program) -> list[str]:
+def compare_case(case: dict[str, Any], program: Program) -> list[Disagreement]:
     found = compare([case], program)
     assert not found.waiting, "no drawn pod waits for others"
-    return [str(one) for one in found.disagreements]
+    return found.disagreements
 
 
-def again(seed: int) -> str:
-    return f"python -m tests.conformance.live --seed {seed} --clusters 1"
+def summary(checked: Iterable[Checked]) -> str:
+    """Of clusters that differ. All of them stand in the first line, which is what a report that is cut off still shows."""
+    wrong = [one for one in checked if one.differences]
+    if not wrong:
+        return ""
+    seeds = ", ".join(f"{one.seed} ({one.aspects})" for one in wrong)
+    lines = [f"seeds {seeds} differ from kube-scheduler: {wrong[0].again}"]
+    for one in wrong:
+        lines += [f"  {one.seed} {said}" for said in one.differences[:SHOWN]]
+        if len(one.differences) > SHOWN:
+            lines.append(f"  {one.seed} and {len(one.differences) - SHOWN} more")
+    return "\n".join(lines)

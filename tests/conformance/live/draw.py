@@ -2,13 +2,14 @@
 
 Small alphabets, so that pods meet: on ports, labels, domains, images, room. In most clusters all pods have one
 priority; in some the nodes are full of unimportant pods with disruption budgets, and the last pod that waits outranks them.
-Volumes come from `draw_volumes`.
+Volumes come from `draw_volumes`, what is rarer from `draw_rare`.
 """
 
 from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from tests.conformance.live.draw_rare import add_rarities
 from tests.conformance.live.draw_volumes import add_volumes
 
 Json = dict[str, Any]
@@ -42,8 +43,8 @@ class Dice(Random):
         return self.sample(items, self.randint(least, min(most, len(items))))
 
 
-def draw(seed: int) -> Json:
-    """A case in the form of the recorded ones, without what is expected."""
+def draw(seed: int, *, rare: bool = True) -> Json:
+    """A case in the form of the recorded ones, without what is expected. Not `rare`: without what `draw_rare` lays over it."""
     dice = Dice(f"live {seed}")
     crowded = dice.one_in(6)
     nodes = [_node(dice, f"s{seed}-n{index}") for index in range(dice.randint(3, 9))]
@@ -64,6 +65,8 @@ def draw(seed: int) -> Json:
     if crowded:
         _crowd(dice, seed, case)
     add_volumes(seed, case)
+    if rare:
+        add_rarities(seed, case)
     return case
 
 

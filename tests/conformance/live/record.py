@@ -3,16 +3,21 @@
 One scheduler serves many clusters: objects come and go around it, and it is asked once its log (`-v=10`) has every
 node and every pod. Services, controllers and volumes leave no trace there; they are made first and have arrived by then, as good as
 always. Where a comparison differs the cluster is asked about again with a scheduler that starts on it.
+
+Where victims linger (`lingers`) the pod that they leave for stays nominated, and is decided with that; the others are decided
+beside it. A pod that owns claims (`owned`) is made with a scheduling gate, which goes once they are there.
 """
 
 import json
 import re
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from tests.conformance.live.binder import carry_out
 from tests.conformance.live.draw import RUNTIME
+from tests.conformance.live.draw_rare import GRACE_S
 from tests.controlplane.api import Api
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.process import Process
@@ -35,6 +40,7 @@ PATHS = {
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
 }
 _WITH_STATUS = frozenset({"PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume"})
@@ -42,6 +48,13 @@ _PLUGIN_SCORE = re.compile(
     r'"Plugin scored node for pod" pod="(\S+)" plugin="(\S+)" node="(\S+)" score=(-?\d+)'
 )
 _FINAL_SCORE = re.compile(r'"Calculated node\'s final score for pod" pod="(\S+)" node="(\S+)" score=(-?\d+)')
+_FIELD = re.compile(r'(\S+?)="([^"]*)"')
+_TARGET = "the target node for the preemption is determined"
+_BEGUN = "Start the preemption asynchronously"
+_TOLD = "Preemptor Pod preempted victim Pod"
+_ENDING = "Victim Pod is already being deleted, skipping the API call for it"
+_DONE = "Async Preemption finished completely"
+_GATE = "tests.example.com/claims"
 _SEEN = re.compile(r'"(Add|Update|Delete) event for (node|scheduled pod)" (?:node|pod)="(\S+)"')
 
 
@@ -80,7 +93,15 @@ class Recorder:
             stored = self._set_up(case)
             self._wait_until_seen(log, stored)
         placed = {_key(pod) for pod in stored["bound"]}
-        decided = [self._decide(pod, placed) for pod in case["pending"]]
+        nominated: dict[str, str] = {}
+        decided: list[tuple[Json, Json]] = []
+        for pod in case["pending"]:
+            one = self._decide(pod, placed, case, nominated)
+            if not self._still_wait(nominated):
+                break  # one found a node after all, before this pod or after: who knows
+            decided.append(one)
+            if "nominatedNodeName" in one[1]:
+                nominated[_key(one[0])] = one[1]["nominatedNodeName"]
         stored["pending"] = [pod for pod, _ in decided]
         stored["expected"] = [expected for _, expected in decided]
         self._clear(stored)
@@ -98,6 +119,7 @@ class Recorder:
         runtime = {"metadata": {"name": RUNTIME}, "handler": RUNTIME, "overhead": overhead}
         api.post("/apis/node.k8s.io/v1/runtimeclasses", runtime)
         stored: Json = {**case, "objects": [], "nodes": [], "bound": []}
+        self._made: list[Json] = stored["objects"]
         for thing in case["objects"]:
             if thing["kind"] == "Namespace":
                 stored["objects"].append(api.post("/api/v1/namespaces", thing) | {"kind": "Namespace"})
@@ -109,8 +131,35 @@ class Recorder:
         for node in case["nodes"]:
             self._control_plane.add_node(node)
         stored["nodes"] = api.items("/api/v1/nodes")
-        stored["bound"] = [api.post(_pods(pod), pod) for pod in case["bound"]]
+        stored["bound"] = [self._put_on_node(pod, case) for pod in case["bound"]]
         return stored
+
+    def _put_on_node(self, pod: Json, case: Json) -> Json:
+        """With what has happened to it since."""
+        path = f"{_pods(pod)}/{pod['metadata']['name']}"
+        made: Json = self._api.post(_pods(pod), pod)
+        self._make_claims(made, case)
+        if "status" in pod:
+            made = self._api.put(f"{path}/status", {**made, "status": {**made["status"], **pod["status"]}})
+        if pod["metadata"]["name"] in case.get("leaving", ()):
+            self._api.delete(path, {"gracePeriodSeconds": GRACE_S})
+            made = self._api.get(path)
+        return made
+
+    def _make_claims(self, pod: Json, case: Json) -> None:
+        """Of its generic ephemeral volumes."""
+        meta = pod["metadata"]
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+        for claim in case.get("owned", {}).get(meta["name"], ()):
+            self._made.append(
+                self._create({**claim, "metadata": {**claim["metadata"], "ownerReferences": [owner]}})
+            )
 
     def _create(self, thing: Json) -> Json:
         path = PATHS[thing["kind"]].format(thing["metadata"].get("namespace"))
@@ -129,8 +178,13 @@ class Recorder:
 
     def _wait_until_seen(self, log: Log, stored: Json) -> None:
         """Every node twice: admission taints it when it is made, and then that is taken back."""
-        wanted = {("Update", node["metadata"]["name"]) for node in stored["nodes"]}
-        wanted |= {("Add", _key(pod)) for pod in stored["bound"]}
+        wanted = Counter({("Update", node["metadata"]["name"]): 1 for node in stored["nodes"]})
+        for pod in stored["bound"]:
+            wanted["Add", _key(pod)] += 1
+            phase, finished = pod["status"]["phase"], pod["status"]["phase"] in ("Succeeded", "Failed")
+            told = "startTime" in pod["status"] or phase == "Running"
+            wanted["Delete", _key(pod)] += finished
+            wanted["Update", _key(pod)] += (told and not finished) + ("deletionTimestamp" in pod["metadata"])
         self._wait_for(log, wanted)
 
     def _clear(self, stored: Json) -> None:
@@ -138,37 +192,55 @@ class Recorder:
         assert self._scheduler is not None, "a scheduler has decided"
         log = Log(self._scheduler.log_path)
         self._control_plane.sweep()
-        self._wait_for(log, {("Delete", node["metadata"]["name"]) for node in stored["nodes"]})
+        self._wait_for(log, {("Delete", node["metadata"]["name"]): 1 for node in stored["nodes"]})
 
-    def _wait_for(self, log: Log, wanted: set[tuple[str, str]]) -> None:
+    def _wait_for(self, log: Log, wanted: Mapping[tuple[str, str], int]) -> None:
         def seen() -> bool:
-            return wanted <= {(what, name) for what, _, name in _SEEN.findall(log.text())}
+            there = Counter((what, name) for what, _, name in _SEEN.findall(log.text()))
+            return all(there[one] >= count for one, count in wanted.items())
 
         wait_for(seen, f"kube-scheduler to notice {len(wanted)} objects")
 
     # ── a decision ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _decide(self, pod: Json, placed: set[str]) -> tuple[Json, Json]:
+    def _decide(
+        self, pod: Json, placed: set[str], case: Json, nominated: Mapping[str, str]
+    ) -> tuple[Json, Json]:
         """`placed` are the pods on nodes, to which this one is added where it finds one."""
         assert self._scheduler is not None, "somebody decides"
         log, path = Log(self._scheduler.log_path), f"{_pods(pod)}/{pod['metadata']['name']}"
-        stored = self._api.post(_pods(pod), pod)
+        stored = self._bring(pod, case)
 
         def outcome() -> Json | None:
             seen = self._api.get(path)
             if seen["spec"].get("nodeName"):
                 return seen
             carry_out(self._api, seen)
-            # A pod for which others are being evicted is decided once it is bound.
-            return seen if _refusal(seen) and not seen["status"].get("nominatedNodeName") else None
+            if not _refusal(seen):
+                return None
+            if seen["status"].get("nominatedNodeName"):
+                # Where victims leave at once it is decided when it is bound.
+                return seen if case.get("lingers") and _has_evicted(log.text(), _key(seen)) else None
+            return seen
 
         seen = wait_for(outcome, f"a decision on {pod['metadata']['name']}")
         node = seen["spec"].get("nodeName")
         expected: Json = {"pod": pod["metadata"]["name"], "nodeName": node}
         first = log.text()
+        if node is None and seen["status"].get("nominatedNodeName"):
+            told, ending = (_victims_of(_key(stored), first, words) for words in (_TOLD, _ENDING))
+            self._wait_for(log, {("Update", name): 2 for name in told})  # its condition, and that it ends
+            victims = sorted(name.partition("/")[2] for name in told | ending)
+            return stored, expected | {
+                "nominatedNodeName": seen["status"]["nominatedNodeName"],
+                "victims": victims,
+                "feasible": [],
+            }
         victims = self._victims(placed)
         if node is not None:
             placed.add(_key(stored))
+            # The API server adds labels of the node's place when a pod is bound.
+            expected["labels"] = seen["metadata"].get("labels", {})
         if victims:
             expected |= {"victims": victims, "feasible": []}
         elif node is None:
@@ -178,6 +250,26 @@ class Recorder:
         else:
             expected |= _scores(first, _key(stored), node)
         return stored, expected
+
+    def _bring(self, pod: Json, case: Json) -> Json:
+        """The pod as it is to be decided."""
+        if pod["metadata"]["name"] not in case.get("owned", ()):
+            return self._api.post(_pods(pod), pod)  # type: ignore[no-any-return]
+        gated = {**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": _GATE}]}}
+        made = self._api.post(_pods(pod), gated)
+        self._make_claims(made, case)
+        freed: Json = self._api.patch(
+            f"{_pods(pod)}/{pod['metadata']['name']}", {"spec": {"schedulingGates": None}}
+        )
+        return freed
+
+    def _still_wait(self, nominated: Mapping[str, str]) -> bool:
+        for key, node in nominated.items():
+            space, _, name = key.partition("/")
+            seen = self._api.get(f"/api/v1/namespaces/{space}/pods/{name}")
+            if seen["spec"].get("nodeName") or seen["status"].get("nominatedNodeName") != node:
+                return False
+        return True
 
     def _victims(self, placed: Set[str]) -> list[str]:
         there = {_key(one) for one in self._api.items("/api/v1/pods")}
@@ -196,9 +288,31 @@ def _scores(log: str, key: str, node: str) -> Json:
     return {"feasible": sorted(final), "weightedScores": weighted, "finalScores": final}
 
 
+def _has_evicted(log: str, preemptor: str) -> bool:
+    """Whether all of the preemptor's victims have been told; nobody has to be told who is ending already."""
+    if not any(one.get("pod") == preemptor for one in _said(log, _TARGET)):
+        return False
+    if any(one["preemptor"] == preemptor for one in _said(log, _BEGUN)):
+        return any(one["preemptor"] == preemptor for one in _said(log, _DONE))
+    return bool(_victims_of(preemptor, log, _ENDING))
+
+
+def _victims_of(preemptor: str, log: str, words: str) -> set[str]:
+    return {one["victim"] for one in _said(log, words) if one["preemptor"] == preemptor}
+
+
+def _said(log: str, words: str) -> Iterator[dict[str, str]]:
+    """The fields of each line of the log with these words."""
+    for line in log.splitlines():
+        if f'"{words}"' in line:
+            yield dict(_FIELD.findall(line))
+
+
 def _refusal(pod: Json) -> Json | None:
+    """A gated pod has the API server's own, until the scheduler says something of it."""
     for condition in pod["status"].get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+        waits = condition["type"] == "PodScheduled" and condition["status"] == "False"
+        if waits and condition.get("reason") != "SchedulingGated":
             return json.loads(json.dumps(condition))  # type: ignore[no-any-return]
     return None
 

@@ -1,0 +1,435 @@
+"""What few pods use and every scheduler has to know, laid over a drawn cluster: host networks, disks that pods name themselves, volumes
+that a kubelet leaves to a driver, generic ephemeral volumes, huge pages, pods that are ending, have finished or are being resized,
+budgets of odd shapes, and room that is kept for a pod whose victims take their time.
+
+Its own dice: the rest of the cluster is what it was. Left out is what the API server refuses while its feature gate is off, as it is by
+default in 1.36: tolerations with Gt and Lt (TaintTolerationComparisonOperators), pods of a host network with user namespaces of their own
+(UserNamespacesHostNetworkSupport). Claims for devices have a comparison of their own (`tests/e2e/test_devices.py`).
+"""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+Json = dict[str, Any]
+
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+IN_TREE = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+}
+"""Plugins that were in Kubernetes once, and the drivers that attach for them now."""
+HUGE = "hugepages-2Mi"
+GRACE_S = 600
+RANKS = ("high", "high-never", "mid", "low")
+
+
+class RareDice(Random):
+    def one_in(self, count: int) -> bool:
+        return self.randrange(count) == 0
+
+
+def add_rarities(seed: int, case: Json) -> None:
+    dice = RareDice(f"live rarities {seed}")
+    pods = [*case["bound"], *case["pending"]]
+    _host_networks(dice, pods)
+    _tolerances(dice, pods)
+    if dice.one_in(2):
+        _inline_disks(dice, pods)
+        _limits_of_drivers(dice, case)
+        _volumes_in_tree(dice, case)
+    if dice.one_in(3):
+        _huge_pages(dice, case)
+    if dice.one_in(2):
+        _attachments(dice, seed, case)
+    if dice.one_in(3):
+        _ephemeral_volumes(dice, seed, case)
+    if "pdbs" in case:
+        if not dice.one_in(4):
+            _easy_to_please(case["pending"][-1])
+            _fill_up(dice, seed, case)
+        _odd_budgets(dice, case)
+        if dice.one_in(2):
+            _slow_victims(dice, seed, case)
+    if dice.one_in(3):
+        _lives_of_pods(dice, case)
+    if "pdbs" in case:
+        _say_who_came_first(dice, case)
+
+
+# ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _host_networks(dice: RareDice, pods: Iterable[Json]) -> None:
+    """Their containers' ports are the node's. Sidecars hold ports as well, other init containers do not."""
+    for pod in pods:
+        spec = pod["spec"]
+        first, early = spec["containers"][0], spec.get("initContainers")
+        if early and "ports" not in first and dice.one_in(2):
+            early[0]["ports"] = [{"containerPort": 80, "hostPort": dice.choice((8080, 8081))}]
+        if dice.one_in(8):
+            spec["hostNetwork"] = True
+            if "ports" not in first and not (early and "ports" in early[0]):
+                first["ports"] = [
+                    {"containerPort": dice.choice((8080, 8081)), "protocol": dice.choice(("TCP", "UDP"))}
+                ]
+            for container in (*(early or ()), *spec["containers"]):
+                for port in container.get("ports", ()):
+                    port["containerPort"] = port.get("hostPort", port["containerPort"])
+
+
+def _tolerances(dice: RareDice, pods: Iterable[Json]) -> None:
+    """Of nodes that are unschedulable, which DaemonSets' pods have."""
+    for pod in pods:
+        if dice.one_in(10):
+            toleration = {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"}
+            pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), toleration]
+
+
+def _huge_pages(dice: RareDice, case: Json) -> None:
+    for node in case["nodes"]:
+        if not dice.one_in(3):
+            node["status"]["capacity"][HUGE] = dice.choice(
+                ("4Mi", "8Mi", "64Mi")
+            )  # the same object is allocatable
+    for pod in (*case["bound"], *case["pending"]):
+        requests = pod["spec"]["containers"][0]["resources"].get("requests", {})
+        if "memory" in requests and dice.one_in(3):  # the API server wants CPU or memory beside them
+            size = dice.choice(("2Mi", "4Mi"))
+            requests[HUGE] = size
+            pod["spec"]["containers"][0]["resources"].setdefault("limits", {})[HUGE] = size
+
+
+def _lives_of_pods(dice: RareDice, case: Json) -> None:
+    """Some pods on nodes are ending, some have finished, and some are being given more or less than they asked for. Nobody is
+    ending for ever where the pod that evicts him is decided once he is gone."""
+    case["leaving"] = []
+    may_leave = "pdbs" not in case or case.get("lingers")
+    for pod in case["bound"]:
+        match dice.randrange(8):
+            case 0 if may_leave:
+                case["leaving"].append(pod["metadata"]["name"])
+            case 1:
+                pod["status"] = {"phase": dice.choice(("Succeeded", "Failed"))}
+            case 2 if "resources" not in pod["spec"]:
+                pod["status"] = {"phase": "Running", "containerStatuses": _resized(dice, pod)}
+            case _:
+                pass
+
+
+def _resized(dice: RareDice, pod: Json) -> list[Json]:
+    """What the kubelet has given a container counts while that is more than it asks for."""
+    found = []
+    for container in pod["spec"]["containers"]:
+        requests = dict(container["resources"].get("requests", {}))
+        given = {**requests, "cpu": dice.choice(("50m", "500m", "2"))}
+        found.append(
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "sha256:0",
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {}},
+                "allocatedResources": given if dice.one_in(2) else requests,
+                "resources": {"requests": given},
+            }
+        )
+    return found
+
+
+# ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _inline_disks(dice: RareDice, pods: Iterable[Json]) -> None:
+    """Of few names, so that pods meet on them; and what is nobody's business but the kubelet's."""
+    for pod in pods:
+        found = [{"name": f"d{place}", **_inline_disk(dice)} for place in range(dice.choice((0, 0, 1, 1, 2)))]
+        if found:
+            pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), *found]
+
+
+def _inline_disk(dice: RareDice) -> Json:
+    name, read_only = dice.choice(("d1", "d2", "d3")), {"readOnly": True} if dice.one_in(2) else {}
+    match dice.randrange(8):
+        case 0 | 1:
+            return {"gcePersistentDisk": {"pdName": name, **read_only}}
+        case 2:
+            return {"awsElasticBlockStore": {"volumeID": dice.choice(("vol-1", "vol-2", "aws://z1/vol-1"))}}
+        case 3:
+            target = {"targetPortal": "10.0.0.9:3260", "iqn": f"iqn.2026-01.com.example:{name}", "lun": 0}
+            return {"iscsi": {**target, **read_only}}
+        case 4:
+            monitors = dice.sample(("m1:6789", "m2:6789", "m3:6789"), dice.randint(1, 2))
+            pool = {"pool": "fast"} if dice.one_in(3) else {}
+            return {"rbd": {"monitors": monitors, "image": name, **pool, **read_only}}
+        case 5:
+            uri = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/{name}"
+            return {"azureDisk": {"diskName": name, "diskURI": uri, "kind": "Managed"}}
+        case 6:
+            return {"cinder": {"volumeID": name}}
+        case _:
+            return dice.choice(
+                (
+                    {"emptyDir": {}},
+                    {"configMap": {"name": "c"}},
+                    {"hostPath": {"path": "/x"}},
+                    {"csi": {"driver": "x.example.com"}},
+                )
+            )
+
+
+def _limits_of_drivers(dice: RareDice, case: Json) -> None:
+    """Nodes whose kubelet leaves disks to drivers, and how many these attach."""
+    known = {one["metadata"]["name"]: one for one in case["objects"] if one["kind"] == "CSINode"}
+    for node in case["nodes"]:
+        name = node["metadata"]["name"]
+        if dice.one_in(3):
+            continue
+        plugins = dice.sample(sorted(IN_TREE), dice.randint(1, len(IN_TREE)))
+        if name not in known:
+            known[name] = {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "CSINode",
+                "metadata": {"name": name},
+                "spec": {"drivers": []},
+            }
+            case["objects"].append(known[name])
+        if not dice.one_in(4):
+            known[name]["metadata"]["annotations"] = {MIGRATED: ",".join(plugins)}
+        known[name]["spec"]["drivers"] += [
+            {
+                "name": IN_TREE[one],
+                "nodeID": name,
+                "topologyKeys": [],
+                "allocatable": {"count": dice.choice((0, 1, 2, 3))},
+            }
+            for one in plugins
+        ]
+
+
+def _volumes_in_tree(dice: RareDice, case: Json) -> None:
+    """Bound volumes of the old plugins. No disk of GCE in two zones that have no names of its: kube-scheduler ends every attempt of a
+    pod that uses one in an error of its translation."""
+    for one in case["objects"]:
+        if one["kind"] != "PersistentVolume" or "csi" not in one["spec"] or not dice.one_in(2):
+            continue
+        name = one["metadata"]["name"]
+        del one["spec"]["csi"]
+        between_zones = any("__" in value for value in one["metadata"].get("labels", {}).values())
+        match dice.randrange(3):
+            case 0:
+                one["spec"]["awsElasticBlockStore"] = {"volumeID": f"aws://z1/vol-{name[-3:]}"}
+            case 1 if not between_zones:
+                one["spec"]["gcePersistentDisk"] = {"pdName": name}
+            case _:
+                one["spec"]["cinder"] = {"volumeID": name}
+
+
+def _attachments(dice: RareDice, seed: int, case: Json) -> None:
+    """Volumes that are attached to a node and used by no pod there: some that pods use elsewhere, and strangers that fill up what a
+    driver may attach."""
+    volumes = [one for one in case["objects"] if one["kind"] == "PersistentVolume" and "csi" in one["spec"]]
+    nodes = [node["metadata"]["name"] for node in case["nodes"]]
+    pairs = [(dice.choice(volumes), dice.choice(nodes)) for _ in range(dice.randrange(4) if volumes else 0)]
+    limited = [
+        (one["metadata"]["name"], driver["name"])
+        for one in case["objects"]
+        if one["kind"] == "CSINode"
+        for driver in one["spec"]["drivers"]
+        if "allocatable" in driver
+    ]
+    for place, (node, driver) in enumerate(limited):
+        for number in range(dice.choice((0, 1, 2))):
+            stranger = _stranger(f"s{seed}-x{place}-{number}", driver)
+            case["objects"].append(stranger)
+            pairs.append((stranger, node))
+    for number, (volume, node) in enumerate(pairs):
+        case["objects"].append(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "VolumeAttachment",
+                "metadata": {"name": f"s{seed}-{number}"},
+                "spec": {
+                    "attacher": volume["spec"]["csi"]["driver"],
+                    "nodeName": node,
+                    "source": {"persistentVolumeName": volume["metadata"]["name"]},
+                },
+            }
+        )
+
+
+def _stranger(name: str, driver: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "of-strangers",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": driver, "volumeHandle": name},
+        },
+    }
+
+
+def _ephemeral_volumes(dice: RareDice, seed: int, case: Json) -> None:
+    """Their claims are made for the pod, as it is made: `owned` has them by the pod's name. Of some nobody has made the claim yet, and
+    of some there is one that was made for nobody; but not of pods on nodes, for kube-scheduler places none of these: it gives up on
+    every pod with volumes as soon as it meets one."""
+    classes = [one["metadata"]["name"] for one in case["objects"] if one["kind"] == "StorageClass"]
+    case["owned"] = {}
+    for pod in (*case["bound"], *case["pending"]) if classes else ():
+        if not dice.one_in(4):
+            continue
+        name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        asked = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": dice.choice(classes),
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}
+        pod["spec"]["volumes"] = [*pod["spec"].get("volumes", ()), volume]
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": f"{name}-scratch", "namespace": space, "labels": {"fate": "ephemeral"}},
+            "spec": asked,
+        }
+        match dice.randrange(4):
+            case 0:
+                pass
+            case 1 if pod in case["pending"]:
+                case["objects"].append(claim)
+            case _:
+                case["owned"][name] = [claim]
+
+
+# ── making room ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _easy_to_please(urgent: Json) -> None:
+    """What it asks for beside room keeps most such pods from making any."""
+    spec = urgent["spec"]
+    for field in (
+        "affinity",
+        "nodeSelector",
+        "topologySpreadConstraints",
+        "initContainers",
+        "volumes",
+        "hostNetwork",
+    ):
+        spec.pop(field, None)
+    spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in ("dedicated", "spot")]
+    spec["containers"] = [{**spec["containers"][0], "ports": []}]
+    for field in ("restartPolicy", "restartPolicyRules"):
+        spec["containers"][0].pop(field, None)
+
+
+def _fill_up(dice: RareDice, seed: int, case: Json) -> None:
+    """So that it is people who are in the way, of this budget or that."""
+    for node in case["nodes"]:
+        name = node["metadata"]["name"]
+        for number in range(dice.randint(1, 4)):
+            case["bound"].append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": f"{name}-filler{number}",
+                        "namespace": dice.choice(("default", "blue", "green")),
+                        "labels": {"app": dice.choice(("web", "db", "cache"))},
+                    },
+                    "spec": {
+                        "nodeName": name,
+                        "terminationGracePeriodSeconds": 0,
+                        "priorityClassName": dice.choice(("low", "mid")),
+                        "containers": [
+                            {
+                                "name": "c0",
+                                "image": "app:1",
+                                "resources": {"requests": {"cpu": dice.choice(("500m", "1", "1500m"))}},
+                            }
+                        ],
+                    },
+                }
+            )
+
+
+def _say_who_came_first(dice: RareDice, case: Json) -> None:
+    """Else kube-scheduler compares "now" with "now" where it has to say who of two equals goes."""
+    seconds = dice.sample(range(3600), len(case["bound"]))
+    for pod, second in zip(case["bound"], seconds, strict=True):
+        at = f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
+        pod["status"] = {**pod.get("status", {}), "startTime": at}
+
+
+def _odd_budgets(dice: RareDice, case: Json) -> None:
+    for budget in case["pdbs"]:
+        match dice.randrange(5):
+            case 0:
+                budget["spec"]["selector"] = {}
+            case 1:
+                operator = {"key": "app", "operator": "NotIn", "values": ["web"]}
+                budget["spec"]["selector"] = {"matchExpressions": [operator]}
+            case 2 | 3:
+                budget["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+                names = [pod["metadata"]["name"] for pod in case["bound"]]
+                chosen = dice.sample(names, len(names) // 2)
+                budget["status"]["disruptionsAllowed"] = 0
+                budget["status"]["disruptedPods"] = dict.fromkeys(chosen, "2026-01-01T00:00:00Z")
+            case _:
+                pass
+
+
+def _slow_victims(dice: RareDice, seed: int, case: Json) -> None:
+    """Victims that take their time, so that the pod they make room for is nominated while others come and are decided."""
+    case["lingers"] = True
+    for pod in (*case["bound"], *case["pending"]):
+        pod["spec"]["terminationGracePeriodSeconds"] = GRACE_S
+    # The most important first: who takes a node from one that is nominated to it would set that one to work again.
+    ranks = sorted(dice.choices(RANKS, k=dice.randint(2, 4)), key=RANKS.index)
+    for number, rank in enumerate(ranks):
+        case["pending"].append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"s{seed}-next{number}",
+                    "namespace": "default",
+                    "labels": {"app": dice.choice(("web", "db"))},
+                },
+                "spec": {
+                    "terminationGracePeriodSeconds": GRACE_S,
+                    "priorityClassName": rank,
+                    "affinity": {"nodeAffinity": _one_of_some(dice, case)},
+                    "containers": [
+                        {
+                            "name": "c0",
+                            "image": "app:1",
+                            "resources": {
+                                "requests": {
+                                    "cpu": dice.choice(("100m", "300m", "500m", "1")),
+                                    "memory": dice.choice(("64Mi", "1Gi")),
+                                }
+                            },
+                        }
+                    ],
+                },
+            }
+        )
+
+
+def _one_of_some(dice: RareDice, case: Json) -> Json:
+    """Few nodes, so that it matters whether one is kept for somebody."""
+    names = [node["metadata"]["name"] for node in case["nodes"]]
+    terms = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+        for name in dice.sample(names, min(len(names), dice.randint(1, 3)))
+    ]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
