@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from policysched.cluster.objects import NodeName
 from policysched.lang.program import Metric, of_nodes
+from policysched.samples.first_sight import FirstSight
 from policysched.samples.polled import Measured, in_slices
 from policysched.samples.source import Nodes, RawSamples
 
@@ -44,6 +45,7 @@ class AnnotationsAsker:
     def __init__(self, settings: AnnotationsSettings, *, now_ns: Callable[[], int]) -> None:
         self._zone = None if settings.time_zone is None else ZoneInfo(settings.time_zone)
         self._now_ns = now_ns
+        self._first_sight = FirstSight()
 
     def why_not(self, metric: Metric) -> str | None:
         return why_not(metric)
@@ -56,6 +58,7 @@ class AnnotationsAsker:
 
     async def ask(self, question: str, nodes: Callable[[], Nodes]) -> Measured:
         now_ns = self._now_ns()
+        sight = self._first_sight.look(question, nodes(), now_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unreadable = 0
@@ -69,7 +72,7 @@ class AnnotationsAsker:
                     continue
                 values[name], at_ns = found
                 if at_ns is not None:
-                    times_ns[name] = min(at_ns, now_ns)
+                    times_ns[name] = sight.at_ns(name, (values[name], at_ns), at_ns)
 
         texts = [
             (name, text)

@@ -17,6 +17,7 @@ from policysched.lang.program import Metric, of_nodes
 from policysched.lang.types import Kind
 from policysched.lang.units import unit_factor
 from policysched.samples.book import Unusable
+from policysched.samples.first_sight import FirstSight
 from policysched.samples.polled import Fetch, Measured, in_slices
 from policysched.samples.source import Nodes, RawSamples
 from policysched.text.quantity import parse_quantity
@@ -59,6 +60,7 @@ class MetricsApiAsker:
     def __init__(self, fetch: Fetch, *, now_ns: Callable[[], int]) -> None:
         self._fetch = fetch
         self._now_ns = now_ns
+        self._first_sight = FirstSight()
 
     def why_not(self, metric: Metric) -> str | None:
         return why_not(metric)
@@ -75,6 +77,7 @@ class MetricsApiAsker:
         sent_ns = self._now_ns()
         items = _items(await self._fetch())
         known = nodes()
+        sight = self._first_sight.look(question, known, sent_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unmatched = unreadable = 0
@@ -90,7 +93,7 @@ class MetricsApiAsker:
                 if name not in known:
                     unmatched += 1
                     continue
-                values[name], times_ns[name] = value, min(at_ns, sent_ns)
+                values[name], times_ns[name] = value, sight.at_ns(name, (value, at_ns), at_ns)
 
         await in_slices(items, look)
         return Measured(RawSamples(values, sent_ns, times_ns), unmatched=unmatched, unreadable=unreadable)

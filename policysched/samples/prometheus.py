@@ -6,11 +6,13 @@ query, says how old that is, by the server's own clock, so that the two clocks n
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from policysched.cluster.objects import NodeName
 from policysched.lang.program import Between, Metric
+from policysched.samples.first_sight import FirstSight, Look
 from policysched.samples.joining import Join, Joiner
 from policysched.samples.pairs import PairJoin, PairLabels, RawPairs
 from policysched.samples.polled import Measured, in_slices
@@ -53,6 +55,7 @@ class PrometheusAsker:
         self._road = road
         self._now_ns = now_ns
         self._joiners: dict[Join, Joiner] = {}
+        self._first_sight = FirstSight()
 
     def why_not(self, metric: Metric) -> str | None:  # noqa: ARG002  # it can be asked anything
         return None
@@ -74,12 +77,13 @@ class PrometheusAsker:
         if isinstance(question.join, PairLabels):
             return await _of_pairs(answer, question.join, sent_ns)
         joiner = self._joiner(question.join)
-        joiner.follow(nodes())
+        known = nodes()
+        joiner.follow(known)
         joined = await _join(answer, joiner)
         values, times_ns = joined.values, dict[str, int]()
         if ages is not None:
             dated = await _join(ages, joiner)
-            times_ns = _times_ns(dated, sent_ns)
+            times_ns = _times_ns(dated, values, self._first_sight.look(question, known, sent_ns))
             values = {node: value for node, value in values.items() if node in times_ns}
         return Measured(
             RawSamples(values, sent_ns, times_ns),
@@ -144,11 +148,13 @@ def _join_some(series: Sequence[object], joiner: Joiner, joined: _Joined) -> Non
                 values[node] = read.value
 
 
-def _times_ns(dated: _Joined, sent_ns: int) -> dict[str, int]:
-    """When each node's sample was true by our clock. A time in the server's future counts as now."""
+def _times_ns(dated: _Joined, values: Mapping[str, float | str], sight: Look) -> dict[str, int]:
+    """When each node's sample was true by our clock. A time in the server's future counts as when it was first seen."""
     found: dict[str, int] = {}
     for node, sampled_s in dated.values.items():
         age_s = dated.evaluated_s - float(sampled_s)
         if math.isfinite(age_s):
-            found[node] = max(0, sent_ns - int(min(max(0.0, age_s), 1e9) * 1e9))
+            claimed_ns = sight.now_ns - int(min(max(-1e9, age_s), 1e9) * 1e9)
+            shown = values.get(node, math.nan), float(sampled_s)
+            found[node] = max(0, sight.at_ns(NodeName(node), shown, claimed_ns))
     return found

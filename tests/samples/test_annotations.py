@@ -7,6 +7,7 @@ import pytest
 from policysched.cluster.objects import NodeName
 from policysched.samples import annotations as annotations_module
 from policysched.samples.annotations import AnnotationsAsker, AnnotationsSettings
+from policysched.samples.first_sight import FirstSight, Look
 from tests.samples.words import metric
 from tests.words import node
 
@@ -77,6 +78,42 @@ def test_values_are_taken_by_node_and_a_plain_one_is_as_fresh_as_the_look() -> N
     assert measured.raw.values == {"dated": 0.5, "ahead": 0.5, "plain": 0.25, "unit": "85%"}
     assert measured.raw.times_ns == {"dated": NOW_NS - 60 * 10**9, "ahead": NOW_NS}
     assert measured.unreadable == 1
+
+
+def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
+    """Of one node that shows these texts one look after the other."""
+    clock = [NOW_NS]
+    looking = AnnotationsAsker(AnnotationsSettings(None), now_ns=lambda: clock[0])
+    found = []
+    for text in texts:
+        nodes = {NodeName("a"): node("a", annotations={"load": text})}
+        raw = asyncio.run(looking.ask("load", lambda shown=nodes: shown)).raw
+        found.append((clock[0] - raw.times_ns["a"]) / 1e9)
+        clock[0] += round(minutes_between * 60 * 10**9)
+    return found
+
+
+def test_a_sample_from_the_future_ages_from_when_it_was_first_seen() -> None:
+    ahead, renewed = "0.5,2026-11-21T15:30:00Z", "0.5,2026-11-21T15:32:00Z"
+
+    assert ages_s(ahead, ahead, ahead, renewed, renewed) == [0, 60, 120, 0, 60]
+
+
+def test_another_value_with_the_same_time_is_another_sample() -> None:
+    assert ages_s("0.5,2026-11-21T15:30:00Z", "0.6,2026-11-21T15:30:00Z") == [0, 0]
+
+
+def test_a_time_that_our_clock_has_reached_since_makes_no_sample_younger() -> None:
+    soon = "0.5,2026-11-21T15:01:30Z"
+
+    assert ages_s(soon, soon, soon) == [0, 60, 120]
+
+
+def test_planted_a_sight_that_remembers_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FirstSight, "look", lambda _self, _question, _nodes, now_ns: Look({}, now_ns))
+
+    with pytest.raises(AssertionError):
+        test_a_sample_from_the_future_ages_from_when_it_was_first_seen()
 
 
 def test_a_metric_that_joins_otherwise_or_asks_for_the_time_is_told_so() -> None:

@@ -13,6 +13,8 @@ from policysched.samples import prometheus as prometheus_module
 from policysched.samples import source as source_module
 from policysched.samples.book import Book, Unusable
 from policysched.samples.polled import LONGEST_WAIT_S
+from policysched.samples.prometheus import PrometheusAsker
+from policysched.samples.source import RawSamples
 from policysched.schedule.events import SamplesArrived
 from tests.kube.world import on_virtual_time, running
 from tests.samples.words import Listener, PretendRoad, by_instance, metric, node_at, prometheus, vector
@@ -131,12 +133,31 @@ def test_sampled_at_says_how_old_a_sample_is_whatever_the_servers_clock_shows() 
     assert sampled_at(age_s=-30) == 0
 
 
+def test_a_sampled_at_of_the_future_ages_from_when_it_was_first_seen() -> None:
+    clock = [1000 * 10**9]
+    dated = metric(more='sampled_at = "when"')
+    road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
+    asker = PrometheusAsker(road, now_ns=lambda: clock[0])
+    nodes = {one.name: one for one in (A, B)}
+
+    async def times() -> list[int]:
+        found = []
+        for _ in range(3):
+            measured = await asker.ask(asker.question(dated), lambda: nodes)
+            assert isinstance(measured.raw, RawSamples)
+            found.append(measured.raw.times_ns["a"] // 10**9)
+            clock[0] += 60 * 10**9
+        return found
+
+    assert asyncio.run(times()) == [1000, 1000, 1000]
+
+
 def test_planted_a_dead_target_that_counts_as_fresh_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the time of evaluation were that of the sample."""
     monkeypatch.setattr(
         prometheus_module,
         "_times_ns",
-        lambda dated, sent_ns: {node: sent_ns for node in dated.values if node == "a"},
+        lambda dated, _, sight: {node: sight.now_ns for node in dated.values if node == "a"},
     )
 
     with pytest.raises(AssertionError):
