@@ -1,8 +1,6 @@
 """What seeds have found, or were looking for, told as stories: small worlds in which it happens every time."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -10,193 +8,29 @@ from unittest.mock import patch
 from policysched.app.leading import Alone
 from policysched.app.policy_feed import LastGood
 from policysched.app.scheduler_app import Outcome, SchedulerApp
-from policysched.kube.lease import Elector
-from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
 from policysched.schedule.rejections import Rejections
 from policysched.sim.faults import CALM, Faults
-from policysched.sim.loop import run_virtual
-from policysched.sim.transport import MemoryTransport
-from policysched.sim.weather import Weather
-from tests.simulation.replica import POLICIES, Replica
-from tests.simulation.world import World, compiled
-from tests.words import node_manifest, pod_manifest
-
-BETA = """\
-policy beta version 1
-filter node_unschedulable
-filter node_resources_fit
-score node_resources_fit weight 1
-"""
-GAMMA = """\
-policy gamma version 1
-input group: string = pod.labels["group"] optional
-input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"
-gang by group {
-  min = least
-}
-filter node_resources_fit
-"""
-
-
-def still() -> Weather:
-    """Nothing happens but what the story tells."""
-    return Weather(
-        roads=CALM,
-        storm_s=0.0,
-        deeds={},
-        deed_every_s=1.0,
-        nodes=0,
-        pods=0,
-        pods_max=0,
-        replicas=1,
-        second_from_s=0.0,
-        second_until_s=0.0,
-        lease_duration_s=5.0,
-        history_changes_max=10_000,
-        foreign_every_s=None,
-        deleted_in_flight_share=0.0,
-        killed_in_flight_share=0.0,
-        metric_answer_s=2.0,
-        metric_outage_share=0.0,
-        extender_answer_s=0.1,
-        extender_outage_share=0.0,
-        lease_roads_calm=True,
-        cramped=False,
-    )
-
-
-class Held:
-    """A road on which the first bind of each pod named in `late` arrives when whoever sent it has given up, and each
-    of a pod named in `lost` never."""
-
-    def __init__(self, inner: MemoryTransport) -> None:
-        self._inner = inner
-        self.refuse_for = inner.refuse_for
-        self.late: set[str] = set()
-        self.lost: set[str] = set()
-
-    async def request(self, request: ApiRequest) -> ApiResponse:
-        pod = request.path.split("/")[-2] if request.path.endswith("/binding") else ""
-        if pod in self.late | self.lost:
-            await asyncio.sleep(request.timeout_s)
-            if pod in self.late:
-                self.late.remove(pod)
-                await self._inner.request(request)
-            raise TransportError("no answer")
-        return await self._inner.request(request)
-
-    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[ApiStream]:
-        return self._inner.stream(request)
-
-
-class Story(World):
-    """A world in which only what the test says happens."""
-
-    def __init__(self) -> None:
-        super().__init__(0, still())
-        self._kubelet = asyncio.create_task(self.kubelet.run())
-        self._lives: list[asyncio.Task[None]] = []
-        self.road: Held | None = None
-
-    def policies(self, **texts: str) -> None:
-        data = {f"{name}.policy": text for name, text in texts.items()}
-        programs = (one.program for one in compiled(data).checked.values())
-        self._good_hashes |= {program.sha256 for program in programs if program is not None}
-        found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
-        if found is None:
-            body = {"metadata": {"name": POLICIES.name}, "data": data}
-            self.local.create("configmaps", POLICIES.namespace, body)
-        else:
-            self.local.change("configmaps", found, lambda one: {**one, "data": data})
-
-    def node(self, name: str, **more: Any) -> None:
-        manifest = node_manifest(name, **more)
-        del manifest["metadata"]["uid"]
-        self.local.create("nodes", "", manifest)
-
-    def pod(self, name: str, **more: Any) -> None:
-        urgent = {"spec": {"priorityClassName": "system-node-critical"}} if more.pop("urgent", False) else {}
-        manifest = pod_manifest(name, **{"scheduler": "beta", **urgent, **more})
-        del manifest["metadata"]["uid"], manifest["status"], manifest["spec"]["priority"]
-        self.local.create("pods", "default", manifest)
-
-    def start(self, name: str) -> Replica:
-        replica = Replica(name, self, Faults(CALM, self.dice(name)))
-        replica._transport = self.road = Held(replica._transport)  # type: ignore[assignment]
-        self.replicas.append(replica)
-        self._lives.append(asyncio.create_task(replica.run()))
-        return replica
-
-    def where(self) -> dict[str, str | None]:
-        return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.local.list("pods")}
-
-    async def until(self, look: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
-        ends_s = self.loop.time() + within_s
-        while not look():
-            assert self.loop.time() < ends_s, f"waited {within_s:g} s in vain for {what}\n" + "\n".join(
-                self.trace[-30:]
-            )
-            await asyncio.sleep(0.02)
-
-    def decided(self, pod: str) -> bool:
-        return any(f"decides default/{pod} to" in line for line in self.trace)
-
-    def happened(self, words: str) -> int:
-        return sum(words in line for line in self.trace)
-
-    async def end(self) -> None:
-        await self._end([*self._lives, self._kubelet])
-
-
-def told(story: Callable[[Story], Any]) -> Story:
-    """Tell it on virtual time; the world afterwards."""
-    worlds: list[Story] = []
-
-    async def main() -> None:
-        world = Story()
-        worlds.append(world)
-        try:
-            await story(world)
-        finally:
-            await world.end()
-
-    run_virtual(main())
-    return worlds[0]
-
+from tests.simulation.replica import Replica
+from tests.simulation.story import BETA, GAMMA, Held, Story, told
+from tests.simulation.told_leaders import (
+    a_late_bind_and_a_rival,
+    a_new_leader_does_not_wait,
+    a_policy_breaks_and_the_leader_dies,
+)
 
 # ── a leader dies while its bind is on the road ────────────────────────────────────────────────────────────────────────
 
 
-async def _a_late_bind_and_a_rival(world: Story) -> None:
-    world.policies(beta=BETA + "preemption never\n")  # the rival is urgent
-    world.node("a", cpu="1")
-    leader = world.start("leader")
-    assert world.road is not None
-    world.road.late.add("slow")
-    world.pod("slow", cpu="1")
-    await world.until(lambda: world.decided("slow"), "the first decision")
-    await asyncio.sleep(0.05)
-
-    leader.kill()
-    world.pod("rival", cpu="1", urgent=True)
-    await asyncio.sleep(40.0)
-
-
 def test_a_new_leader_decides_only_after_what_the_dead_one_sent_has_landed() -> None:
-    world = told(_a_late_bind_and_a_rival)
+    world = told(a_late_bind_and_a_rival)
 
     assert world.where() == {"slow": "a", "rival": None}
     assert world.wrong == []
 
 
 def test_a_new_leader_that_does_not_wait_for_the_dead_ones_binds_is_found_out() -> None:
-    acquired = Elector._acquired
-
-    def at_once(self: Elector, sent_s: float, *, settle_s: float) -> None:
-        acquired(self, sent_s, settle_s=0.0)
-
-    with patch.object(Elector, "_acquired", at_once):
-        world = told(_a_late_bind_and_a_rival)
+    with a_new_leader_does_not_wait():
+        world = told(a_late_bind_and_a_rival)
 
     assert any("a holds 2000 of cpu" in words for words in world.wrong)
 
@@ -330,23 +164,8 @@ def test_after_one_rejection_pods_go_where_there_is_room() -> None:
 # ── a broken policy across a restart ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def _broken_and_restarted(world: Story) -> None:
-    world.policies(beta=BETA)
-    world.node("a", cpu="4")
-    leader = world.start("leader")
-    world.pod("before", cpu="1")
-    await world.until(lambda: world.where()["before"], "the first bind")
-    await asyncio.sleep(2.0)
-
-    world.policies(beta=BETA.replace("filter node_resources_fit", "filter node_resources_fitt"))
-    await asyncio.sleep(2.0)
-    leader.kill()
-    world.pod("after", cpu="1")
-    await asyncio.sleep(40.0)
-
-
 def test_after_a_restart_with_a_broken_policy_the_last_known_good_one_decides() -> None:
-    world = told(_broken_and_restarted)
+    world = told(a_policy_breaks_and_the_leader_dies)
 
     assert world.where() == {"before": "a", "after": "a"}
     assert world.happened("NOTHING_TO_RUN") == 0
@@ -355,7 +174,7 @@ def test_after_a_restart_with_a_broken_policy_the_last_known_good_one_decides() 
 
 def test_a_last_known_good_text_that_is_not_kept_is_missed_after_the_restart() -> None:
     with patch.object(LastGood, "keep", lambda *_: None):
-        world = told(_broken_and_restarted)
+        world = told(a_policy_breaks_and_the_leader_dies)
 
     assert world.where()["after"] is None
     assert world.happened("NOTHING_TO_RUN") > 0

@@ -13,6 +13,7 @@ from policysched.kube.api import Json
 from policysched.lang.bundle import Bundle
 from policysched.samples.sources import Sources
 from policysched.schedule.commands import Bind, Prepare
+from policysched.schedule.scheduler import Scheduler
 from policysched.sim.apiserver.server import ApiServer
 from policysched.sim.apiserver.store import Change
 from policysched.sim.at_rest import AtRest
@@ -313,11 +314,13 @@ class World:
             disturbed=self.watchman.disturbed,
             vetoes=vetoes,
         )
-        kept = app.scheduler._core.states._policies.get("epsilon")
+        return [*rest.wrong(), *self._unsaid(), *self._states_at_rest(app.scheduler)]
+
+    def _states_at_rest(self, scheduler: Scheduler) -> list[str]:
+        kept = scheduler._core.states._policies.get("epsilon")
         if kept is None:
             return ["the policy with a state does not run yet"]
-        held = kept.tables["ended"].held
-        return [*rest.wrong(), *self._unsaid(), *self._state_watch.wrong_at_rest(held)]
+        return self._state_watch.wrong_at_rest(kept.tables["ended"].held)
 
     def _expected(self) -> dict[str, str]:
         found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)

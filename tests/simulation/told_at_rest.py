@@ -1,0 +1,236 @@
+"""Stories of clusters that come to rest, with bugs that show only there."""
+
+import asyncio
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from policysched.app import scheduler_app
+from policysched.app.policy_feed import PolicyFeed
+from policysched.cluster.cache import Cache
+from policysched.cluster.ledger import Ledger
+from policysched.cluster.objects import Namespace, NodeName, ObservedPod, Pod
+from policysched.cluster.volumes import Promises
+from policysched.kube import wire
+from policysched.kube.bind import Binder
+from policysched.kube.reflect import Reflector
+from policysched.kube.report import Condition, Reporter, Words
+from policysched.schedule.commands import Bind
+from policysched.schedule.events import BindRefused, PodSeen
+from policysched.schedule.queue import Queue
+from policysched.schedule.scheduler import Scheduler
+from policysched.schedule.states import States
+from policysched.sim.kubelet import RUN_SECONDS
+from tests.simulation.bugs import gangs_are_placed_in_part
+from tests.simulation.story import BETA, GAMMA, Story
+from tests.simulation.texts import EPSILON
+from tests.simulation.told import Told
+from tests.simulation.told_volumes import two_claims_and_two_disks
+
+# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def one_is_bound(world: Story) -> None:
+    world.policies(beta=BETA)
+    world.node("a", cpu="4")
+    world.start("leader")
+    world.pod("web", cpu="1")
+    await world.look()
+
+
+async def one_waits(world: Story) -> None:
+    """For a node, and then, since there is one, for a larger one: other words."""
+    world.policies(beta=BETA)
+    world.start("leader")
+    world.pod("web", cpu="8")
+    await asyncio.sleep(20.0)
+    world.node("a", cpu="4")
+    await world.look()
+
+
+async def one_is_gated(world: Story) -> None:
+    world.policies(beta=BETA)
+    world.start("leader")
+    world.pod("web", cpu="1", gates=["example.com/wait"])
+    await world.look()
+
+
+async def a_namespace_is_relabelled(world: Story) -> None:
+    world.policies(beta=BETA)
+    world.start("leader")
+    await asyncio.sleep(15.0)
+    space = world.local.get("namespaces", "", "default")
+    assert space is not None, "a cluster has that one from the start"
+    metadata = {**space["metadata"], "labels": {"tier": "gold"}}
+    world.local.change("namespaces", space, lambda one: {**one, "metadata": metadata})
+    await world.look()
+
+
+async def a_pair_fits(world: Story) -> None:
+    await _a_pair_and_nodes(world, "a", "b")
+
+
+async def a_pair_fits_in_part(world: Story) -> None:
+    await _a_pair_and_nodes(world, "a")
+
+
+async def _a_pair_and_nodes(world: Story, *nodes: str) -> None:
+    world.policies(gamma=GAMMA)
+    for name in nodes:
+        world.node(name, cpu="1")
+    world.start("leader")
+    for name in ("one", "two"):
+        world.pod(name, cpu="1", scheduler="gamma", labels={"group": "pair", "least": "2"})
+    await world.look()
+
+
+async def runs_end_and_the_leader_dies(world: Story) -> None:
+    """What they taught is written down, then they are deleted; later one more runs."""
+    world.policies(epsilon=EPSILON)
+    world.node("a", cpu="4")
+    leader = world.start("leader")
+    await _run_and_delete(world, "one", "two")
+
+    leader.kill()
+    await asyncio.sleep(30.0)
+    await world.look()
+    await _run_and_delete(world, "three")
+    await world.look()
+
+
+async def _run_and_delete(world: Story, *names: str) -> None:
+    for name in names:
+        world.pod(name, cpu="1", scheduler="epsilon", annotations={RUN_SECONDS: "1"})
+    await asyncio.sleep(60.0)
+    for name in names:
+        pod = world.local.get("pods", "default", name)
+        if pod is not None:
+            world.local.delete("pods", pod, grace_period_s=0)
+    await asyncio.sleep(5.0)
+
+
+# ── bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def who_is_shown_on_his_node_stays_assumed() -> AbstractContextManager[Any]:
+    confirm = Ledger.confirm
+
+    def keep(self: Ledger, pod: Pod, node: NodeName) -> None:
+        if pod.uid not in self._placements:
+            confirm(self, pod, node)
+
+    return patch.object(Ledger, "confirm", keep)
+
+
+def promises_of_volumes_are_for_ever() -> AbstractContextManager[Any]:
+    return patch.object(Promises, "drop", lambda *_: None)
+
+
+def nobody_is_tried() -> AbstractContextManager[Any]:
+    return patch.object(Queue, "busy", property(lambda _: False))
+
+
+def every_bind_is_given_up() -> AbstractContextManager[Any]:
+    async def give_up(_: Binder, bind: Bind) -> BindRefused:
+        return BindRefused(bind.uid, "not in the mood")
+
+    return patch.object(Binder, "_carry_out", give_up)
+
+
+def a_namespace_is_what_it_first_was() -> AbstractContextManager[Any]:
+    put = Cache.put_namespace
+
+    def put_once(self: Cache, namespace: Namespace) -> Any:
+        return frozenset() if namespace.name in self.namespaces else put(self, namespace)
+
+    return patch.object(Cache, "put_namespace", put_once)
+
+
+def a_bind_is_told_twice() -> AbstractContextManager[Any]:
+    say = Reporter.say
+
+    def repeat(self: Reporter, words: Words) -> None:
+        say(self, words)
+        say(self, replace(words, note=f"{words.note}, as was said"))
+
+    return patch.object(Reporter, "say", repeat)
+
+
+def a_pod_that_waits_is_overlooked() -> AbstractContextManager[Any]:
+    pod_seen = Scheduler._pod_seen
+
+    def overlook(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
+        if seen.node is not None:
+            pod_seen(self, seen, now_ns)
+
+    return patch.object(Scheduler, "_pod_seen", overlook)
+
+
+def conditions_are_not_written() -> AbstractContextManager[Any]:
+    return patch.object(Reporter, "mark", lambda *_: None)
+
+
+def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any]:
+    mark = Reporter.mark
+    marked: set[str] = set()
+
+    def once(self: Reporter, condition: Condition) -> None:
+        if condition.uid not in marked:
+            marked.add(condition.uid)
+            mark(self, condition)
+
+    return patch.object(Reporter, "mark", once)
+
+
+def gates_are_not_read() -> AbstractContextManager[Any]:
+    def seen(obj: Any) -> PodSeen:
+        found = wire.pod(obj)
+        return PodSeen(replace(found, pod=replace(found.pod, gates=())))
+
+    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, seen=seen))
+
+
+def a_restart_forgets_what_its_states_were_fed() -> AbstractContextManager[Any]:
+    return patch.object(States, "restore", lambda *_: [])
+
+
+def policies_are_never_compiled() -> AbstractContextManager[Any]:
+    async def rest(_: PolicyFeed) -> None:
+        await asyncio.Event().wait()
+
+    return patch.object(PolicyFeed, "run", rest)
+
+
+def nodes_are_never_read() -> AbstractContextManager[Any]:
+    read = Reflector._list
+
+    async def wait(self: Reflector[Any], page_size: int) -> None:
+        if self.kind == "Node":
+            await asyncio.Event().wait()
+        await read(self, page_size)
+
+    return patch.object(Reflector, "_list", wait)
+
+
+TOLD = (
+    Told(who_is_shown_on_his_node_stays_assumed, one_is_bound, r"is still assumed on"),
+    Told(promises_of_volumes_are_for_ever, two_claims_and_two_disks, r"is still promised to a pod"),
+    Told(nobody_is_tried, one_is_bound, r"pods are active"),
+    Told(nobody_is_tried, one_is_bound, r"waits and the oracle finds"),
+    Told(nobody_is_tried, a_pair_fits, r"gang .*: .* wait and the oracle finds"),
+    Told(every_bind_is_given_up, one_is_bound, r"pods are backoff"),
+    Told(a_namespace_is_what_it_first_was, a_namespace_is_relabelled, r"namespaces are .*, should be"),
+    Told(gangs_are_placed_in_part, a_pair_fits_in_part, r"has .* placed, and nothing befell it"),
+    Told(a_bind_is_told_twice, one_is_bound, r" and was said to be scheduled: "),
+    Told(a_pod_that_waits_is_overlooked, one_waits, r"waits and the scheduler does not know it"),
+    Told(conditions_are_not_written, one_waits, r"waits and its PodScheduled is"),
+    Told(gates_are_not_read, one_is_gated, r"is gated and says"),
+    Told(
+        only_the_first_condition_of_a_pod_is_written, one_waits, r"shows .*, what was said last is"
+    ),
+    Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and is held with"),
+    Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and has"),
+    Told(policies_are_never_compiled, runs_end_and_the_leader_dies, r"the policy with a state does not run yet"),
+    Told(nodes_are_never_read, one_is_bound, r"the leader has not read the cluster"),
+)  # fmt: skip
