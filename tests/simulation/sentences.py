@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 GAP = "…"
-_FILLINGS = (GAP, "0", "2", "[2]", "active", "backoff")
-"""What patterns expect in gaps, where they say it: how often, a list, the name of a queue."""
+_FILLINGS = (GAP, "0", "2", "[2]", "active", "backoff", "volume v", "device d")
+"""What patterns expect in gaps, where they say it: how often, a list, a queue, what is promised."""
 _SAY = ("fail", "_fail", "Broken")
 
 
 def sentences_of(paths: Iterable[Path]) -> set[str]:
     """With their gaps."""
-    return {one for path in paths for one in _in(ast.parse(path.read_text(encoding="utf-8")))}
+    return {one for path in paths for one in in_module(ast.parse(path.read_text(encoding="utf-8")))}
 
 
 def asked_for(sentences: Iterable[str], patterns: Iterable[str]) -> set[str]:
@@ -36,7 +36,8 @@ def _finds_itself(pattern: str, sentence: str) -> bool:
     return any(re.search(pattern, sentence.replace(GAP, filling)) for filling in _FILLINGS)
 
 
-def _in(tree: ast.Module) -> Iterator[str]:
+def in_module(tree: ast.Module) -> Iterator[str]:
+    """Of one source."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _SAY:
             yield from _told(node.args[:1])

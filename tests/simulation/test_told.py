@@ -1,14 +1,21 @@
 """Small stories, each with a bug planted: who watches over it must say so in the very words, and without the bug nothing."""
 
 import re
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.simulation import told_at_rest, told_decisions, told_leaders, told_volumes
+from tests.simulation import told_at_rest, told_decisions, told_devices, told_leaders, told_volumes
 from tests.simulation.story import Story, told
 from tests.simulation.told import Told
 
-TOLD: tuple[Told, ...] = (*told_at_rest.TOLD, *told_decisions.TOLD, *told_leaders.TOLD, *told_volumes.TOLD)
+TOLD: tuple[Told, ...] = (
+    *told_at_rest.TOLD,
+    *told_decisions.TOLD,
+    *told_devices.TOLD,
+    *told_leaders.TOLD,
+    *told_volumes.TOLD,
+)
 STORIES = list(dict.fromkeys(one.story for one in TOLD))
 
 
@@ -21,8 +28,8 @@ def test_the_story_says_in_the_words_of_its_invariant_that(one: Told) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: str(story.__name__))
-def test_without_a_bug_nothing_is_wrong_in(story: "object") -> None:
-    world = told(story)  # type: ignore[arg-type]
+def test_without_a_bug_nothing_is_wrong_in(story: Callable[[Story], Awaitable[None]]) -> None:
+    world = told(story)
 
     assert world.wrong == []
 

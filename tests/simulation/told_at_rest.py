@@ -20,9 +20,8 @@ from policysched.schedule.commands import Bind
 from policysched.schedule.events import BindRefused, PodSeen
 from policysched.schedule.queue import Queue
 from policysched.schedule.scheduler import Scheduler
-from policysched.schedule.states import States
 from policysched.sim.kubelet import RUN_SECONDS
-from tests.simulation.bugs import gangs_are_placed_in_part
+from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
 from tests.simulation.story import BETA, GAMMA, Story
 from tests.simulation.texts import EPSILON
 from tests.simulation.told import Told
@@ -189,10 +188,6 @@ def gates_are_not_read() -> AbstractContextManager[Any]:
         return PodSeen(replace(found, pod=replace(found.pod, gates=())))
 
     return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, seen=seen))
-
-
-def a_restart_forgets_what_its_states_were_fed() -> AbstractContextManager[Any]:
-    return patch.object(States, "restore", lambda *_: [])
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:

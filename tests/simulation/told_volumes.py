@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.storage import PersistentVolumeClaim
+from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.cluster.volumes import Volumes
 from policysched.kube import prepare
 from policysched.schedule.commands import VolumeToBind
@@ -99,6 +99,15 @@ def a_volume_is_written_over() -> AbstractContextManager[Any]:
     return stack
 
 
+def a_volume_is_what_it_first_was() -> AbstractContextManager[Any]:
+    put = Volumes.put_volume
+
+    def put_once(self: Volumes, volume: PersistentVolume) -> Any:
+        return frozenset() if volume.name in self.volumes else put(self, volume)
+
+    return patch.object(Volumes, "put_volume", put_once)
+
+
 def every_claim_gets_the_first_volume() -> AbstractContextManager[Any]:
     def first(self: VolumeController, _: PersistentVolumeClaim) -> Json | None:
         return next(self._local.list(VOLUMES), None)
@@ -122,6 +131,7 @@ def a_claim_that_has_its_volume_gets_another() -> AbstractContextManager[Any]:
 
 TOLD = (
     Told(a_volume_is_written_over, two_claims_and_one_disk, r"^volume .* was claim .*'s and is"),
+    Told(a_volume_is_what_it_first_was, two_claims_and_two_disks, r" in the cache, the server has "),
     Told(every_claim_gets_the_first_volume, claims_that_are_bound_at_once, r"^claims .* have one volume: ", HANDS),
     Told(every_claim_gets_the_first_volume, claims_that_are_bound_at_once, r" has .*, which is .*'s$", HANDS),
     Told(a_claim_that_has_its_volume_gets_another, claims_that_are_bound_at_once, r"^claim .* had volume .* and has", HANDS),
