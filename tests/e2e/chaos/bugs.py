@@ -93,7 +93,7 @@ class Bug:
 
 BUGS: dict[str, Bug] = {
     "withdraw_on_unknown": Bug(withdraw_on_unknown, "and holds", ANSWERS_ARE_LOST),
-    "never_repeat": Bug(never_repeat, r"\(\d+m\) waits, though there is"),
+    "never_repeat": Bug(never_repeat, "waits, though there is|are bound"),
     "gangs_one_by_one": Bug(gangs_one_by_one, r"\d of the \d of .* are bound"),
     "gangs_are_never_complete": Bug(gangs_are_never_complete, r"\d times \d+m\) waits, though there is"),
     "deaf_after_a_cut": Bug(deaf_after_a_cut, r"\(\d+m\) waits, though there is"),
