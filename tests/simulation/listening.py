@@ -1,11 +1,12 @@
 """Listening in on one life of a replica: every step of its scheduler is looked at as it is made."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from policysched.app.leading import ElectedHere
 from policysched.app.scheduler_app import SchedulerApp
+from policysched.cluster.objects import PodUid
 from policysched.kube.lease import LeaseSettings
 from policysched.lang.program import GangMode, OnTimeout
 from policysched.oracle import gang_terms
@@ -57,6 +58,7 @@ class Listening:
         self._load = LoadWatch(scheduler, self._local, world.now_ns, world.fail)
         self._traffic = TrafficWatch(scheduler, self._local, world.now_ns, world.fail)
         self._steps = 0
+        self._prepared: set[PodUid] = set()
         self._kept = kept
         handle = scheduler.handle
 
@@ -78,6 +80,7 @@ class Listening:
             prepares = [command for command in commands if isinstance(command, Prepare)]
             if prepares:
                 self._promised(prepares)
+            self._see_to_gangs(commands)
             binds = [command for command in commands if isinstance(command, Bind)]
             if binds:
                 self._decided(binds)
@@ -94,6 +97,16 @@ class Listening:
         self._world.tell(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
         self._world.watchman.evicting(evict)
         self.second_opinion.evicting(evict)
+
+    def _see_to_gangs(self, commands: list[Command]) -> None:
+        """A pod whose claims are written first was decided then: by the time of its bind others may have left its gang."""
+        prepared = [command for command in commands if isinstance(command, Prepare)]
+        bound = [command for command in commands if isinstance(command, Bind)]
+        decided = [*prepared, *(bind for bind in bound if bind.uid not in self._prepared)]
+        self._prepared |= {prepare.uid for prepare in prepared}
+        self._prepared -= {bind.uid for bind in bound}
+        for words in (*half_gangs(self._scheduler, decided), *scattered_gangs(self._scheduler, decided)):
+            self._world.fail(words)
 
     def _promised(self, prepares: list[Prepare]) -> None:
         for words in promised_twice(self._scheduler):
@@ -113,8 +126,6 @@ class Listening:
         for bind in binds:
             world.tell(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
             world.watchman.ordered(bind, self._identity)
-        for words in (*half_gangs(self._scheduler, binds), *scattered_gangs(self._scheduler, binds)):
-            world.fail(words)
         for bind in binds:
             if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
                 world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
@@ -149,13 +160,13 @@ class Listening:
             self._world.fail(f"{self._identity} decides, and its Lease is from {spec['renewTime']}")
 
 
-def half_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
-    """Gangs to be placed whole of which these binds place some and not enough. What becomes of a gang `in part` once
+def half_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prepare]) -> list[str]:
+    """Gangs to be placed whole of which these decisions place some and not enough. What becomes of a gang `in part` once
     its time is up is its own affair."""
     core, found = scheduler._core, []
-    for bind in binds:
-        program = core.policies.running[bind.policy].program
-        pod = core.cache.pods[bind.uid].pod
+    for one in decided:
+        pod = core.cache.pods[one.uid].pod
+        program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
         if terms is None or terms.mode is not GangMode.WHOLE or terms.on_timeout is OnTimeout.BEST_EFFORT:
             continue
@@ -165,27 +176,27 @@ def half_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
             if seen.pod.scheduler == pod.scheduler
             and not seen.deleting
             and core.cache.ledger.placement(seen.pod.uid) is not None
-            and (one := gang_terms(program, seen.pod, core.cache.namespaces.get(seen.pod.namespace)))
-            and one.key == terms.key
+            and (its := gang_terms(program, seen.pod, core.cache.namespaces.get(seen.pod.namespace)))
+            and its.key == terms.key
         ]
         if len(members) < terms.minimum:
             found.append(
-                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {binds}"
+                f"half a gang: {terms.key} has {len(members)} of {terms.minimum} placed after {decided}"
             )
     return found
 
 
-def scattered_gangs(scheduler: Scheduler, binds: list[Bind]) -> list[str]:
-    """Gangs that are to keep together of which these binds, decided at once, go to several domains."""
+def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prepare]) -> list[str]:
+    """Gangs that are to keep together of which these pods, decided at once, go to several domains."""
     core = scheduler._core
     homes: dict[tuple[str, str, str], set[str]] = {}
-    for bind in binds:
-        program = core.policies.running[bind.policy].program
-        pod = core.cache.pods[bind.uid].pod
+    for one in decided:
+        pod = core.cache.pods[one.uid].pod
+        program = core.policies.running[pod.scheduler].program
         terms = gang_terms(program, pod, core.cache.namespaces.get(pod.namespace))
         if terms is not None and terms.topology is not None:
-            home = core.cache.nodes[bind.node].labels.get(terms.topology, "")
-            homes.setdefault((bind.policy, *terms.key), set()).add(home)
+            home = core.cache.nodes[one.node].labels.get(terms.topology, "")
+            homes.setdefault((pod.scheduler, *terms.key), set()).add(home)
     return [
         f"gang {gang} is to keep together and goes to {sorted(values)}"
         for gang, values in homes.items()
