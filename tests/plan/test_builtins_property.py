@@ -73,7 +73,8 @@ def both(program: Program, scene: Scene) -> list[tuple[Explanation, Explanation]
 
 
 def differences(planned: Explanation, plain: Explanation) -> list[str]:
-    pairs = [(one.name, getattr(planned, one.name), getattr(plain, one.name)) for one in fields(Explanation)]
+    said = [one.name for one in fields(Explanation) if one.compare]
+    pairs = [(name, getattr(planned, name), getattr(plain, name)) for name in said]
     return [f"{name}: planned {fast}, plain {slow}" for name, fast, slow in pairs if fast != slow]
 
 

@@ -65,6 +65,8 @@ def differences(fast: Explanation, slow: Explanation) -> list[str]:
     """In words that name the nodes and rules concerned, and no others."""
     found = []
     for field in fields(Explanation):
+        if not field.compare:
+            continue
         ours, theirs = getattr(fast, field.name), getattr(slow, field.name)
         if isinstance(theirs, dict) and isinstance(ours, dict):
             found += [
