@@ -99,7 +99,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "memory never runs short": (
         "queue and gangs",
-        "policysched.plan.kernels.node_resources_fit._Filter._insufficient",
+        "policysched.plan.kernels.node_resources_fit.Fit._insufficient",
         lambda right: lambda self, resource, *more: right(self, resource, *more) & (resource != "memory"),
     ),
     "an image counts too much": (
