@@ -285,15 +285,15 @@ def test_a_new_text_that_declares_the_state_alike_goes_on_and_another_begins_ane
 
 def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_first() -> None:
     rig = Rig(policy(most=50_000), node("a"))
-    for number in range(400):
-        rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 3000}"))
+    for number in range(800):
+        rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
 
     (text,) = rig.scheduler._core.states.texts().values()
 
     keys = [key[:3] for key, _, _ in json.loads(text)["values"]["reward"]]
     assert len(text.encode()) <= states.TEXTS_BYTES_MAX
-    assert 100 < len(keys) < 400
-    assert keys[-1] == "399"
+    assert 100 < len(keys) < 800
+    assert keys[-1] == "799"
 
 
 def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
