@@ -102,7 +102,7 @@ class SecondOpinion:
         return replace(said, selected=node) if node in said.feasible else said
 
     def _keeping_together(self, pod: Pod, node: NodeName, said: Explanation) -> Explanation:
-        """A gang in one domain chooses among the nodes of that."""
+        """A gang in one domain chooses among the nodes of that, also a member that is nominated to a node of another."""
         core = self._core
         gang = core.policies.running[pod.scheduler].program.gang
         if gang is None or gang.topology is None:
@@ -113,7 +113,8 @@ class SecondOpinion:
             for name, total in said.totals.items()
             if nodes[NodeName(name)].labels.get(key) == nodes[node].labels[key]
         }
-        return replace(said, selected=selected(inside, pod))
+        feasible = tuple(name for name in said.feasible if NodeName(name) in inside)
+        return replace(said, feasible=feasible, selected=selected(inside, pod))
 
     def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
         """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
