@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policysched.app import telemetry
+from policysched.app import families, telemetry
 from policysched.app.compiling import compile_in_line
 from policysched.app.leading import ElectedHere
 from policysched.app.scheduler_app import Runtime, SchedulerApp
@@ -287,7 +287,8 @@ def test_the_shipped_policy_is_the_one_among_the_policies() -> None:
 
 def test_the_alerts_name_metrics_that_exist() -> None:
     rules = yaml.safe_load((DEPLOY / "alerts" / "policysched.rules.yaml").read_text())["groups"][0]["rules"]
-    known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', Path(telemetry.__file__).read_text()))
+    sources = [Path(str(module.__file__)).read_text() for module in (telemetry, families)]
+    known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', "".join(sources)))
 
     for rule in rules:
         named = set(re.findall(r"(?:policysched|scheduler)_[a-z_]+", rule["expr"]))

@@ -53,6 +53,7 @@ from policysched.schedule.queue import Queue
 from policysched.schedule.rejections import Rejections
 from policysched.schedule.scheduler import Scheduler
 from policysched.schedule.states import States
+from policysched.schedule.steps import Steps
 from policysched.sim.churn import NOBODY
 from policysched.sim.faults import Climate
 from policysched.sim.second_opinion import SecondOpinion
@@ -428,8 +429,8 @@ def who_has_made_room_does_not_come() -> AbstractContextManager[Any]:
 def room_is_made_for_a_part_of_a_gang() -> AbstractContextManager[Any]:
     run = gang_room._Search.run
 
-    def content(self: gang_room._Search) -> gang_room.Seats | gang_room.NoSeats:
-        found = run(self)
+    def content(self: gang_room._Search) -> Steps[gang_room.Seats | gang_room.NoSeats]:
+        found = yield from run(self)
         return gang_room.Seats(tuple(self.seats)) if self.seats else found
 
     return patch.object(gang_room._Search, "run", content)
