@@ -70,13 +70,13 @@ class Admission:
         """What the order reads of the queue itself (attempts, waiting time) has changed."""
         plan = self._core.plan(pod.policy)
         pod.key, flip_ns = plan.order_key(pod.pod, self._core.namespace_of(pod.pod), pod.facts, now_ns)
-        self._set_flip(pod, flip_ns, now_ns)
+        self._set_flip(pod, flip_ns)
 
-    def _set_flip(self, pod: PendingPod, flip_ns: int | None, now_ns: int) -> None:
+    def _set_flip(self, pod: PendingPod, flip_ns: int | None) -> None:
         if flip_ns is None:
             self._flips.discard(pod)
         else:
-            self._flips.put(pod, max(flip_ns, now_ns + SECOND_NS))
+            self._flips.put(pod, flip_ns)
 
     def stand_anew(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
         """Many pods of a policy whose text was replaced, none of which stands anywhere: those that could be tried at
@@ -125,7 +125,7 @@ class Admission:
     def _take_up(self, pod: PendingPod, standing: Standing, now_ns: int) -> None:
         self._warn(pod, standing.warnings)
         pod.key, pod.kin, pod.held = standing.key, standing.kin, False
-        self._set_flip(pod, standing.flip_ns, now_ns)
+        self._set_flip(pod, standing.flip_ns)
 
     def _hold(self, pod: PendingPod, why: str, now_ns: int) -> None:
         """No node would help: no autoscaler is to buy one."""
@@ -287,7 +287,12 @@ class Admission:
         return min((time for time in times if time is not None), default=None)
 
     def _flip(self, pod: PendingPod, now_ns: int) -> None:
+        """The moment is there at which the key may become another one. What has changed by time alone is looked at again after a second
+        at the earliest; what has not, as soon as it may: at its very moment `waited > 8s` is not true yet."""
+        before = pod.key
         self.rekey(pod, now_ns)
+        if pod.key != before and pod in self._flips:
+            self._flips.put(pod, max(self._flips.key(pod), now_ns + SECOND_NS))
         gang = self._core.gangs.of(pod.uid)
         if gang is not None and pod.uid in gang.idle:
             gang.reorder(pod)

@@ -82,6 +82,21 @@ def test_a_key_that_flips_with_time_moves_the_pod_without_any_event() -> None:
     assert rig.order() == ["old"]
 
 
+def test_a_key_that_was_looked_at_in_its_very_moment_flips_right_after_it() -> None:
+    rig = Rig(WAITED, node("a", cpu="1"))
+    rig.see(pod("old", cpu="2"))
+    rig.settle()
+    rig.now_ns += 30 * 60 * 10**9
+    rig.settle()
+
+    rig.now_ns += 1
+    rig.see(pod("urgent", cpu="2", priority=100))
+    rig.see(node("b", cpu="2"))
+    rig.settle()
+
+    assert rig.order() == ["old"]
+
+
 def test_a_pod_that_backs_off_is_taken_early_when_nobody_else_is_there() -> None:
     rig = Rig(PLAIN.format(name="test"), node("a", cpu="1"))
     rig.see(pod("web", cpu="2"))
