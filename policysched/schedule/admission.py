@@ -87,7 +87,7 @@ class Admission:
             if not pod.pod.gates and not pod.failed and not pod.failing:
                 standing = self._standing(pod, now_ns)
                 if standing.refusal is None and standing.gang is None:
-                    self._take_up(pod, standing, now_ns)
+                    self._take_up(pod, standing)
                     pod.backoff_until_ns = 0
                     together.append(pod)
                     continue
@@ -107,7 +107,7 @@ class Admission:
         if standing.refusal is not None:
             self._hold(pod, standing.refusal, now_ns)
             return
-        self._take_up(pod, standing, now_ns)
+        self._take_up(pod, standing)
         if standing.gang is None:
             core.queue.enqueue(pod, now_ns, event)
             return
@@ -122,7 +122,7 @@ class Admission:
         running = core.policies.running[pod.policy]
         return standing_of(running.plan, pod.pod, space, pod.facts, now_ns, reads_queue=running.reads_queue)
 
-    def _take_up(self, pod: PendingPod, standing: Standing, now_ns: int) -> None:
+    def _take_up(self, pod: PendingPod, standing: Standing) -> None:
         self._warn(pod, standing.warnings)
         pod.key, pod.kin, pod.held = standing.key, standing.kin, False
         self._set_flip(pod, standing.flip_ns)
