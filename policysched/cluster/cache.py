@@ -84,7 +84,7 @@ class Cache:
     def changed_nodes(self) -> set[NodeName]:
         """The nodes that changed, came, went, or whose pods or devices did, since the last call."""
         changed, self._changed_nodes = self._changed_nodes, set()
-        return changed | self.devices.changed_nodes()
+        return changed | self.devices.stamps.changed_nodes()
 
     @property
     def shares(self) -> Shares:
@@ -229,7 +229,7 @@ class Cache:
         if gone is None:
             return _NOTHING
         self.shares.resize(gone.allocatable, -1)
-        self.devices.forget_node(name)
+        self.devices.finder.forget_node(name)
         self._changed_nodes.add(name)
         return frozenset({ClusterEvent.NODE_DELETE})
 

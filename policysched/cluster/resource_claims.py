@@ -18,8 +18,9 @@ from policysched.cluster.device_objects import (
     DeviceRequest,
     ResourceClaim,
 )
+from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.device_search import CLAIM, Found, SearchFailed
-from policysched.cluster.devices import DeviceChoice, DeviceStock
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.extended_resources import Mapped, requests_for
 from policysched.cluster.objects import ExtendedRequest, Node, Pod, ResourceClaimKey
 

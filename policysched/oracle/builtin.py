@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from policysched.cluster.devices import DeviceStock
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import ClaimKey, Namespace, Node, NodeName, Pod, PodSet
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Stock

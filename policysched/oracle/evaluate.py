@@ -6,6 +6,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from policysched.cluster.cache import Cache
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import NodeName, Pod, PodFacts, Samples
 from policysched.lang.expr import Expr, looks_at_node
 from policysched.lang.message import OUTAGE, waiting_for_metrics
@@ -149,7 +150,7 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
         namespaces=cache.namespaces,
         with_affinity=with_affinity,
         stock=cache.volumes.stock,
-        devices=cache.devices.fresh_stock,
+        devices=DeviceStock(cache.devices, fresh=True),
         used_claims=frozenset(cache.ledger.claims),
         pod_sets=cache.pod_sets.by_key.values(),
     )

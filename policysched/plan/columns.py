@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.devices import DeviceStock
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import ClaimKey, Node, NodeName, Pod, PodUid
 from policysched.cluster.usage import Usage
 from policysched.cluster.volumes import Stock
@@ -117,7 +117,7 @@ class Columns:
     @property
     def devices(self) -> DeviceStock:
         """Devices and claims for them as they are now."""
-        return self._cache.devices.stock
+        return DeviceStock(self._cache.devices)
 
     def claim_uses(self, claim: ClaimKey) -> int:
         """How many volumes of placed pods are this claim, on whatever node."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.device_binding import BINDING_TIMEOUT_S
-from policysched.cluster.devices import DeviceChoice
+from policysched.cluster.device_promises import DeviceChoice
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
 from policysched.cluster.resource_claims import uses_devices
 from policysched.cluster.shares import ShareOf
@@ -397,7 +398,7 @@ class Evaluator:
         if not pod.spread and plan.read_set(variant.active).siblings:
             siblings = self._cache.pod_sets.siblings(pod)
         if pod.extended and plan.sees_to_devices:
-            left_over = self._cache.devices.stock.has_made_for(pod.uid)
+            left_over = DeviceStock(self._cache.devices).has_made_for(pod.uid)
             return Around(siblings, gives_devices=True, left_over=left_over)
         return NOTHING_AROUND if siblings is None else Around(siblings)
 

@@ -7,7 +7,8 @@ within one decision: the caller commits it by assuming each placement in the cac
 from collections import Counter
 from collections.abc import Callable
 
-from policysched.cluster.devices import DeviceChoice, LaidDevices
+from policysched.cluster.device_finder import LaidDevices
+from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 from policysched.cluster.shares import HypotheticalShares, Shares
 from policysched.cluster.usage import Usage

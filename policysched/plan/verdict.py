@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.device_binding import BINDING_TIMEOUT_S
-from policysched.cluster.devices import DeviceChoice
+from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import NodeName
 from policysched.cluster.volumes import VolumeChoice
 from policysched.lang.events import ClusterEvent

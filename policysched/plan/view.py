@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.devices import DeviceStock, LaidDevices
+from policysched.cluster.device_finder import LaidDevices
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import ClaimKey, Mount, Node, NodeName, Pairs, PodUid
 from policysched.cluster.storage import PersistentVolumeClaim
 from policysched.cluster.usage import Usage

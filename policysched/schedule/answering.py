@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from policysched.cluster.devices import DeviceStock
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
 from policysched.lang.program import Metric, Program
@@ -204,7 +204,7 @@ class Answering:
 
     def _judge(self, question: Question, now_ns: int) -> Judgement:
         core, plan = self._core, self._plan(question.policy)
-        pod = _less_what_others_see_to(question.pod, plan, core.cache.devices.stock)
+        pod = _less_what_others_see_to(question.pod, plan, DeviceStock(core.cache.devices))
         with self._sent(question.nodes or ()):
             return core.evaluator.judge(
                 plan,
@@ -253,7 +253,7 @@ class Answering:
         gone. A node that is not known, or a victim sent by a UID that is not, leaves the node out: nobody goes
         for what cannot be judged."""
         core, plan = self._core, self._plan(policy)
-        pod = _less_what_others_see_to(pod, plan, core.cache.devices.stock)
+        pod = _less_what_others_see_to(pod, plan, DeviceStock(core.cache.devices))
         space, facts = core.namespace_of(pod), _facts(pod, now_ns)
         if plan.admission(pod, space) is not None:
             return ()

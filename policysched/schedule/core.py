@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.devices import DeviceChoice
+from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import (
     MetricSamples,
     Namespace,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from policysched.cluster.claims import not_found, required_on
 from policysched.cluster.device_binding import BindingFailed, ends_ns, is_ready
 from policysched.cluster.device_objects import Allocation, ResourceClaim
-from policysched.cluster.devices import DeviceChoice
+from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid, Preparable, ResourceClaimKey
 from policysched.cluster.selectors import volume_fits_labels
 from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import NodeName, PodUid
 from policysched.cluster.resource_claims import LEFT_OVER, NOT_HERE, devices_of, lost_claims, unusable_claim
 from policysched.lang.events import ClusterEvent
@@ -130,13 +131,13 @@ class Trials:
             return ClaimWords.DELETED
         if alone and NOT_HERE in result.counts and self._deallocate(pod, now_ns):
             return ClaimWords.DEALLOCATED
-        stock = self._core.cache.devices.stock
+        stock = DeviceStock(self._core.cache.devices)
         given = any(stock.class_of(one.resource) is not None for one in pod.pod.extended)
         return ClaimWords.STILL_NOT if pod.pod.device_claims or given else ClaimWords.NONE
 
     def _deallocate(self, pod: PendingPod, now_ns: int) -> bool:
         """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""
-        devices = devices_of(pod.pod, self._core.cache.devices.stock)
+        devices = devices_of(pod.pod, DeviceStock(self._core.cache.devices))
         if isinstance(devices, str):
             return False
         lost = lost_claims(devices, now_ns, self._core.plan(pod.policy).devices_timeout_s)

@@ -270,7 +270,7 @@ class SecondOpinion:
     def _without(self, uids: set[PodUid]) -> Cache:
         known = self._core.cache
         del known.assume  # our own ear is not to be copied with it
-        selectors = known.devices._selectors  # what is compiled in C++ cannot be copied, and need not
+        selectors = known.devices.finder.selectors  # what is compiled in C++ cannot be copied, and need not
         cache = deepcopy(known, {id(selectors): selectors})
         known.assume = self._assumed  # type: ignore[method-assign]
         for uid in sorted(uids):

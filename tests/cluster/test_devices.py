@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from policysched.cluster.device_finder import DeviceFinder
 from policysched.cluster.device_objects import ResourceClaim, ResourceClaimKey
-from policysched.cluster.devices import DeviceChoice, Devices
+from policysched.cluster.device_promises import DeviceChoice
+from policysched.cluster.device_stock import DeviceStock
+from policysched.cluster.devices import Devices
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.cluster.resource_claims import PodDevices, choice_on, devices_of, preference_on
 from policysched.lang.events import ClusterEvent
@@ -42,8 +45,12 @@ def world(*objects: object) -> Devices:
 
 def choose(devices: Devices, pod: Pod, at: str = "a", **labels: str) -> DeviceChoice | str:
     """What the pod gets on the node of this name, or why it cannot."""
-    found = devices_of(pod, devices.stock)
-    return found if isinstance(found, str) else choice_on(pod, found, node(at, labels=labels), devices.stock)
+    found = devices_of(pod, DeviceStock(devices))
+    return (
+        found
+        if isinstance(found, str)
+        else choice_on(pod, found, node(at, labels=labels), DeviceStock(devices))
+    )
 
 
 def names(choice: DeviceChoice | str) -> list[str] | str:
@@ -142,7 +149,7 @@ def test_of_alternatives_the_first_that_can_be_had_is_taken_and_preferred_the_mo
 
     assert got(devices, "c", at="a") == ["r/one:big"]
     assert got(devices, "c", at="b") == ["r/small:small"]
-    assert [preference_on(claims, node(one), devices.stock) for one in ("a", "b", "c")] == [7, 6, 0]
+    assert [preference_on(claims, node(one), DeviceStock(devices)) for one in ("a", "b", "c")] == [7, 6, 0]
 
 
 def test_admin_access_is_beside_whoever_has_the_device() -> None:
@@ -498,13 +505,13 @@ def test_claims_that_ask_the_same_cost_one_search_a_node(monkeypatch: pytest.Mon
         *(device_slice(one, gpu("g0"), gpu("g1")) for one in "abc"), *(claim(f"c{n}") for n in range(4))
     )
     searched: list[NodeName] = []
-    search = Devices.search
+    search = DeviceFinder.search
 
-    def counting(self: Devices, claims: Any, at: Any, laid: Any) -> Any:
+    def counting(self: DeviceFinder, claims: Any, at: Any, laid: Any) -> Any:
         searched.append(at.name)
         return search(self, claims, at, laid)
 
-    monkeypatch.setattr(Devices, "search", counting)
+    monkeypatch.setattr(DeviceFinder, "search", counting)
     for name in ("c0", "c1"):
         for at in "abc":
             got(devices, name, at=at)

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from policysched.cluster.cache import Cache
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import Pod
 from policysched.cluster.resource_claims import choice_on, devices_of
 from policysched.kube import devices
@@ -221,7 +222,7 @@ def change(cache: Cache, dice: Dice, step: int) -> None:
 
 def promise_some(cache: Cache, dice: Dice, step: int) -> None:
     """A pod gets what there is for it on some node; some have it written, some give it back."""
-    pod, stock = random_user(dice, f"promised-{step}"), cache.devices.stock
+    pod, stock = random_user(dice, f"promised-{step}"), DeviceStock(cache.devices)
     found = devices_of(pod, stock, left_over=stock.has_made_for(pod.uid))
     for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
         choice = found if isinstance(found, str) else choice_on(pod, found, node, stock)

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from policysched import oracle, plan
-from policysched.cluster import device_search, devices
+from policysched.cluster import device_search
+from policysched.cluster.device_stamps import DeviceStamps
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.device_use import DeviceUse
+from policysched.cluster.devices import Devices
 from policysched.lang.builtins import BUILTINS
 from policysched.lang.program import BuiltinFilter, BuiltinScore, ParamValue, Program
 from policysched.plan.kernels import dynamic_resources, node_resources_fit
@@ -87,7 +90,7 @@ def followed(scene: Scene, program: Program | None = None) -> None:
         counted_again(cache.devices)
 
 
-def counted_again(found: devices.Devices) -> None:
+def counted_again(found: Devices) -> None:
     """What is taken, added up here from the claims alone."""
     whole: dict[object, int] = {}
     promised = {key for key, _ in found.unwritten_promises()}
@@ -174,12 +177,12 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("where", "part", "planted"),
     [
-        (devices.Devices, "_touch_pool", lambda *_: None),
-        (devices.Devices, "changed_nodes", lambda *_: set()),
-        (devices.Devices, "node_of", lambda *_: "n0"),
-        (devices.Devices, "_recount", lambda *_: frozenset()),
+        (DeviceStamps, "pool_changed", lambda *_: None),
+        (DeviceStamps, "changed_nodes", lambda *_: set()),
+        (Devices, "node_of", lambda *_: "n0"),
+        (Devices, "_recount", lambda *_: frozenset()),
         (DeviceUse, "remove", lambda *_: None),
-        (devices.DeviceStock, "lay", lambda *_: None),
+        (DeviceStock, "lay", lambda *_: None),
         (dynamic_resources.DynamicResources, "fingerprint", lambda *_: 0),
         (dynamic_resources._Claims, "lost", lambda *_: 0),
         (node_resources_fit.Fit, "fingerprint", lambda *_: 0),

@@ -5,7 +5,8 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.cluster.device_objects import Consumer
-from policysched.cluster.devices import Devices, _Promise
+from policysched.cluster.device_promises import Promise
+from policysched.cluster.devices import Devices
 from policysched.cluster.objects import PodUid
 from policysched.kube import prepare, reserve
 from policysched.schedule.commands import ClaimToReserve
@@ -73,10 +74,10 @@ def a_claim_is_written_over() -> AbstractContextManager[Any]:
 
 
 def no_answer_ends_a_promise() -> AbstractContextManager[Any]:
-    def answered(self: _Promise, _pod: PodUid, _version: int | None) -> _Promise:
+    def answered(self: Promise, _pod: PodUid, _version: int | None) -> Promise:
         return self
 
-    return patch.object(_Promise, "answered", answered)
+    return patch.object(Promise, "answered", answered)
 
 
 def a_claim_is_not_written() -> AbstractContextManager[Any]:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from policysched.cluster.devices import DeviceChoice, DeviceStock
+from policysched.cluster.device_promises import DeviceChoice
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import Node, Pod
 from policysched.cluster.resource_claims import (
     PodDevices,
