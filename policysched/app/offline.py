@@ -8,7 +8,7 @@ from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cluster.objects import MetricSamples, NodeName
 from policysched.lang.bundle import Bundle
 from policysched.lang.program import Program
-from policysched.samples.file import BadSamples, read_samples, written
+from policysched.samples.file import read_samples, written
 from policysched.text import Diagnostic, Severity
 
 _NAMED_MAX = 3
@@ -58,11 +58,8 @@ def load_samples(
     path: Path | None, program: Program, nodes: Collection[NodeName], *, now_ns: int
 ) -> tuple[Mapping[str, MetricSamples], list[str]]:
     """The samples that the policy's metrics have in the file, counted as measured now, and notes for the user about
-    metrics without samples, samples without a metric or a node, and what is no value. Raises UnusableFile."""
-    try:
-        table = read_samples(path) if path is not None else {}
-    except BadSamples as error:
-        raise UnusableFile(str(error)) from error
+    metrics without samples, samples without a metric or a node, and what is no value. Raises BadSamples."""
+    table = read_samples(path) if path is not None else {}
     source = path if path is not None else "no --metrics file was given"
     samples, notes = dict[str, MetricSamples](), list[str]()
     for name, metric in program.metrics.items():

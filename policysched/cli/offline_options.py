@@ -15,6 +15,7 @@ from policysched.app.policy_files import UnusableFile
 from policysched.cli import Problem
 from policysched.cli.param_option import param_option
 from policysched.lang.program import Program
+from policysched.samples.file import BadSamples
 from policysched.text.people import full
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ _OPTIONS = (
 
 @contextmanager
 def one_line_problems() -> Iterator[None]:
-    """A file that cannot be used ends the command with one line and exit 2; a policy's errors are shown in full."""
+    """A file that cannot be used ends the command with exit 2 and one line, a file of samples with one for each mistake; a policy's
+    errors are shown in full."""
     try:
         yield
     except UnusableFile as error:
         raise Problem(str(error)) from error
+    except BadSamples as error:
+        raise Problem(*error.problems) from error
     except PolicyHasErrors as error:
         for found in error.diagnostics:
             click.echo(full(found, explain_command="policysched rule") + "\n", err=True)

@@ -26,11 +26,10 @@ def start_problems() -> Iterator[None]:
 
     try:
         yield
-    except BadSettings as error:
+    except (BadSettings, BadSamples) as error:
         raise Problem(*error.problems) from error
     except (
         BadConfiguration,
-        BadSamples,
         BadPeer,
         BadCertificate,
         CannotListen,

@@ -28,8 +28,16 @@ Table = Mapping[str, Mapping[str, float | str]]
 LOOK_EVERY_S = 1.0
 
 
+MISTAKES_SAID_MAX = 20
+
+
 class BadSamples(Exception):
-    """A samples file that cannot be read or does not fit its schema: one line that says what and where."""
+    """A samples file that cannot be read or does not fit its schema. `problems` are lines that say what and where, one for each
+    mistake: the first `MISTAKES_SAID_MAX`, and how many more there are."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 def read_samples(path: Path) -> Table:
@@ -41,8 +49,10 @@ def read_samples(path: Path) -> Table:
         raise BadSamples(f"{path}: {error}") from error
     value = {} if value is None else value
     if found := findings("samples", value, text):
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise BadSamples(f"{path}: {found[0]}{more}")
+        problems = [f"{path}: {one}" for one in found[:MISTAKES_SAID_MAX]]
+        if len(found) > MISTAKES_SAID_MAX:
+            problems.append(f"{path}: and {len(found) - MISTAKES_SAID_MAX} more mistakes")
+        raise BadSamples(*problems)
     table: Table = value
     return {metric: {str(node): one for node, one in values.items()} for metric, values in table.items()}
 

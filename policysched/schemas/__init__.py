@@ -3,7 +3,7 @@
 A finding says the place as a path (`lease.duration_s`) and, for YAML, the line, so that it can be put right.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.resources import files
@@ -53,6 +53,9 @@ _TYPES = {
 
 def _misfits(error: jsonschema.ValidationError) -> Iterator[tuple[list[Any], str]]:
     rule, path = error.schema, list(error.absolute_path)
+    if "propertyNames" in error.absolute_schema_path:
+        yield [*path, error.instance], words(error)
+        return
     if error.validator != "additionalProperties" or not isinstance(rule, dict):
         yield path, words(error)
         return
@@ -89,6 +92,7 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._below: dict[yaml.Node, dict[str, tuple[int, yaml.Node]]] = {}
 
     @cached_property
     def _top(self) -> yaml.Node | None:
@@ -99,11 +103,19 @@ class Lines:
         node = self._top
         line = None
         for part in path:
-            found = next((pair for pair in _pairs(node) if pair[0] == str(part)), None)
+            found = self._under(node).get(str(part))
             if found is None:
                 return line
-            _, line, node = found
+            line, node = found
         return line
+
+    def _under(self, node: yaml.Node | None) -> Mapping[str, tuple[int, yaml.Node]]:
+        """What stands right below, laid out once: a map of thousands of keys may have thousands of mistakes."""
+        if node is None:
+            return {}
+        if node not in self._below:
+            self._below[node] = {key: (line, value) for key, line, value in reversed([*_pairs(node)])}
+        return self._below[node]
 
     def said(self, path: Sequence[Any], why: str) -> str:
         """`line 3: binding.binders: is zero`."""
@@ -112,7 +124,7 @@ class Lines:
         return f"{'' if line is None else f'line {line}: '}{where}: {why}"
 
 
-def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, int, yaml.Node]]:
+def _pairs(node: yaml.Node) -> Iterator[tuple[str, int, yaml.Node]]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield key.value, key.start_mark.line + 1, value

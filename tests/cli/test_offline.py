@@ -243,6 +243,19 @@ def test_what_is_no_object_among_the_items_of_a_list_is_said_and_the_others_coun
     assert "Successfully assigned" in result.stdout
 
 
+def test_each_mistake_in_a_samples_file_is_a_line(files: Path) -> None:
+    (files / "samples.yaml").write_text("net_rx:\n  quiet: [80Mbps]\n  busy:\n")
+
+    result = run(files, "explain", "web")
+
+    where = f"policysched: {files / 'samples.yaml'}"
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        f"{where}: line 2: net_rx.quiet: is a list, and should be a number or a text",
+        f"{where}: line 3: net_rx.busy: is null, and should be a number or a text",
+    ]
+
+
 def test_values_that_are_none_and_nodes_that_are_not_there_are_said_of_a_samples_file(files: Path) -> None:
     (files / "samples.yaml").write_text(
         "net_rx: {quiet: 80Mpbs, busy: NaN, full: 10Mbps, quite: 1, ful: 2}\n"

@@ -138,7 +138,10 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
         ("[]", "(top level): is a list, and should be a map"),
         ("ok: {}\nload:\n  node-1: null\n", "line 3: load.node-1: is null, and should be a number or a text"),
         ("load: {node-1: [5]}", "line 1: load.node-1: is a list, and should be a number or a text"),
-        ("'two words': {}", "two words"),
+        (
+            "ok: {}\n'two words': {}",
+            "line 2: two words: `two words` is not: a metric's name (letters, digits",
+        ),
         ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
         (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),
         ("[" * 3000, "not YAML: maximum recursion depth"),
@@ -154,6 +157,33 @@ def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Pa
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("net_rx:\n  b: null\n  ok: 5\n  a: [1]\n9lives: {}\ncpu_util: 7\n")
+
+    with pytest.raises(BadSamples) as error:
+        read_samples(path)
+
+    assert error.value.problems == (
+        f"{path}: line 2: net_rx.b: is null, and should be a number or a text",
+        f"{path}: line 4: net_rx.a: is a list, and should be a number or a text",
+        f"{path}: line 5: 9lives: `9lives` is not: a metric's name (letters, digits and _, no digit first)",
+        f"{path}: line 6: cpu_util: is 7, and should be a map",
+    )
+
+
+def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_counted(tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("net_rx:\n" + "".join(f"  node-{number}: null\n" for number in range(50)))
+
+    with pytest.raises(BadSamples) as error:
+        read_samples(path)
+
+    *said, rest = error.value.problems
+    assert [one.split(": ")[2] for one in said] == [f"net_rx.node-{number}" for number in range(20)]
+    assert rest == f"{path}: and 30 more mistakes"
 
 
 def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() -> None:
