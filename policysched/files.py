@@ -43,7 +43,8 @@ def read_bytes(path: str | Path) -> bytes:
     except FileNotFoundError:
         raise Unreadable("no such file") from None
     except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from None
+        which = "standard input cannot be read: " if path == STANDARD_INPUT else ""
+        raise Unreadable(f"{which}{error.strerror or error}") from None
     except ValueError as error:  # a name with a NUL in it
         raise Unreadable(str(error)) from None
 

@@ -1,11 +1,13 @@
 """What the offline commands ask with: one checked policy, a cluster and samples, all from files."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from policysched.app.checking import check_set, refuse_unused
 from policysched.app.policy_files import UnusableFile, load_policy_sources
 from policysched.cluster.objects import MetricSamples, NodeName
+from policysched.files import STANDARD_INPUT, read_text
 from policysched.lang.bundle import Bundle
 from policysched.lang.program import Program
 from policysched.samples.file import read_samples, written
@@ -23,7 +25,7 @@ class PolicyHasErrors(Exception):
 
 
 def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Program:
-    """The one policy of a file, or of a ConfigMap or folder with several the one by that name. `flags` are values for
+    """The one policy of a file (`-` is standard input), or of a ConfigMap or folder with several the one by that name. `flags` are values for
     its parameters, `NAME=VALUE`.
 
     Raises UnusableFile where there is none or more than one to choose from, PolicyHasErrors where it does not check.
@@ -31,7 +33,7 @@ def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Pro
     programs: dict[str, Program] = {}
     errors: list[Diagnostic] = []
     bundles: list[Bundle] = []
-    for one in load_policy_sources([path]):
+    for one in load_policy_sources([path], stdin=partial(read_text, STANDARD_INPUT)):
         bundles.append(check_set(one, flags))
         for key, checked in bundles[-1].checked.items():
             if key not in one.asked:

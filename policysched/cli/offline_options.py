@@ -14,6 +14,7 @@ from policysched.app.offline import PolicyHasErrors, choose_policy
 from policysched.app.policy_files import UnusableFile
 from policysched.cli import Problem
 from policysched.cli.param_option import param_option
+from policysched.files import STANDARD_INPUT
 from policysched.lang.program import Program
 from policysched.samples.file import BadSamples
 from policysched.text.people import full
@@ -38,7 +39,7 @@ _OPTIONS = (
         "policy_path",
         required=True,
         metavar="FILE",
-        help="A policy, or a ConfigMap with policies.",
+        help="A policy, or a ConfigMap with policies; `-` is standard input.",
     ),
     click.option("--name", metavar="NAME", help="Which policy, where the file has several."),
     param_option,
@@ -90,6 +91,8 @@ def load(
     policy_path: str, name: str | None, params: tuple[str, ...], cluster_paths: tuple[str, ...]
 ) -> tuple[Program, ClusterFiles]:
     """The policy and the cluster; what is wrong with single objects is said and does not stop anything."""
+    if [policy_path, *cluster_paths].count(STANDARD_INPUT) > 1:
+        raise UnusableFile("-: standard input can be read once, for the policy or for the cluster")
     program = choose_policy(policy_path, name, params)
     files = read_cluster_files(cluster_paths)
     for malformed in files.malformed:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 def show(
     policy: str, name: str | None, params: tuple[str, ...], layer_names: tuple[str, ...], output_format: str
 ) -> None:
-    """Show what a policy is compiled into: rules with their cost and what they read, steps that rules share, what pods
-    must agree on to share an evaluation, and which events would wake a refused pod.
+    """Show what a policy is compiled into: rules with their cost, what they read and what becomes of a
+    node without it, the clauses beside them, what an outage of a metric does, steps that rules share, what pods
+    must agree on to share an evaluation, and which events would wake a refused pod. POLICY is a policy, a YAML file with
+    ConfigMaps, a folder, or - for standard input.
 
     \b
     policysched show my.policy
@@ -70,6 +72,8 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "pods_agree_on": list(rows.read_set),
         "wakes": [event.value for event in rows.wakes],
         "extenders": [asdict(one) for one in rows.extenders],
+        "clauses": [asdict(one) for one in rows.clauses],
+        "outage": rows.outage,
         "uncovered": [asdict(one) for one in UNCOVERED],
     }
 
@@ -108,14 +112,24 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
 
     table = Table("rule", "stage", box=None, pad_edge=False, header_style="bold")
     table.add_column("cost", justify="right")
+    lacking = any(row.missing is not None for row in rows.rules)
+    if lacking:
+        table.add_column("missing")
     for heading in ("reads of pods", "reads of nodes", "woken by"):
         table.add_column(heading, overflow="fold")
     for row in rows.rules:
         name = f"{row.kind} {row.name}" + (f" × {row.weight}" if row.weight is not None else "")
         of_nodes = [*row.node_reads, *(f"metric {metric}" for metric in row.metrics)]
         woken = [event.value for event in row.wakes] if row.kind == "filter" else []
-        cost = f"{row.cost.pod}+{row.cost.node}n"
-        table.add_row(name, row.stage, cost, "\n".join(row.pod_reads), "\n".join(of_nodes), "\n".join(woken))
+        if row.recover is not None:
+            name += f"\n  recover {row.recover}"
+        words = [
+            name,
+            row.stage,
+            f"{row.cost.pod}+{row.cost.node}n",
+            *([row.missing or ""] if lacking else []),
+        ]
+        table.add_row(*words, "\n".join(row.pod_reads), "\n".join(of_nodes), "\n".join(woken))
     console.print(table)
     for one in rows.extenders:
         weight = "" if one.weight is None else f" × {one.weight}, missing {one.missing}"
@@ -123,6 +137,12 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
             f"extender {one.name}{weight}  (asked over HTTP, about the nodes that the rules leave)",
             markup=False,
         )
+    console.print("\n[bold]Beside the rules:[/]")
+    for clause in rows.clauses:
+        text = clause.text.replace("\n", "\n  ")
+        console.print(f"  {text}{'' if clause.written else '  (the default)'}", markup=False)
+    if rows.outage is not None:
+        console.print(f"\n[bold]When samples are lacking:[/]\n  {rows.outage}")
 
     if rows.steps:
         table = Table(box=None, pad_edge=False, header_style="bold")

@@ -1,22 +1,24 @@
 """What a plan consists of, as rows that a command can print: `policysched show` and nothing decides by it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.lang import expr as e
+from policysched.lang.beside_rules import Clause, clauses, outage_sentence
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import (
     BuiltinFilter,
     BuiltinScore,
     FilterRule,
-    Input,
     Parameter,
+    Program,
     Rules,
     ScoreRule,
     rules_for,
 )
 from policysched.lang.reads import Cost, Reads, program_reads, rule_cost, rule_reads, stage_word
+from policysched.lang.types import DURATION
 from policysched.lang.units import format_value
+from policysched.lang.watches import recovery
 from policysched.plan.lower import AnyRule, Variant, deciding
 from policysched.plan.plan import Plan
 
@@ -24,7 +26,8 @@ from policysched.plan.plan import Plan
 @dataclass(frozen=True, slots=True)
 class RuleRow:
     """One rule in the order of the file. `builtin` is empty for a rule written in the policy. `stage` says what it depends on;
-    `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that built-ins read."""
+    `pod_reads` and `node_reads` name attributes as a policy writes them, and fields that built-ins read. `missing` is what becomes of a
+    node for which the value is missing, None where it cannot be; `recover` what keeps a node refused that had crossed the limit."""
 
     kind: str
     name: str
@@ -36,6 +39,8 @@ class RuleRow:
     node_reads: tuple[str, ...]
     metrics: tuple[str, ...]
     wakes: tuple[ClusterEvent, ...]
+    missing: str | None
+    recover: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,8 @@ class ExtenderRow:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The evaluation plan for the pods to which these layers apply. `read_set` is what pods must agree on to share an evaluation."""
+    """The evaluation plan for the pods to which these layers apply. `read_set` is what pods must agree on to share an evaluation;
+    `clauses` decide beside the rules, and `outage` says what happens while samples are lacking."""
 
     policy: str
     sha256: str
@@ -86,13 +92,15 @@ class Listing:
     read_set: tuple[str, ...]
     wakes: tuple[ClusterEvent, ...]
     extenders: tuple[ExtenderRow, ...]
+    clauses: tuple[Clause, ...]
+    outage: str | None
 
 
 def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
     """`active`: indexes of the layers that apply, none by default."""
     program, variant = plan.program, plan.variant(active)
     rules = rules_for(program, active)
-    rows = tuple(_row(rule, program.inputs) for rule in _all(rules))
+    rows = tuple(_row(rule, program) for rule in _all(rules))
     return Listing(
         policy=program.name,
         sha256=program.sha256,
@@ -107,6 +115,8 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
             ExtenderRow(one.name, one.weight, None if one.missing is None else str(one.missing))
             for one in program.extenders
         ),
+        clauses=clauses(program),
+        outage=outage_sentence(program),
     )
 
 
@@ -126,8 +136,8 @@ def _all(rules: Rules) -> list[AnyRule]:
     return found
 
 
-def _row(rule: AnyRule, inputs: Mapping[str, Input]) -> RuleRow:
-    reads = rule_reads(rule, inputs)
+def _row(rule: AnyRule, program: Program) -> RuleRow:
+    reads = rule_reads(rule, program.inputs)
     stage = e.Stage.CONSTANT
     for expr in deciding(rule):
         if expr is not None:
@@ -146,7 +156,24 @@ def _row(rule: AnyRule, inputs: Mapping[str, Input]) -> RuleRow:
         node_reads=_node_reads(reads),
         metrics=tuple(sorted(reads.metrics)),
         wakes=_sorted(reads.wakes),
+        missing=_missing(rule),
+        recover=_recover(rule, program),
     )
+
+
+def _missing(rule: AnyRule) -> str | None:
+    given = rule.missing if isinstance(rule, FilterRule | ScoreRule) else None
+    return None if given is None else str(given)
+
+
+def _recover(rule: AnyRule, program: Program) -> str | None:
+    """As it stands behind the limit: `600Mbps for 2m`."""
+    found = recovery(rule.condition) if isinstance(rule, FilterRule) else None
+    if found is None:
+        return None
+    watch = found[1].watch
+    mark = format_value(watch.mark, program.metrics[watch.metric].type)
+    return f"{mark} for {format_value(watch.for_ns, DURATION)}"
 
 
 def _pod_reads(reads: Reads) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from policysched.cli import main
+from policysched.lang.beside_rules import clauses
+from policysched.lang.check import check_text
 from policysched.lang.uncovered import UNCOVERED
 from policysched.resources import resource
 from policysched.schemas import schema
@@ -122,6 +124,83 @@ def test_who_is_asked_over_http_is_shown(policy: str) -> None:
         {"name": "rack", "weight": None, "missing": None},
     ]
     assert "extender gpu × 5, missing neutral" in said and "extender rack  (asked" in said
+
+
+METRIC_POLICY = """\
+policy test version 1
+param most: ratio = 40%
+let patience: duration = 2m
+metric net_rx: bandwidth {
+  query = "x"
+  unit = "B/s"
+  join = node
+  every = 15s
+  stale = patience
+}
+OUTAGE
+filter link require net_rx < 800Mbps recover 600Mbps for 2m missing pass
+score quiet weight 2 lower net_rx normalize range(0bps, 1Gbps) missing neutral
+"""
+
+
+@pytest.mark.parametrize(
+    ("clause", "sentence"),
+    [
+        (
+            "outage { above = most, then = wait }",
+            "while more than 40% of a pod's candidates have no fresh sample of a metric, pods to which a rule applies "
+            "that reads it wait",
+        ),
+        (
+            "outage { above = 50%, then = disable }",
+            "while more than 50% of a pod's candidates have no fresh sample of a metric, the rules that read it do not apply",
+        ),
+        (
+            "outage { above = 100%, then = wait }",
+            "`above` is 100%, so a node without a sample is as each rule says (`missing`, `else`), however many there are",
+        ),
+        ("", "a node without a sample is as each rule says (`missing`, `else`), however many there are"),
+    ],
+)
+def test_what_happens_while_a_server_is_away_is_shown(policy: str, clause: str, sentence: str) -> None:
+    Path(policy).write_text(METRIC_POLICY.replace("OUTAGE", clause))
+
+    record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
+    said = CliRunner().invoke(main, ["show", policy]).stdout
+
+    jsonschema.validate(record, schema("show"))
+    assert record["outage"] == sentence
+    assert f"When samples are lacking:\n  {sentence}\n" in said
+    rules = {rule["name"]: (rule["missing"], rule["recover"]) for rule in record["rules"]}
+    assert rules == {"link": ("pass", "600Mbps for 2m"), "quiet": ("neutral", None)}
+    assert "  recover 600Mbps for 2m" in said and "  pass  " in said and "  neutral  " in said
+
+
+def test_the_clauses_beside_the_rules_are_shown_with_their_constants_and_the_defaults(policy: str) -> None:
+    Path(policy).write_text(METRIC_POLICY.replace("OUTAGE", "queue by pod.created desc"))
+
+    record = json.loads(CliRunner().invoke(main, ["show", policy, "--output-format", "json"]).stdout)
+    said = CliRunner().invoke(main, ["show", policy]).stdout
+
+    written = [clause["text"].split(" ")[:2] for clause in record["clauses"] if clause["written"]]
+    assert written == [["let", "patience:"], ["metric", "net_rx:"], ["queue", "by"]]
+    assert [clause["text"] for clause in record["clauses"] if not clause["written"]] == [
+        "preemption { victims = own }"
+    ]
+    assert "    stale = patience\n  }\n  queue by pod.created desc\n" in said
+    assert "  preemption { victims = own }  (the default)\n" in said
+
+
+def test_the_defaults_that_are_shown_are_those_that_count() -> None:
+    text = "policy test version 1\nfilter fits require node.free.cpu >= 1\n"
+    bare = check_text(text).program
+    assert bare is not None
+    shown = [clause.text for clause in clauses(bare) if not clause.written]
+
+    said = check_text(text + "\n".join(shown) + "\n").program
+
+    assert len(shown) == 2
+    assert said is not None and (said.queue, said.preemption) == (bare.queue, bare.preemption)
 
 
 def test_each_part_that_is_left_out_is_shown_by_name(policy: str) -> None:

@@ -1,10 +1,14 @@
 """Whatever file a command is given, it says in a line what is wrong with which, and ends with 2."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.words import GOOD, run
+from tests.words import node_manifest
 
 COMMANDS: dict[str, list[str]] = {
     "lint": ["lint", "FILE"],
@@ -89,3 +93,36 @@ def test_a_file_that_is_of_no_use_is_told_in_a_line(command: str, file: str) -> 
     said = done.err.splitlines()
     assert said and all(line.startswith("policysched") for line in said), done.err
     assert file[:12] in done.err and FILES[file] in done.err
+
+
+def test_a_policy_may_come_from_standard_input(folder: Path) -> None:
+    (folder / "cluster.yaml").write_text(json.dumps(node_manifest("a")))
+
+    shown = run("show", "-", stdin=GOOD)
+    simulated = run("simulate", "--policy", "-", "--cluster", "cluster.yaml", stdin=GOOD)
+
+    assert (shown.code, shown.out.splitlines()[0].split("  ")[0]) == (0, "policy example")
+    assert (simulated.code, simulated.out) == (0, "\n0 placed, 0 pending\n")
+
+
+@pytest.mark.usefixtures("folder")
+def test_standard_input_is_not_both_the_policy_and_the_cluster() -> None:
+    done = run("simulate", "--policy", "-", "--cluster", "-", stdin=GOOD)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "policysched: -: standard input can be read once, for the policy or for the cluster\n"
+
+
+@pytest.mark.parametrize("command", ["lint", "fmt", "show", "import-config"])
+def test_a_standard_input_that_cannot_be_read_is_told_in_a_line(command: str, folder: Path) -> None:
+    with (folder / "written.txt").open("w") as write_only:
+        done = subprocess.run(
+            [sys.executable, "-m", "policysched", command, "-"],
+            stdin=write_only,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "policysched: -: standard input cannot be read: Bad file descriptor\n"
