@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 
 Json = dict[str, Any]
+Cause = tuple[str, str, str]
+"""One reason of a refusal with a 422: the word for it, the field, and the message."""
 
 
 class Refusal(Exception):
@@ -119,7 +121,7 @@ def too_large_version(asked: int, current: int) -> Refusal:
     return Refusal(504, "Timeout", message, details={"retryAfterSeconds": 1, "causes": causes})
 
 
-def invalid(group: str, kind: str, name: str, causes: list[tuple[str, str, str]]) -> Refusal:
+def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> Refusal:
     """Field errors as 422. A cause is `(reason, field, message)`, the message as the real server words it."""
     assert causes, f"an invalid {kind} {name!r} without a cause"
     words = [f"{field}: {message}" for _, field, message in causes]
@@ -132,7 +134,7 @@ def invalid(group: str, kind: str, name: str, causes: list[tuple[str, str, str]]
     return Refusal(422, "Invalid", f'{kind_word} "{name}" is invalid: {listed}', details=details)
 
 
-def required(field: str, message: str = "Required value") -> tuple[str, str, str]:
+def required(field: str, message: str = "Required value") -> Cause:
     return (
         "FieldValueRequired",
         field,
@@ -140,19 +142,19 @@ def required(field: str, message: str = "Required value") -> tuple[str, str, str
     )
 
 
-def bad_value(field: str, value: object, why: str) -> tuple[str, str, str]:
+def bad_value(field: str, value: object, why: str) -> Cause:
     shown = f'"{value}"' if isinstance(value, str) else orjson.dumps(value).decode()
     return ("FieldValueInvalid", field, f"Invalid value: {shown}: {why}")
 
 
-def not_supported(field: str, value: object, allowed: tuple[str, ...]) -> tuple[str, str, str]:
+def not_supported(field: str, value: object, allowed: tuple[str, ...]) -> Cause:
     choices = ", ".join(f'"{word}"' for word in allowed)
     return ("FieldValueNotSupported", field, f'Unsupported value: "{value}": supported values: {choices}')
 
 
-def duplicate(field: str, value: object) -> tuple[str, str, str]:
+def duplicate(field: str, value: object) -> Cause:
     return ("FieldValueDuplicate", field, f'Duplicate value: "{value}"')
 
 
-def may_not(field: str, why: str) -> tuple[str, str, str]:
+def may_not(field: str, why: str) -> Cause:
     return ("FieldValueForbidden", field, f"Forbidden: {why}")

@@ -5,20 +5,13 @@ name its reporter and what was done; one without is of the old kind, and only ha
 about. `events.k8s.io/v1` takes the new kind alone. Order and words as a kube-apiserver 1.36 gives them.
 """
 
-import re
 from typing import Any
 
-from policysched.sim.apiserver.errors import bad_value, required
+from policysched.sim.apiserver.errors import Cause, bad_value, required
+from policysched.sim.apiserver.namerules import QUALIFIED, QUALIFIED_RULE
 
 Json = dict[str, Any]
-Cause = tuple[str, str, str]
 
-_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_QUALIFIED_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    f"'{_QUALIFIED.pattern}')"
-)
 _LENGTHS_MAX = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
 _DEPRECATED = ("firstTimestamp", "lastTimestamp", "count", "source")
 
@@ -50,8 +43,8 @@ def _new_kind(event: Json, reporter_field: str) -> list[Cause]:
     reporter = event.get("reportingComponent") or ""
     if not reporter:
         causes += [required(reporter_field), bad_value(reporter_field, "", "name part must be non-empty")]
-    if not _QUALIFIED.fullmatch(reporter.rpartition("/")[2]):
-        causes.append(bad_value(reporter_field, reporter, _QUALIFIED_RULE))
+    if not QUALIFIED.fullmatch(reporter.rpartition("/")[2]):
+        causes.append(bad_value(reporter_field, reporter, QUALIFIED_RULE))
     causes += [required(name) for name in ("reportingInstance", "action", "reason") if not event.get(name)]
     causes += [
         bad_value(name, "", f"can have at most {length_max} characters")

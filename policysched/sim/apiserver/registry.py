@@ -17,6 +17,7 @@ from policysched.sim.apiserver.admission import (
     check_namespace,
 )
 from policysched.sim.apiserver.clock import timestamp
+from policysched.sim.apiserver.decoding import check_shape
 from policysched.sim.apiserver.defaulting import DEFAULTS, FIRST_STATUS
 from policysched.sim.apiserver.errors import (
     already_exists,
@@ -29,7 +30,7 @@ from policysched.sim.apiserver.errors import (
 )
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.apiserver.store import Entry, Store
-from policysched.sim.apiserver.validation import check_changed, check_new, check_shape
+from policysched.sim.apiserver.validation import check_changed, check_new
 
 Json = dict[str, Any]
 
