@@ -3,7 +3,8 @@
 from policysched.lang.message import CLAIMS_WITHOUT_A_RULE, DEVICES_WITHOUT_A_RULE, uncovered_message
 from policysched.lang.program import Input, Program
 from policysched.lang.records import NoValue, held_value
-from policysched.plan.scalars import Seen, input_text
+from policysched.plan.scalar_leaves import input_text
+from policysched.plan.seen import Seen
 from policysched.text.foreign import one_line
 
 

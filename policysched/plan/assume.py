@@ -15,7 +15,8 @@ from policysched.plan.columns import Columns
 from policysched.plan.metrics import sum_of
 from policysched.plan.overlay import Overlay
 from policysched.plan.reads import nameless
-from policysched.plan.scalars import Seen, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Seen
 
 
 class Assume:

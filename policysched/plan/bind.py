@@ -27,7 +27,7 @@ from policysched.plan.rules import (
     builtin_score,
     expression_score,
 )
-from policysched.plan.scalars import Seen, Value
+from policysched.plan.seen import Seen, Value
 from policysched.plan.traffic import fingerprint
 from policysched.plan.words import shown
 

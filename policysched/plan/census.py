@@ -17,7 +17,9 @@ from policysched.lang import expr as e
 from policysched.lang.program import Input
 from policysched.lang.reads import reads_of
 from policysched.plan.overlay import Overlay
-from policysched.plan.scalars import Declarations, Function, Seen, attribute, compiled
+from policysched.plan.scalar_leaves import attribute
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Declarations, Function, Seen
 
 _INDEXES_MAX = 64
 _ANSWERS_MAX = 10_000

@@ -31,7 +31,10 @@ from policysched.lang.types import Kind, Record, Type
 from policysched.plan.flat_lists import FlatLists
 from policysched.plan.held import held_dtype
 from policysched.plan.interner import ABSENT, Interner
-from policysched.plan.scalars import Function, Seen, attribute, compiled, promised
+from policysched.plan.scalar_leaves import attribute
+from policysched.plan.scalar_operations import promised
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Function, Seen
 
 Array = NDArray[Any]
 Scalar = bool | int | float

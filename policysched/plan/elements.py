@@ -17,7 +17,8 @@ from policysched.plan.columns import Array
 from policysched.plan.flat_lists import LaidLists
 from policysched.plan.held import held_dtype
 from policysched.plan.machine import Frame, Known, Machine, Step, Vector, is_leaf
-from policysched.plan.scalars import compiled, total
+from policysched.plan.scalar_operations import total
+from policysched.plan.scalars import compiled
 from policysched.plan.view import View
 
 _LEAST = {np.int64: INT64_MIN, np.float64: -np.inf}

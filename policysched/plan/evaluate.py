@@ -42,7 +42,7 @@ from policysched.plan.plan import Plan
 from policysched.plan.reads import nameless
 from policysched.plan.reasons import Beforehand, refused_beforehand, why_not
 from policysched.plan.rules import ConditionalFilter
-from policysched.plan.scalars import Seen, Value
+from policysched.plan.seen import Seen, Value
 from policysched.plan.state import State, World
 from policysched.plan.times import crossing_ns, next_change_ns
 from policysched.plan.verdict import BeforeBind, NoNode, Verdict, VolumesToBind

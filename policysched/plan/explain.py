@@ -7,7 +7,7 @@ from policysched.lang.verdict import Explanation, Refusal, ScoreCell
 from policysched.plan.columns import Array
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import BoundFilter, BoundScore, Measures
-from policysched.plan.scalars import Seen
+from policysched.plan.seen import Seen
 from policysched.plan.state import State, World
 from policysched.plan.view import View
 

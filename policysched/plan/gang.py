@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from policysched.lang.program import GangMode, OnTimeout, Program
-from policysched.plan.scalars import Function, Seen, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Function, Seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from policysched.lang.verdict import Judgement, Refusal
 from policysched.plan.columns import Array, Columns
 from policysched.plan.explain import refusal_at
 from policysched.plan.reasons import deciding
-from policysched.plan.scalars import Seen
+from policysched.plan.seen import Seen
 from policysched.plan.state import State, World
 from policysched.plan.withheld import Withheld
 

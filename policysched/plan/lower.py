@@ -25,7 +25,8 @@ from policysched.lang.reads import CLAIMS, rule_reads
 from policysched.lang.watches import recovery
 from policysched.plan.expressions import machine as machine_of
 from policysched.plan.machine import Machine, is_leaf
-from policysched.plan.scalars import Function, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Function
 from policysched.plan.times import steepness, timed_parts
 
 AnyRule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore

@@ -17,7 +17,8 @@ from policysched.lang.types import Kind
 from policysched.plan.columns import Array
 from policysched.plan.held import held_dtype
 from policysched.plan.kernel import Touch
-from policysched.plan.scalars import Function, Seen, Value, compiled, state_row
+from policysched.plan.scalars import compiled, state_row
+from policysched.plan.seen import Function, Seen, Value
 from policysched.plan.view import View
 
 Known = Array | bool

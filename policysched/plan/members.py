@@ -11,7 +11,8 @@ from itertools import count
 from policysched.cluster.objects import Namespace, Pod
 from policysched.lang.expr import Expr
 from policysched.lang.program import Input, Metric
-from policysched.plan.scalars import Seen, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Seen
 
 Gang = tuple[str, str]
 """A namespace, and what the policy's gangs are told by."""

@@ -28,7 +28,8 @@ from policysched.plan.column_kinds import (
 )
 from policysched.plan.interner import ABSENT
 from policysched.plan.machine import Frame, Machine, Step, Vector
-from policysched.plan.scalars import Function, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Function
 from policysched.plan.view import by_code
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from policysched.lang.expr import Stage, stage_of
 from policysched.lang.program import OrderKey, Program
-from policysched.plan.scalars import Function, Seen, Value, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Function, Seen, Value
 from policysched.plan.times import next_change_ns, slope
 
 OrderPlace = tuple[Any, ...]

@@ -23,7 +23,8 @@ from policysched.plan.gang import Gangs, GangTerms
 from policysched.plan.lower import AnyRule, Lowering, Variant, lower
 from policysched.plan.order import Order, OrderPlace
 from policysched.plan.reads import ReadSet, nameless, read_set
-from policysched.plan.scalars import Seen, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Seen
 from policysched.plan.victims import MayEvict, Victims
 
 

@@ -12,7 +12,8 @@ from policysched.cluster.objects import Namespace, Pod
 from policysched.lang.program import FilterRule, Program
 from policysched.lang.reads import CLAIMS, NOTHING, reads_of, rule_reads, text_reads
 from policysched.plan.lower import AnyRule
-from policysched.plan.scalars import Seen, attribute
+from policysched.plan.scalar_leaves import attribute
+from policysched.plan.seen import Seen
 
 Read = Callable[[Seen], Hashable]
 

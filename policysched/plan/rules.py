@@ -16,7 +16,7 @@ from policysched.plan.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputSt
 from policysched.plan.columns import Array
 from policysched.plan.kernel import FilterKernel, Normalizer, ScoreKernel, Touch
 from policysched.plan.machine import Frame, Known, Machine
-from policysched.plan.scalars import Seen, Value
+from policysched.plan.seen import Seen, Value
 from policysched.plan.view import View
 
 NEUTRAL_OF_NOTHING = 50

@@ -8,7 +8,9 @@ from zoneinfo import ZoneInfo
 
 from policysched.lang import expr as e
 from policysched.lang.program import Program
-from policysched.plan.scalars import Seen, compiled, minute_of_week
+from policysched.plan.scalar_operations import minute_of_week
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Seen
 
 _SECOND_NS = 10**9
 _MINUTE_NS = 60 * _SECOND_NS

@@ -8,7 +8,9 @@ from collections.abc import Callable, Hashable
 from policysched.cluster.objects import Pod
 from policysched.lang.program import Program
 from policysched.lang.reads import reads_of
-from policysched.plan.scalars import Seen, attribute, compiled
+from policysched.plan.scalar_leaves import attribute
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Seen
 
 MayEvict = Callable[[Pod], bool]
 

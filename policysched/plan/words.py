@@ -3,7 +3,7 @@
 from policysched.lang.message import MISSING_TEXT
 from policysched.lang.types import Type
 from policysched.lang.units import format_value
-from policysched.plan.scalars import Value
+from policysched.plan.seen import Value
 
 
 def shown(value: Value, of: Type) -> str:

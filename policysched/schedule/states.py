@@ -28,7 +28,8 @@ from policysched.cluster.objects import (
 from policysched.lang.arithmetic import finite
 from policysched.lang.program import Program, State
 from policysched.lang.types import INT64_MAX
-from policysched.plan.scalars import Function, Seen, compiled
+from policysched.plan.scalars import compiled
+from policysched.plan.seen import Function, Seen
 
 WRITE_EVERY_NS = 30 * 10**9
 TEXTS_BYTES_MAX = 512 * 1024
