@@ -17,6 +17,7 @@ from policysched.cluster.device_objects import (
 )
 from policysched.cluster.objects import NodeName, NodeSelectorTerm, Preparable, Requirement
 from policysched.cluster.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
+from policysched.cluster.volume_stock import Stock
 from policysched.schedule import events as e
 from policysched.schedule.commands import ClaimToMake, Deallocate, DropClaim, Prepare, Unreserve
 
@@ -118,7 +119,7 @@ def _bound_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Pers
 def _made_volume(claim: PersistentVolumeClaim, node: NodeName, cache: Cache) -> PersistentVolume:
     hostname = cache.nodes[node].labels.get(_HOSTNAME)
     term = None if hostname is None else NodeSelectorTerm((Requirement(_HOSTNAME, "In", (hostname,)),), ())
-    mount = cache.volumes.stock.mount(claim)
+    mount = Stock(cache.volumes).mount(claim)
     return PersistentVolume(
         name=f"made-for-{claim.key.namespace}-{claim.key.name}",
         uid=f"made-for-{claim.uid}",

@@ -12,7 +12,8 @@ from functools import partial
 from policysched.cluster.objects import Node, Pod
 from policysched.cluster.selectors import requirement_holds, volume_fits_labels
 from policysched.cluster.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Terms
-from policysched.cluster.volumes import Stock, VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
+from policysched.cluster.volume_stock import Stock
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"

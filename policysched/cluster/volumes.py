@@ -1,120 +1,26 @@
-"""Volumes and claims as last seen, and what of them is promised to pods that are on their way.
-
-    free ──promise (a pod is assumed)──► promised ──written──► the watch shows it: the object itself says so
-      ▲                                     │ release, or a version that is not ours
-      └─────────────────────────────────────┘
-
-A promise stands between the decision and the moment at which the watch shows what was written, so that a volume is not
-given out twice and a claim is not sent to two nodes. A version of the object that somebody else wrote ends it: what
-the API server says is so. Source: the assume caches of kube-scheduler's VolumeBinding.
-"""
+"""Claims, volumes, classes, drivers and capacities as last seen, and what of them is promised to pods that are on their way."""
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 
 from policysched.cluster.change_log import ChangeLog
-from policysched.cluster.objects import ClaimKey, Mount, NodeName, Pod, PodUid, Preparable
+from policysched.cluster.objects import ClaimKey, NodeName, PodUid, Preparable
 from policysched.cluster.storage import (
-    ClaimRef,
     CsiDriver,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageCapacity,
     StorageClass,
 )
+from policysched.cluster.volume_promises import Promised, Promises, VolumeChoice
 from policysched.lang.events import ClusterEvent
 
 _NOTHING: frozenset[ClusterEvent] = frozenset()
 _NO_NAMES: frozenset[str] = frozenset()
 
-CSI_DRIVER_OF: Mapping[str, str] = {
-    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-    "kubernetes.io/cinder": "cinder.csi.openstack.org",
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/portworx-volume": "pxd.portworx.com",
-}
-"""What attaches the volumes of plugins that were in-tree once. Source: k8s.io/csi-translation-lib."""
-_NEVER_COUNTED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeChoice:
-    """What has to happen to a pod's claims on its node: those that are bound to volumes that are there, and those whose
-    volumes are to be made. Empty: nothing."""
-
-    static: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
-    provisioned: tuple[PersistentVolumeClaim, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.static or self.provisioned)
-
-    @property
-    def keys(self) -> "tuple[Promised, ...]":
-        """What it takes: the volumes, and the claims whose volumes are to be made."""
-        return (*(volume.name for _, volume in self.static), *(claim.key for claim in self.provisioned))
-
-
-@dataclass(frozen=True, slots=True)
-class _Promise:
-    """`value` is promised on top of version `base`, for pods that may share the claim. `written`: the version that says it,
-    once it is written."""
-
-    pods: frozenset[PodUid]
-    value: ClaimRef | NodeName
-    base: int
-    written: int | None = None
-
-    def is_over(self, version: int) -> bool:
-        return version != self.base if self.written is None else version >= self.written
-
-
 MountChange = ClaimKey | str | None
 """What may have other volumes attached for it now: a claim, what refers to a volume by its name, or (None) everything."""
-
-Promised = str | ClaimKey
-"""What can be promised: a volume, by its name, or where a claim's volume is to be made."""
-
-
-@dataclass(slots=True)
-class Promises:
-    """`given` is to be read only. `additions` counts calls of `add`."""
-
-    given: dict[Promised, _Promise] = field(default_factory=dict)
-    additions: int = 0
-    _volumes_of: dict[ClaimKey, set[str]] = field(default_factory=dict)
-
-    def add(self, pod: PodUid, choice: VolumeChoice, node: NodeName) -> None:
-        self.additions += 1
-        for claim, volume in choice.static:
-            self._add(volume.name, pod, ClaimRef(claim.key, claim.uid), volume.version)
-        for claim in choice.provisioned:
-            self._add(claim.key, pod, node, claim.version)
-
-    def _add(self, key: Promised, pod: PodUid, value: ClaimRef | NodeName, base: int) -> None:
-        known = self.given.get(key)
-        if known is not None and known.value == value:
-            self.given[key] = replace(known, pods=known.pods | {pod})
-            return
-        if known is not None:
-            self.drop(key)
-        self.given[key] = _Promise(frozenset({pod}), value, base)
-        if isinstance(key, str) and isinstance(value, ClaimRef):
-            self._volumes_of.setdefault(value.claim, set()).add(key)
-
-    def drop(self, key: Promised) -> None:
-        """Nothing happens where nothing is promised."""
-        promise = self.given.pop(key, None)
-        if promise is not None and isinstance(key, str) and isinstance(promise.value, ClaimRef):
-            volumes = self._volumes_of[promise.value.claim]
-            volumes.remove(key)
-            if not volumes:
-                del self._volumes_of[promise.value.claim]
-
-    def volumes_of(self, claim: ClaimKey) -> Set[str]:
-        """The names of the volumes that are promised to the claim."""
-        return self._volumes_of.get(claim, _NO_NAMES)
 
 
 class Volumes:
@@ -133,8 +39,8 @@ class Volumes:
         self._capacities_of: dict[str, dict[tuple[str, str], StorageCapacity]] = {}
         self._capacity_stamps: dict[str, int] = {}
         self.promises = Promises()
-        self._free: dict[str, list[PersistentVolume]] = {}  # by class, without a claimRef, by size and name
-        self._held_for: dict[ClaimKey, set[str]] = {}  # volumes whose claimRef names the claim
+        self._free: dict[str, list[PersistentVolume]] = {}
+        self._held_for: dict[ClaimKey, set[str]] = {}
         self._now = 0
         self._claim_stamps: dict[ClaimKey, int] = {}
         self._volume_stamps: dict[str, int] = {}
@@ -144,10 +50,6 @@ class Volumes:
         self.volume_changes: ChangeLog[str] = ChangeLog()
         """Names of volumes that changed, or were promised or given back."""
         self.mount_changes: ChangeLog[MountChange] = ChangeLog()
-
-    @property
-    def stock(self) -> "Stock":
-        return Stock(self)
 
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,6 +101,14 @@ class Volumes:
             del self._volume_stamps[name]
             self.mount_changes.append(name)
         return _NOTHING
+
+    def held_for(self, claim: ClaimKey) -> Set[str]:
+        """The names of the volumes whose `claimRef` names the claim."""
+        return self._held_for.get(claim, _NO_NAMES)
+
+    def free(self, class_name: str) -> Sequence[PersistentVolume]:
+        """Volumes of the class without a `claimRef`, the smallest first, of equal ones by their names."""
+        return self._free.get(class_name, ())
 
     def _unlist(self, volume: PersistentVolume) -> None:
         if volume.claim is None:
@@ -368,130 +278,6 @@ class Volumes:
     def _tick(self) -> int:
         self._now += 1
         return self._now
-
-
-class Stock:
-    """What there is to choose from: the volumes as seen, with everything that is promised, and with what else is promised
-    on a cluster that is not (`laid`)."""
-
-    __slots__ = ("_laid", "_volumes")
-
-    def __init__(self, volumes: Volumes, laid: Promises | None = None) -> None:
-        self._volumes = volumes
-        self._laid = laid
-
-    def laid(self, promises: Promises) -> "Stock":
-        return Stock(self._volumes, promises)
-
-    def claim(self, key: ClaimKey) -> PersistentVolumeClaim | None:
-        return self._volumes.claims.get(key)
-
-    def volume(self, name: str) -> PersistentVolume | None:
-        return self._volumes.volumes.get(name)
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        return self._volumes.classes.get(name)
-
-    def tracks_capacity(self, provisioner: str) -> bool:
-        driver = self._volumes.drivers.get(provisioner)
-        return driver is not None and driver.tracks_capacity
-
-    def capacities(self, class_name: str) -> Collection[StorageCapacity]:
-        """Those of the class. As long as `capacity_stamp` says the same they are the same."""
-        return self._volumes.capacities_of(class_name)
-
-    def capacity_stamp(self, class_name: str) -> int:
-        return self._volumes.capacity_stamp(class_name)
-
-    def is_promised(self, volume: str) -> bool:
-        return any(volume in promises.given for promises in self._promises())
-
-    def selected_node(self, claim: PersistentVolumeClaim) -> NodeName | None:
-        """Where the claim's volume is to be made."""
-        for promises in self._promises():
-            promise = promises.given.get(claim.key)
-            if promise is not None:
-                return NodeName(str(promise.value))
-        return claim.selected_node
-
-    def holder(self, volume: PersistentVolume) -> ClaimRef | None:
-        """The claim that the volume is bound or promised to."""
-        for promises in self._promises():
-            promise = promises.given.get(volume.name)
-            if promise is not None:
-                assert isinstance(promise.value, ClaimRef), f"{volume.name} is promised to {promise.value!r}"
-                return promise.value
-        return volume.claim
-
-    def held_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """Volumes of the claim's class that are bound or promised to it, by their names."""
-        names = set(self._volumes._held_for.get(claim.key, ()))
-        for promises in self._promises():
-            names |= promises.volumes_of(claim.key)
-        found = [volume for name in sorted(names) if (volume := self._volumes.volumes.get(name)) is not None]
-        return [
-            volume
-            for volume in found
-            if volume.class_name == claim.class_name and volume.belongs_to(claim, self.holder(volume))
-        ]
-
-    def free(self, class_name: str) -> Iterable[PersistentVolume]:
-        """Volumes of the class that nobody has, the smallest first, of equal ones by their names."""
-        listed: Sequence[PersistentVolume] = self._volumes._free.get(class_name, ())
-        layers = [promises.given for promises in self._promises() if promises.given]
-        if not layers:
-            return listed
-        return (one for one in listed if not any(one.name in layer for layer in layers))
-
-    def mount(self, claim: PersistentVolumeClaim) -> Mount | None:
-        """What will be attached for the claim: its volume, or where it has none yet, one that its class will make. None where
-        no CSI driver attaches it, or nobody knows which."""
-        volume = self.volume(claim.volume) if claim.volume else None
-        if volume is not None:
-            return volume.mount
-        found = self.storage_class(claim.class_name) if claim.class_name else None
-        if found is None or found.provisioner in _NEVER_COUNTED:
-            return None
-        driver = CSI_DRIVER_OF.get(found.provisioner, found.provisioner)
-        # No driver gives out such a handle.
-        return Mount(driver, f"\0{claim.key.namespace}/{claim.key.name}") if driver else None
-
-    def mounts_of(self, pod: Pod) -> frozenset[Mount]:
-        """What is attached where the pod is. A claim that is not there, or was made for another pod, counts nothing."""
-        found = set(pod.mounts)
-        for use in pod.claims:
-            claim = self.claim(use.claim)
-            if claim is not None and use.made_for in (None, claim.controller_uid):
-                mount = self.mount(claim)
-                if mount is not None:
-                    found.add(mount)
-        return frozenset(found)
-
-    def stamps_of(self, pod: Pod) -> tuple[object, ...]:
-        """Equal stamps, equal answers about the pod's claims."""
-        volumes, found = self._volumes, list[object]()
-        for use in pod.claims:
-            claim = volumes.claims.get(use.claim)
-            found.append(volumes.claim_stamp(use.claim))
-            if claim is not None:
-                found.append(
-                    volumes.volume_stamp(claim.volume)
-                    if claim.volume
-                    else volumes.class_stamp(claim.class_name)
-                )
-        found.append(volumes.catalogue_stamp)
-        if self._laid is not None:
-            found.append(self._laid.additions)
-        return tuple(found)
-
-    @property
-    def mounts_stamp(self) -> int:
-        """Moves when it may be another volume that stands behind some claim."""
-        return self._volumes.mount_changes.end
-
-    def _promises(self) -> tuple[Promises, ...]:
-        real = self._volumes.promises
-        return (real,) if self._laid is None else (self._laid, real)
 
 
 def _behind(claim: PersistentVolumeClaim) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from policysched.cluster.objects import Mount, NodeSelectorTerm, Requirement
 from policysched.cluster.storage import Migration, Terms
-from policysched.cluster.volumes import CSI_DRIVER_OF
+from policysched.cluster.volume_stock import CSI_DRIVER_OF
 from policysched.cluster.zones import BETWEEN_ZONES, OLD_REGION, OLD_ZONE, REGION, ZONE
 
 Json = Mapping[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import ClaimKey, Namespace, Node, NodeName, Pod, PodSet
 from policysched.cluster.usage import Usage
-from policysched.cluster.volumes import Stock
+from policysched.cluster.volume_stock import Stock
 from policysched.lang.program import ParamValue
 
 MAX_SCORE = 100

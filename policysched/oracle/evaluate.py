@@ -8,6 +8,7 @@ from hashlib import blake2b
 from policysched.cluster.cache import Cache
 from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import NodeName, Pod, PodFacts, Samples
+from policysched.cluster.volume_stock import Stock
 from policysched.lang.expr import Expr, looks_at_node
 from policysched.lang.message import OUTAGE, waiting_for_metrics
 from policysched.lang.program import (
@@ -149,7 +150,7 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
         nodes=nodes,
         namespaces=cache.namespaces,
         with_affinity=with_affinity,
-        stock=cache.volumes.stock,
+        stock=Stock(cache.volumes),
         devices=DeviceStock(cache.devices, fresh=True),
         used_claims=frozenset(cache.ledger.claims),
         pod_sets=cache.pod_sets.by_key.values(),

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from policysched.cluster.objects import Attachment, ClaimKey, ClaimUse, Mount, Node, Pod
 from policysched.cluster.usage import Usage
-from policysched.cluster.volumes import Stock, Volumes
+from policysched.cluster.volume_stock import Stock
+from policysched.cluster.volumes import Volumes
 
 Numbers = NDArray[np.int64]
 Key = TypeVar("Key")
@@ -98,7 +99,7 @@ class AttachedVolumes:
 
     def put(self, row: int) -> None:
         node, usage = self._node_and_pods(row)
-        stock = self._volumes.stock
+        stock = Stock(self._volumes)
         after = NOTHING if node is None else attached_to(node, usage.pods.values(), stock)
         before = self._rows.get(row, NOTHING)
         if after == before:

@@ -17,7 +17,7 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import ClaimKey, Node, NodeName, Pod, PodUid
 from policysched.cluster.usage import Usage
-from policysched.cluster.volumes import Stock
+from policysched.cluster.volume_stock import Stock
 from policysched.plan.attached import AttachedVolumes
 from policysched.plan.column_kinds import ColumnKind, Interners
 from policysched.plan.device_answers import DeviceAnswers
@@ -112,7 +112,7 @@ class Columns:
     @property
     def stock(self) -> Stock:
         """Volumes and claims as they are now."""
-        return self._cache.volumes.stock
+        return Stock(self._cache.volumes)
 
     @property
     def devices(self) -> DeviceStock:

@@ -17,6 +17,7 @@ from policysched.cluster.claims import is_available, suits_in_kind
 from policysched.cluster.objects import LabelSelector
 from policysched.cluster.selectors import volume_fits_labels
 from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim, Terms
+from policysched.cluster.volume_stock import Stock
 from policysched.cluster.volumes import Volumes
 from policysched.plan.interner import UNKNOWN, Interner
 
@@ -223,7 +224,7 @@ class KeptFreeVolumes:
             if changes is not None and self._follow(found, claim, changes):
                 self._kept[wanted] = found, log.end, coding
                 return found
-        stock = self._volumes.stock
+        stock = Stock(self._volumes)
         suiting = [one for one in stock.free(claim.class_name) if _would_do(one, claim)]
         found = FreeVolumes(suiting)
         self._kept[wanted] = found, log.end, coding
@@ -233,7 +234,7 @@ class KeptFreeVolumes:
 
     def _follow(self, known: FreeVolumes, claim: PersistentVolumeClaim, changes: Iterable[str]) -> bool:
         """Take the changes over. False: a volume came that has no place in the arrangement."""
-        stock = self._volumes.stock
+        stock = Stock(self._volumes)
         for name in dict.fromkeys(changes):
             volume, place = stock.volume(name), known.place_of.get(name)
             free = (

@@ -12,7 +12,7 @@ from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 from policysched.cluster.shares import HypotheticalShares, Shares
 from policysched.cluster.usage import Usage
-from policysched.cluster.volumes import Promises, VolumeChoice
+from policysched.cluster.volume_promises import Promises, VolumeChoice
 from policysched.plan.columns import Columns
 from policysched.plan.placed import HypotheticalPods
 

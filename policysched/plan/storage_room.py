@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.cluster.objects import LabelSelector
-from policysched.cluster.volumes import Stock
+from policysched.cluster.volume_stock import Stock
 from policysched.plan.interner import UNKNOWN, Interner
 
 Numbers = NDArray[np.int64]

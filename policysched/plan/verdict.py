@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from policysched.cluster.device_binding import BINDING_TIMEOUT_S
 from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import NodeName
-from policysched.cluster.volumes import VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
 from policysched.lang.events import ClusterEvent
 
 

@@ -17,7 +17,8 @@ from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import ClaimKey, Mount, Node, NodeName, Pairs, PodUid
 from policysched.cluster.storage import PersistentVolumeClaim
 from policysched.cluster.usage import Usage
-from policysched.cluster.volumes import Promises, Stock
+from policysched.cluster.volume_promises import Promises
+from policysched.cluster.volume_stock import Stock
 from policysched.lang.arithmetic import Number
 from policysched.lang.expr import Watch
 from policysched.plan.attached import attached_to

@@ -21,7 +21,7 @@ from policysched.cluster.device_promises import DeviceChoice
 from policysched.cluster.objects import ClaimKey, Node, NodeName, PodUid, Preparable, ResourceClaimKey
 from policysched.cluster.selectors import volume_fits_labels
 from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
-from policysched.cluster.volumes import VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
 from policysched.plan import BeforeBind
 from policysched.schedule.binding import Binding
 from policysched.schedule.commands import (

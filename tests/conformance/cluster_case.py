@@ -15,7 +15,8 @@ from policysched.cluster.cache import Cache
 from policysched.cluster.claims import choose, claims_of
 from policysched.cluster.objects import Node, NodeName, Pod, PodSetKind
 from policysched.cluster.storage import ClaimRef
-from policysched.cluster.volumes import VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
+from policysched.cluster.volume_stock import Stock
 from policysched.kube import storage, wire
 from tests.words import pending, placed
 
@@ -132,10 +133,10 @@ def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
 def bind_volumes(cache: Cache, pod: Pod, node: Node) -> None:
     """As the PV controller did it once kube-scheduler had chosen: the claims have their volumes before the next pod."""
     volumes = cache.volumes
-    claims = claims_of(pod, volumes.stock)
+    claims = claims_of(pod, Stock(volumes))
     if isinstance(claims, str):
         return
-    choice = choose(claims, node, volumes.stock)
+    choice = choose(claims, node, Stock(volumes))
     for claim, volume in choice.static if isinstance(choice, VolumeChoice) else ():
         volumes.put_volume(replace(volume, claim=ClaimRef(claim.key, claim.uid), phase="Bound"))
         volumes.put_claim(replace(claim, volume=volume.name, bind_completed=True, phase="Bound"))

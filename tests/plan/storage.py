@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import Pod
-from policysched.cluster.volumes import VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
+from policysched.cluster.volume_stock import Stock
 from policysched.kube import storage, wire
 from tests.plan.clusters import NODE_NAMES, Dice, Scene, scenes
 from tests.words import placed
@@ -284,7 +285,7 @@ def change(cache: Cache, dice: Dice, step: int) -> None:
     if dice.one_in(5):
         cache.drop_storage(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     elif dice.one_in(4) and cache.nodes:
-        free = list(cache.volumes.stock.free("wait"))
+        free = list(Stock(cache.volumes).free("wait"))
         claims = [one for one in cache.volumes.claims.values() if not one.volume]
         if free and claims:
             choice = VolumeChoice(((dice.choice(claims), dice.choice(free)),), (dice.choice(claims),))

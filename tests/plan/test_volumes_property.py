@@ -7,7 +7,8 @@ from policysched import oracle, plan
 from policysched.cluster.cache import Cache
 from policysched.cluster.claims import choose, claims_of
 from policysched.cluster.objects import NodeName, Pod
-from policysched.cluster.volumes import Promises, VolumeChoice
+from policysched.cluster.volume_promises import Promises, VolumeChoice
+from policysched.cluster.volume_stock import Stock
 from policysched.lang.program import BuiltinFilter, Program
 from policysched.plan import VolumesToBind
 from tests.conformance.kube_default import kube_default
@@ -49,9 +50,9 @@ def test_the_default_profile_agrees_on_pods_with_volumes(scene: Scene) -> None:
 
 def chosen_alike(cache: Cache, found: VolumesToBind | None, user: Pod, on: NodeName) -> None:
     """The volumes that the kernel chose are those that one finds by looking through all."""
-    claims = claims_of(user, cache.volumes.stock)
+    claims = claims_of(user, Stock(cache.volumes))
     assert not isinstance(claims, str), f"{user.full_name} was let pass, and now: {claims}"
-    plainly = choose(claims, cache.nodes[on], cache.volumes.stock)
+    plainly = choose(claims, cache.nodes[on], Stock(cache.volumes))
     assert (VolumeChoice() if found is None else found.choice) == plainly
 
 
@@ -114,7 +115,7 @@ def test_volumes_that_are_given_on_an_overlay_are_given(scene: Scene) -> None:
 @SEARCH
 @given(scene=storage_scenes())
 def test_no_volume_is_chosen_twice_for_one_pod_or_from_what_is_promised(scene: Scene) -> None:
-    stock, promises = scene.cache.volumes.stock, Promises()
+    stock, promises = Stock(scene.cache.volumes), Promises()
     for pod in scene.pods:
         claims = claims_of(pod, stock.laid(promises))
         for node in scene.cache.nodes.values() if not isinstance(claims, str) else ():

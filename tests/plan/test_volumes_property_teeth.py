@@ -10,7 +10,8 @@ from policysched import oracle, plan
 from policysched.cluster.cache import Cache
 from policysched.cluster.objects import CsiNode, Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
 from policysched.cluster.storage import StorageObject
-from policysched.cluster.volumes import Stock, VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
+from policysched.cluster.volume_stock import Stock
 from policysched.plan import attached, evaluate, free_volumes
 from policysched.plan.kernels import volume_binding, volume_restrictions, volume_zone
 from tests.conformance.kube_default import kube_default

@@ -5,6 +5,7 @@ from dataclasses import replace
 from policysched.cluster.ledger import PlacementState
 from policysched.cluster.objects import ClaimKey, PodUid
 from policysched.cluster.storage import ClaimRef
+from policysched.cluster.volume_stock import Stock
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
 from tests.schedule.rig import Rig
@@ -324,7 +325,7 @@ def test_what_is_promised_is_what_the_volume_will_say() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    stock, seen = rig.scheduler.cache.volumes.stock, volume("on-b", node="b")
+    stock, seen = Stock(rig.scheduler.cache.volumes), volume("on-b", node="b")
 
     promised = stock.holder(seen)
     written(rig, on_b=2)

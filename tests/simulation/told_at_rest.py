@@ -11,7 +11,7 @@ from policysched.app.policy_feed import PolicyFeed
 from policysched.cluster.cache import Cache
 from policysched.cluster.ledger import Ledger
 from policysched.cluster.objects import Namespace, NodeName, ObservedPod, Pod
-from policysched.cluster.volumes import Promises
+from policysched.cluster.volume_promises import Promises
 from policysched.kube import wire
 from policysched.kube.bind import Binder
 from policysched.kube.reflect import Reflector

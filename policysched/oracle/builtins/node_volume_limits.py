@@ -10,7 +10,7 @@ from collections import Counter
 
 from policysched.cluster.claims import not_found
 from policysched.cluster.objects import Mount, Pod
-from policysched.cluster.volumes import Stock
+from policysched.cluster.volume_stock import Stock
 from policysched.oracle.builtin import ClusterFacts, Params, Reasons, Seen
 
 

@@ -20,7 +20,7 @@ StorageCapacityScoring, which is off.
 
 from policysched.cluster.claims import choose, claims_of
 from policysched.cluster.objects import Pod
-from policysched.cluster.volumes import VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
 from policysched.oracle.builtin import ClusterFacts, Params, Reasons, Seen
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from policysched.cluster.claims import not_found
 from policysched.cluster.objects import Pod
-from policysched.cluster.volumes import Stock
+from policysched.cluster.volume_stock import Stock
 from policysched.cluster.zones import TOPOLOGY_LABELS, Topology, newer_label, topologies
 from policysched.oracle.builtin import ClusterFacts, Params, Reasons, Seen
 

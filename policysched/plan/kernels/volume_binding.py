@@ -21,7 +21,8 @@ from policysched.cluster.claims import (
 )
 from policysched.cluster.objects import Node, Pod
 from policysched.cluster.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Terms
-from policysched.cluster.volumes import Stock, VolumeChoice
+from policysched.cluster.volume_promises import VolumeChoice
+from policysched.cluster.volume_stock import Stock
 from policysched.plan.column_kinds import Name, Text
 from policysched.plan.columns import Array
 from policysched.plan.free_volumes import NONE, FreeVolumes

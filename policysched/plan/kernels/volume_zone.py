@@ -6,7 +6,7 @@ import numpy as np
 
 from policysched.cluster.claims import not_found
 from policysched.cluster.objects import ClaimKey, Pod
-from policysched.cluster.volumes import Stock
+from policysched.cluster.volume_stock import Stock
 from policysched.cluster.zones import TOPOLOGY_LABELS, newer_label, topologies
 from policysched.plan.column_kinds import Text
 from policysched.plan.columns import Array
