@@ -2,7 +2,7 @@
 
 A gang is a policy, a namespace and a key. Members that are bound (or being bound) and alive, and members that could be
 placed now, count towards its minimum, so that a replaced worker joins its running gang; finished, terminating, gated
-and refused ones do not. This module counts; `admission` moves gangs through the queue and `trials` places them.
+and refused ones do not. This module counts; `admission` moves gangs through the queue and `gang_trials` places them.
 """
 
 from collections.abc import Iterator
@@ -134,6 +134,11 @@ class Gang(Unit):
     def vacancies(self) -> int | None:
         """How many more members may be placed; None: any number."""
         return None if self.maximum is None else max(0, self.maximum - len(self.placed))
+
+    @property
+    def full_words(self) -> str:
+        """Why no more of them are placed."""
+        return f"gang {self.name} has as many members as it may have, {self.maximum}"
 
     def deadline_ns(self) -> int | None:
         """When its time is up: counted from the creation of the oldest pending member, or from its last restart."""

@@ -8,6 +8,9 @@ from policysched.lang.events import ClusterEvent
 from policysched.plan import BeforeBind
 from policysched.schedule.reports import PendingReason
 
+PLACED_PODS = frozenset({ClusterEvent.ASSIGNED_POD_DELETE, ClusterEvent.ASSIGNED_POD_UPDATE})
+"""What can help where nodes as such cannot."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -30,3 +33,8 @@ class Success:
     nodes: int
     feasible: int
     needs: BeforeBind | None = None
+
+
+def refusal(why: str) -> Failure:
+    """The pod itself is refused: no new node would help, what is placed now may go."""
+    return Failure("PolicyPending", why, 0, {}, PLACED_PODS, None)

@@ -31,20 +31,23 @@ from policysched.schedule.commands import Command, WakeAt
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core
 from policysched.schedule.extenders import Extenders
+from policysched.schedule.gang_trials import GangTrials
 from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import Limits
 from policysched.schedule.membership import Membership
 from policysched.schedule.outages import Outages
+from policysched.schedule.pod_trials import PodTrials
 from policysched.schedule.policies import PolicyStatus, ReloadResult
 from policysched.schedule.preemption import Preemption
 from policysched.schedule.preparing import Preparing
+from policysched.schedule.questions import Questions
 from policysched.schedule.records import Counters, Decision
 from policysched.schedule.rejections import Rejections, overfilled
 from policysched.schedule.reload import Reload
+from policysched.schedule.settlement import Settlement
 from policysched.schedule.states import StateCounts
 from policysched.schedule.steps import Steps
 from policysched.schedule.storage import Storage
-from policysched.schedule.trials import Trials
 from policysched.schedule.units import PendingPod, Place, Unit
 from policysched.schedule.why import Why, why
 
@@ -84,7 +87,12 @@ class Scheduler:
         self._consulting = Consulting(core)
         self._preparing = Preparing(core, self._binding)
         self._storage = Storage(core, self._preparing)
-        self._trials = Trials(core, self._admission, self._preemption, self._consulting, self._preparing)
+        questions = Questions(core)
+        settlement = Settlement(core, self._admission, self._preparing)
+        self._pod_trials = PodTrials(
+            core, questions, settlement, self._admission, self._preemption, self._consulting
+        )
+        self._gang_trials = GangTrials(core, questions, settlement, self._admission, self._preemption)
         self._outages = Outages(core)
         self._rejections = Rejections(core)
         self._reload = Reload(core, self._membership)
@@ -295,9 +303,9 @@ class Scheduler:
         self._decided = self._decided or unit is not None
         match unit:
             case PendingPod():
-                self._think(_Thought(unit, self._trials.try_pod(unit, now_ns)), most)
+                self._think(_Thought(unit, self._pod_trials.try_pod(unit, now_ns)), most)
             case Gang():
-                self._think(_Thought(unit, self._trials.try_gang(unit, now_ns)), most)
+                self._think(_Thought(unit, self._gang_trials.try_gang(unit, now_ns)), most)
             case None:
                 pass
             case Unit():

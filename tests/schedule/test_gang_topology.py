@@ -10,7 +10,7 @@ from policysched.cluster.objects import Pod
 from policysched.plan.within import Within
 from policysched.schedule import events as e
 from policysched.schedule import topology
-from policysched.schedule.trials import Trials
+from policysched.schedule.gang_trials import GangTrials
 from tests.schedule.rig import Rig
 from tests.words import node, placed, pod
 
@@ -176,9 +176,9 @@ def test_gangs_stand_whole_in_one_rack_or_fit_into_none() -> None:
 
 
 def test_a_search_that_forgets_the_rack_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = Trials._search_within
+    search = GangTrials._search_within
     monkeypatch.setattr(
-        Trials, "_search_within", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
+        GangTrials, "_search_within", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
     )
 
     assert [one for seed in range(60) for one in broken_up(seed)]
@@ -190,7 +190,7 @@ def test_a_search_that_tries_one_rack_only_is_found_out(monkeypatch: pytest.Monk
     def hasty(*args: object) -> Iterable[Within]:
         return islice(first_only(*args), 1)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("policysched.schedule.trials.worth_trying", hasty)
+    monkeypatch.setattr("policysched.schedule.gang_trials.worth_trying", hasty)
     monkeypatch.setattr("policysched.plan.evaluate.room_for", lambda *_: None)
 
     assert [one for seed in range(60) for one in broken_up(seed)]
