@@ -64,15 +64,10 @@ async def _run(settings: Settings) -> int:
         session = await stack.enter_async_context(await connect(where))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
         stack.push_async_callback(compiler.close)
-        leadership = _leadership(settings, where, identity)
-
-        def dice(name: str) -> random.Random:
-            return random.Random(f"{identity}/{name}")
-
-        extenders = await _extenders(settings, stack)
+        dice = partial(_dice, identity)
         runtime = Runtime(
             transport=session,
-            leadership=leadership,
+            leadership=_leadership(settings, where, identity),
             compile_texts=compiler,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
@@ -81,7 +76,7 @@ async def _run(settings: Settings) -> int:
             samples=make_sources(
                 settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
             ),
-            extenders=extenders,
+            extenders=await _extenders(settings, stack),
             observe_decision_s=telemetry.decision_s,
             observe_bind_s=telemetry.bind_s,
             beat=pulse.beat,
@@ -103,16 +98,24 @@ async def _run(settings: Settings) -> int:
                 "pid": os.getpid(),
             },
         )
-        warming = asyncio.create_task(compiler.warm_up())
-        beside = [asyncio.create_task(_settle(app)), asyncio.create_task(_watch_clock(clock, app))]
-        try:
-            outcome = await app.run()
-        finally:
-            for task in beside:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await warming
-        return _exit_code(outcome)
+        return _exit_code(await _run_app(app, compiler, clock))
+
+
+async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> Outcome:
+    """With what goes on beside it."""
+    warming = asyncio.create_task(compiler.warm_up())
+    beside = [asyncio.create_task(_settle(app)), asyncio.create_task(_watch_clock(clock, app))]
+    try:
+        return await app.run()
+    finally:
+        for task in beside:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await warming
+
+
+def _dice(identity: str, name: str) -> random.Random:
+    return random.Random(f"{identity}/{name}")
 
 
 async def _settle(app: SchedulerApp) -> None:

@@ -109,30 +109,7 @@ class SchedulerApp:
             settings=settings.reflecting,
         )
         self.malformed, self.reflectors = self._mirror.malformed, self._mirror.reflectors
-        self.binder = Binder(
-            api,
-            self.post,
-            random=runtime.random("bind"),
-            connectivity=self.connectivity,
-            settings=settings.binding,
-            may_send=runtime.leadership.leads,
-            observe_s=runtime.observe_bind_s,
-        )
-        self.volumes = PreparationWriter(
-            api,
-            self.post,
-            random=runtime.random("volumes"),
-            connectivity=self.connectivity,
-            may_send=runtime.leadership.leads,
-        )
-        self.evictor = Evictor(
-            api,
-            self.post,
-            random=runtime.random("evict"),
-            connectivity=self.connectivity,
-            now_ns=runtime.now_ns,
-            may_send=runtime.leadership.leads,
-        )
+        self.binder, self.volumes, self.evictor = self._senders(api)
         self.reporter = Reporter(
             api,
             instance=runtime.identity,
@@ -142,17 +119,7 @@ class SchedulerApp:
             shown=self._shown,
             settings=settings.reporting,
         )
-        self.last_good = LastGood(
-            api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
-        )
-        self.feed = PolicyFeed(
-            f"ConfigMap {settings.policies}",
-            f"ConfigMap {settings.last_good}",
-            runtime.compile_texts,
-            self.post,
-            read_last_good=self._read_last_good,
-            params=settings.params,
-        )
+        self.last_good, self.feed = self._policy_sources(api)
         self.consultant = Consultant(runtime.extenders, api, self.post)
         self._carrier = Carrier(
             self.binder,
@@ -177,6 +144,51 @@ class SchedulerApp:
         self._ended: asyncio.Event = asyncio.Event()
         self._outcome: Outcome | None = None
         self.stopping = False
+
+    def _senders(self, api: Api) -> tuple[Binder, PreparationWriter, Evictor]:
+        """Those who change pods, claims and volumes: only while this process leads."""
+        settings, runtime = self.settings, self.runtime
+        binder = Binder(
+            api,
+            self.post,
+            random=runtime.random("bind"),
+            connectivity=self.connectivity,
+            settings=settings.binding,
+            may_send=runtime.leadership.leads,
+            observe_s=runtime.observe_bind_s,
+        )
+        volumes = PreparationWriter(
+            api,
+            self.post,
+            random=runtime.random("volumes"),
+            connectivity=self.connectivity,
+            may_send=runtime.leadership.leads,
+        )
+        evictor = Evictor(
+            api,
+            self.post,
+            random=runtime.random("evict"),
+            connectivity=self.connectivity,
+            now_ns=runtime.now_ns,
+            may_send=runtime.leadership.leads,
+        )
+        return binder, volumes, evictor
+
+    def _policy_sources(self, api: Api) -> tuple[LastGood, PolicyFeed]:
+        """Where policies come from, and where the last known good ones are kept."""
+        settings, runtime = self.settings, self.runtime
+        last_good = LastGood(
+            api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
+        )
+        feed = PolicyFeed(
+            f"ConfigMap {settings.policies}",
+            f"ConfigMap {settings.last_good}",
+            runtime.compile_texts,
+            self.post,
+            read_last_good=self._read_last_good,
+            params=settings.params,
+        )
+        return last_good, feed
 
     # ── from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,11 +116,7 @@ def lint(
         findings = lint_sets(sets, params, _settings_at_hand(config_path, live=live))
     except (UnusableFile, CannotAsk) as error:
         raise Problem(str(error)) from None
-    found = tuple(
-        finding
-        for finding in findings
-        if finding.code not in ignore and (not select or finding.code in select)
-    )
+    found = tuple(_wanted(findings, select, ignore))
     files = tuple(
         dict.fromkeys(source.name for one in sets for key, source in one.sources.items() if key in one.asked)
     )
@@ -128,17 +124,19 @@ def lint(
     write_file(output_file or "-", text)
     said = f"{summary(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
     click.echo(said, err=True)
-    lacking = _left_out(source.text for one in sets for source in one.sources.values())
-    if lacking:
-        click.echo(
-            "note: not covered by this version, of what these policies take from kube-scheduler:", err=True
-        )
-        for part in lacking:
-            click.echo(f"  {part.sentence}", err=True)
+    _say_what_is_left_out(source.text for one in sets for source in one.sources.values())
     if passed_over:
         return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
     return int(fails and not exit_zero)
+
+
+def _wanted(
+    findings: Iterable[Diagnostic], select: frozenset[str], ignore: frozenset[str]
+) -> Iterator[Diagnostic]:
+    for finding in findings:
+        if finding.code not in ignore and (not select or finding.code in select):
+            yield finding
 
 
 def _settings_at_hand(config_path: Path | None, *, live: bool) -> "SettingsAtHand | None":
@@ -159,6 +157,16 @@ def _settings_at_hand(config_path: Path | None, *, live: bool) -> "SettingsAtHan
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)
 _NAMES_A_RULE = re.compile(r"^\s*(?:filter|score)\s+(\w+)", re.MULTILINE)
+
+
+def _say_what_is_left_out(texts: Iterable[str]) -> None:
+    lacking = _left_out(texts)
+    if lacking:
+        click.echo(
+            "note: not covered by this version, of what these policies take from kube-scheduler:", err=True
+        )
+        for part in lacking:
+            click.echo(f"  {part.sentence}", err=True)
 
 
 def _left_out(texts: Iterable[str]) -> tuple[Uncovered, ...]:

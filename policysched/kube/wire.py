@@ -66,6 +66,24 @@ def json_text(obj: Json) -> str:
 
 def _pod(obj: Json) -> o.ObservedPod:
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
+    return o.ObservedPod(
+        pod=_asked_for(meta, spec, status),
+        node=o.NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
+        phase=_phase(status.get("phase") or "Pending"),
+        deleting=meta.get("deletionTimestamp") is not None,
+        nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
+        started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
+        preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
+        rejection=rejection(status),
+        # Nothing is written on a bound pod that would have to go by these, and there are many.
+        version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
+        generation=int(meta.get("generation") or 0),
+        containers=_containers(meta, status) if spec.get("nodeName") else (),
+    )
+
+
+def _asked_for(meta: Json, spec: Json, status: Json) -> o.Pod:
+    """What a pod is and wants, wherever it is. Of the status it has what its requests and claims have become."""
     needs = demand(spec, status)
     affinity = spec.get("affinity") or {}
     owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
@@ -75,7 +93,7 @@ def _pod(obj: Json) -> o.ObservedPod:
     labels = strings(meta.get("labels"), "metadata.labels")
     uid = o.PodUid(text(meta.get("uid") or f"{space}/{meta['name']}"))
     volumes = spec.get("volumes") or ()
-    value = o.Pod(
+    return o.Pod(
         uid=uid,
         name=text(meta["name"]),
         namespace=space,
@@ -112,20 +130,6 @@ def _pod(obj: Json) -> o.ObservedPod:
         mounts=mounts(volumes),
         device_claims=device_claim_uses(spec, status, space, uid),
         extended=extended_requests(spec),
-    )
-    return o.ObservedPod(
-        pod=value,
-        node=o.NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
-        phase=_phase(status.get("phase") or "Pending"),
-        deleting=meta.get("deletionTimestamp") is not None,
-        nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
-        started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
-        preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
-        rejection=rejection(status),
-        # Nothing is written on a bound pod that would have to go by these, and there are many.
-        version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
-        generation=int(meta.get("generation") or 0),
-        containers=_containers(meta, status) if spec.get("nodeName") else (),
     )
 
 

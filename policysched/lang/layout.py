@@ -122,36 +122,23 @@ def _behind(segment: Segment) -> str:
 
 
 def shape_of(statement: s.Statement) -> Shape:
-    """Head and segments of any statement but a layer."""
+    """Head and segments of any statement but a layer. A flat table, a few lines for each kind of statement."""
     span = statement.span
     match statement:
         case s.Header():
-            return _words(
-                span, f"{statement.kind} {statement.name.text} version {number_text(statement.version)}"
-            )
-        case s.Include(target=s.StringLit(value=value)):
-            return _words(span, f"include {string_text(value)}")
-        case s.Include(target=target, version=version):
-            assert isinstance(target, s.Name), target
-            return _words(
-                span, f"include {target.text}" + (f" {string_text(version.value)}" if version else "")
-            )
-        case s.Parameter(name=name, type=type_, default=default, limits=limits):
-            head = _part(f"param {name.text}: {type_text(type_)} =", span, end=type_.span.end)
-            parts = [_part(expression_text(default, SUM), default.span)]
-            if limits is not None:
-                parts.append(_part(_limits_text(limits), limits.span))
-            return Shape(head, parts)
+            version = number_text(statement.version)
+            return _words(span, f"{statement.kind} {statement.name.text} version {version}")
+        case s.Include():
+            return _words(span, _include_text(statement))
+        case s.Parameter():
+            return _parameter(statement)
         case s.Let(name=name, type=type_, value=value):
             head = _part(f"let {name.text}: {type_text(type_)} =", span, end=type_.span.end)
             return Shape(head, [_valued("", value, value.span)])
         case s.Record(name=name, fields=fields):
-            return Shape(
-                _part(f"record {name.text}", span, end=name.span.end),
-                [_part(_field_text(field), field.span) for field in fields],
-                block=True,
-                tall=True,
-            )
+            head = _part(f"record {name.text}", span, end=name.span.end)
+            parts = [_part(_field_text(field), field.span) for field in fields]
+            return Shape(head, parts, block=True, tall=True)
         case s.Input():
             return _input(statement)
         case s.Metric(name=name, type=type_, params=params):
@@ -187,6 +174,24 @@ def shape_of(statement: s.Statement) -> Shape:
             return _words(span, f"drop {name.text}" if kind is None else f"drop {kind.text} {name.text}")
         case _:
             raise AssertionError(f"a layer is laid out by the printer: {statement!r}")
+
+
+def _include_text(statement: s.Include) -> str:
+    match statement.target:
+        case s.StringLit(value=value):
+            return f"include {string_text(value)}"
+        case s.Name(text=name):
+            version = statement.version
+            return f"include {name}" + (f" {string_text(version.value)}" if version else "")
+
+
+def _parameter(statement: s.Parameter) -> Shape:
+    type_, default, limits = statement.type, statement.default, statement.limits
+    head = _part(f"param {statement.name.text}: {type_text(type_)} =", statement.span, end=type_.span.end)
+    parts = [_part(expression_text(default, SUM), default.span)]
+    if limits is not None:
+        parts.append(_part(_limits_text(limits), limits.span))
+    return Shape(head, parts)
 
 
 def _field_text(field: s.RecordField) -> str:

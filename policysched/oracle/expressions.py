@@ -31,7 +31,7 @@ from policysched.oracle.values import (
 
 
 def value(expr: e.Expr, context: Context) -> Value:
-    """The value as its type is held, or MISSING."""
+    """The value as its type is held, or MISSING. A flat table: a case for each kind of node, and no rule hidden behind another."""
     match expr:
         case e.Const():
             return expr.value
@@ -65,15 +65,9 @@ def value(expr: e.Expr, context: Context) -> Value:
         case e.Call():
             return _call(expr, context)
         case e.Rank():
-            item = value(expr.item, context)
-            if item is MISSING:
-                return MISSING
-            return expr.order.index(item) if item in expr.order else len(expr.order)
+            return _rank(expr, context)
         case e.Else():
-            chosen = value(expr.value, context)
-            if chosen is MISSING:
-                chosen = value(expr.fallback, context)
-            return float(_number(chosen)) if expr.floating and chosen is not MISSING else chosen
+            return _with_fallback(expr, context)
         case e.If():
             return _chosen(expr, context)
         case e.Held():
@@ -87,9 +81,7 @@ def value(expr: e.Expr, context: Context) -> Value:
         case e.SumPods():
             return _sum_pods(expr, context)
         case e.Element():
-            assert context.element is not None, f"{expr.name} is read where no list is looked through"
-            field = context.element[expr.index]
-            return MISSING if field is None else field
+            return _field(expr, context)
         case e.Fold():
             return _fold(expr, context)
         case e.Now():
@@ -190,6 +182,21 @@ def _call(expr: e.Call, context: Context) -> Value:
             return transcendental(expr.function, float(args[0]))
 
 
+def _rank(expr: e.Rank, context: Context) -> Value:
+    """The place in the order; behind all of them what is not listed."""
+    item = value(expr.item, context)
+    if item is MISSING:
+        return MISSING
+    return expr.order.index(item) if item in expr.order else len(expr.order)
+
+
+def _with_fallback(expr: e.Else, context: Context) -> Value:
+    found = value(expr.value, context)
+    if found is MISSING:
+        found = value(expr.fallback, context)
+    return float(_number(found)) if expr.floating and found is not MISSING else found
+
+
 def _chosen(expr: e.If, context: Context) -> Value:
     """The branch that is not chosen is not looked at: what it lacks does not matter."""
     condition = value(expr.condition, context)
@@ -247,6 +254,12 @@ def _sum_pods(expr: e.SumPods, context: Context) -> Value:
         if found is not MISSING:
             total += max(0, math.ceil(_number(found)))
     return float(min(total, int(FLOAT64_MAX))) if expr.type.held_as_float else saturated(total)
+
+
+def _field(expr: e.Element, context: Context) -> Value:
+    assert context.element is not None, f"{expr.name} is read where no list is looked through"
+    found = context.element[expr.index]
+    return MISSING if found is None else found
 
 
 def _fold(expr: e.Fold, context: Context) -> Value:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, ObservedPod, Placement, PodFacts, PodUid, Samples
+from policysched.cluster.objects import Node, NodeName, ObservedPod, Placement, PodFacts, PodUid, Samples
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Metric, Program
 from policysched.lang.verdict import Explanation
@@ -114,7 +114,10 @@ class Scheduler:
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: e.Event, now_ns: int) -> list[Command]:
-        """Apply one event. Decides nothing, but for what is under way: that is finished first, on the cluster that it began on."""
+        """Apply one event. Decides nothing, but for what is under way: that is finished first, on the cluster that it began on.
+
+        One flat table, longer than a screen: an event, and who sees to it.
+        """
         if self._thought is not None:
             self._think(self._thought, None)
         match event:
@@ -123,13 +126,9 @@ class Scheduler:
             case e.PodGone(uid):
                 self._pod_gone(uid, now_ns)
             case e.NodeSeen(node):
-                self._rejections.node_seen(node, now_ns)
-                self._core.queue.wake(self._core.cache.put_node(node), now_ns)
-                self._preparing.look(now_ns, node=node.name)
+                self._node_seen(node, now_ns)
             case e.NodeGone(name):
-                self._rejections.node_gone(name)
-                self._core.queue.wake(self._core.cache.drop_node(name), now_ns)
-                self._preparing.look(now_ns, node=name)
+                self._node_gone(name, now_ns)
             case e.NodeObjectSeen(kind, name, text):
                 self._core.queue.wake(self._core.cache.put_node_object(kind, name, text), now_ns)
             case e.NodeObjectGone(kind, name):
@@ -145,8 +144,7 @@ class Scheduler:
             case e.PodSetSeen(pod_set):
                 self._core.queue.wake(self._core.cache.put_pod_set(pod_set), now_ns)
             case e.PodSetGone(kind, namespace_name, name):
-                events = self._core.cache.drop_pod_set(kind, namespace_name, name)
-                self._core.queue.wake(events, now_ns)
+                self._core.queue.wake(self._core.cache.drop_pod_set(kind, namespace_name, name), now_ns)
             case e.StorageSeen(seen):
                 self._storage.seen(seen, now_ns)
             case e.StorageGone(kind, namespace_name, name):
@@ -171,12 +169,10 @@ class Scheduler:
                 self._core.restore_states(texts)
             case e.SamplesArrived(policy, metric, samples):
                 self._core.take_samples(policy, metric, samples)
-                self._reload.asked(policy, metric)
-                self._outages.look(policy, now_ns)
+                self._asked(policy, metric, now_ns)
                 self._core.queue.wake({ClusterEvent.SAMPLES}, now_ns, policy=policy)
             case e.SamplesFailed(policy, metric):
-                self._reload.asked(policy, metric)
-                self._outages.look(policy, now_ns)
+                self._asked(policy, metric, now_ns)
             case e.BindConfirmed(uid, node_name):
                 self._binding.confirmed(uid, node_name, now_ns)
             case e.BindRefused(uid, reason):
@@ -206,12 +202,8 @@ class Scheduler:
             self._binding.ended(uid, seen.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.feed_states(seen, now_ns)
-        counted, ended = core.cache.census.version, core.cache.ended.version
-        events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
-        if core.cache.census.version != counted:
-            events.add(ClusterEvent.POD_COUNT)
-        if core.cache.ended.version != ended:
-            events.add(ClusterEvent.ENDED_POD)
+        counted = self._pod_counts()
+        events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF) | self._recounted(counted)
         current = core.cache.pods.get(uid)
         if current is None:
             self._membership.forget(seen.pod)
@@ -246,12 +238,8 @@ class Scheduler:
         core = self._core
         core.states.gone(uid)
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
-        counted, ended = core.cache.census.version, core.cache.ended.version
-        events = set(core.cache.drop_pod(uid))
-        if core.cache.census.version != counted:
-            events.add(ClusterEvent.POD_COUNT)
-        if core.cache.ended.version != ended:
-            events.add(ClusterEvent.ENDED_POD)
+        counted = self._pod_counts()
+        events = set(core.cache.drop_pod(uid)) | self._recounted(counted)
         self._preemption.forget(uid)
         self._consulting.forget(uid)
         core.assumed.left(uid)
@@ -265,6 +253,35 @@ class Scheduler:
         core.drop_claims_unseen(uid)
         core.reports.forget(uid)
         core.queue.wake(events, now_ns)
+
+    def _pod_counts(self) -> tuple[int, int]:
+        """How often the counts of pods, and of pods that ended, have moved."""
+        return self._core.cache.census.version, self._core.cache.ended.version
+
+    def _recounted(self, before: tuple[int, int]) -> set[ClusterEvent]:
+        """Which of these counts have moved."""
+        pods, ended = self._pod_counts()
+        moved = set()
+        if pods != before[0]:
+            moved.add(ClusterEvent.POD_COUNT)
+        if ended != before[1]:
+            moved.add(ClusterEvent.ENDED_POD)
+        return moved
+
+    def _node_seen(self, node: Node, now_ns: int) -> None:
+        self._rejections.node_seen(node, now_ns)
+        self._core.queue.wake(self._core.cache.put_node(node), now_ns)
+        self._preparing.look(now_ns, node=node.name)
+
+    def _node_gone(self, name: NodeName, now_ns: int) -> None:
+        self._rejections.node_gone(name)
+        self._core.queue.wake(self._core.cache.drop_node(name), now_ns)
+        self._preparing.look(now_ns, node=name)
+
+    def _asked(self, policy: str, metric: str, now_ns: int) -> None:
+        """A metric was asked for, whatever came of it."""
+        self._reload.asked(policy, metric)
+        self._outages.look(policy, now_ns)
 
     def _namespace_changed(self, name: str, events: frozenset[ClusterEvent], now_ns: int) -> None:
         if events and self._synced:
