@@ -11,6 +11,7 @@ from policysched.lang.expr import Expr
 from policysched.lang.program import FilterRule, Program, ScoreRule
 from policysched.oracle import MISSING, Context, value
 from policysched.oracle.context import Candidates
+from policysched.oracle.evaluate import cluster_facts
 from tests import words
 from tests.language.check.checking import program
 from tests.plan.clusters import Scene, scenes
@@ -22,13 +23,14 @@ SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(Hea
 def undefined(program: Program, scene: Scene) -> list[str]:
     """The rules that have no value for some pod and node, though nothing was said of it."""
     found = []
+    around = cluster_facts(scene.cache)
     for pod in scene.pods:
         space = scene.cache.namespaces.get(pod.namespace)
         if space is None:
             continue
         alone = Context(program, pod, space, scene.now_ns, scene.facts, scene.samples, cache=scene.cache)
         nodes = {
-            name: replace(alone, node=node, usage=scene.cache.ledger.usage(name))
+            name: replace(alone, node=node, usage=scene.cache.ledger.usage(name), cluster=around)
             for name, node in scene.cache.nodes.items()
         }
         among = Candidates(nodes)
@@ -65,6 +67,20 @@ def test_a_checked_rule_has_a_value_wherever_nothing_is_said_of_missing(
     program: Program, scene: Scene
 ) -> None:
     assert undefined(program, scene) == []
+
+
+def test_traffic_within_a_rack_is_looked_for_in_the_whole_cluster() -> None:
+    racks = program(
+        'metric talk: bandwidth { query = "q" unit = "B/s" from = ["source"] to = ["sink"] every = 15s stale = 90s }',
+        'gang by pod.labels["group"] { min = 2, timeout = 5m }',
+        'filter calm require (traffic_to(gang, "rack") else 0bps) < 1Gbps',
+    )
+    member = words.pod("first", labels={"group": "g"})
+    world = words.world(
+        nodes=[words.node("a", labels={"rack": "r1"}), words.node("b", labels={"rack": "r1"})]
+    )
+
+    assert undefined(racks, Scene(world, (member,), PodFacts(0, 0), {}, 10**18)) == []
 
 
 def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
