@@ -53,6 +53,7 @@ class PolicyFeed:
         self._changed = asyncio.Event()
         self._settings_texts = settings_texts(params or {})
         self._said_unused: list[str] = []
+        self._said_passed_over: list[str] = []
         self.uid = ""
 
     def take(self, event: ConfigMapSeen | ConfigMapGone) -> None:
@@ -93,6 +94,13 @@ class PolicyFeed:
                 "parameters are set for policies that are not there", extra={"policies": ", ".join(unused)}
             )
         self._said_unused = unused
+        passed_over = sorted(newest.data.keys() - policy_texts(newest.data).keys())
+        if passed_over != self._said_passed_over and passed_over:
+            log.info(
+                "keys that are not called NAME.policy or NAME.params.yaml are passed over",
+                extra={"place": self._place, "keys": ", ".join(passed_over)},
+            )
+        self._said_passed_over = passed_over
         log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
         bundle = await self._compile(texts, self._place)
         return PoliciesOffered(bundle, newest.resource_version, last_good, self._place, self._kept_in)

@@ -163,7 +163,8 @@ def _say_what_is_left_out(texts: Iterable[str]) -> None:
     lacking = _left_out(texts)
     if lacking:
         click.echo(
-            "note: not covered by this version, of what these policies take from kube-scheduler:", err=True
+            "note: a pod that uses one of these stays pending and says so; this version does not cover it:",
+            err=True,
         )
         for part in lacking:
             click.echo(f"  {part.sentence}", err=True)

@@ -402,6 +402,6 @@ def _nothing_to_run(broken: Mapping[str, Checked], event: PoliciesOffered) -> st
     if event.bundle is None:
         return f"{event.place} does not exist, and {none_kept}: nothing to run"
     if not broken:
-        return f"there is no policy in {event.place}, and {none_kept}: nothing to run"
+        return f"there is no policy in {event.place} (they are called NAME.policy), and {none_kept}: nothing to run"
     first = "; ".join(rejection(one) for one in broken.values())
     return f"no policy in {event.place} can run, and {none_kept}: nothing to run. {first}"

@@ -16,12 +16,14 @@ def errors_of(one: Checked) -> tuple[Diagnostic, ...]:
 
 
 def rejection(one: Checked) -> str:
-    """The first error with its place, and how many more there are:
-    "main.policy:31:25 PS210 unknown metric `cpu_utl` (and 2 more)"."""
+    """The first error with its place and its help, and how many more there are:
+    "main.policy:31:25 PS210 unknown metric `cpu_utl` (did you mean `cpu_util`?) (and 2 more)"."""
     errors = errors_of(one)
     assert errors, f"{one.key} has no error"
     first, more = errors[0], len(errors) - 1
     words = f"{_place(one.key, first)} {first.code} {first.message}"
+    if first.help:
+        words += f" ({first.help})"
     return f"{words} (and {more} more)" if more else words
 
 

@@ -71,16 +71,16 @@ def words(error: jsonschema.ValidationError) -> str:
     """What does not fit. The library's own words show values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     # `writeOnly`: what may hold a credential is not said again.
-    given = "what is given" if rule.get("writeOnly") else shown(error.instance)
+    is_given = "" if rule.get("writeOnly") else f"is {shown(error.instance)}, and "
     form, wanted = rule.get("description"), error.validator_value
     match error.validator, wanted:
         case "pattern" | "anyOf", _ if form:
-            return f"{given} is not: {form}"
+            return f"{is_given}should be {form}"
         case "type", str() | list():
             names = [wanted] if isinstance(wanted, str) else wanted
-            return f"is {given}, and should be {' or '.join(_TYPES[one] for one in names)}"
+            return f"{is_given}should be {' or '.join(_TYPES[one] for one in names)}"
         case "enum", list():
-            return f"is {given}, and should be {' or '.join(shown(one) for one in wanted)}"
+            return f"{is_given}should be {' or '.join(shown(one) for one in wanted)}"
         case "minLength" | "minItems", _ if not error.instance:
             return "is empty"
         case _:

@@ -1,7 +1,10 @@
 """The policies' ConfigMap on its way to the scheduler, however often it is written to."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
+
+import pytest
 
 from policysched.app.policy_feed import PolicyFeed
 from policysched.kube.resources import ConfigMapSeen
@@ -52,3 +55,30 @@ def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next(
     found = offers(edits_while_compiling=3, looks=4)
 
     assert found == ["1", "4", "7", "10"]
+
+
+def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        offered = asyncio.Queue[PoliciesOffered]()
+
+        async def compile_at_once(_texts: Mapping[str, str], _place: str) -> Bundle:
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            for version in ("1", "2"):
+                texts = {"main.policy": version, "main.params.yaml": "", "other.policy.txt": "", "mine": ""}
+                feed.take(ConfigMapSeen(texts, version, "uid"))
+                await offered.get()
+            running.cancel()
+
+    asyncio.run(main())
+
+    said = [record for record in caplog.records if "passed over" in record.message]
+    assert [getattr(record, "keys", "") for record in said] == ["mine, other.policy.txt"]

@@ -65,7 +65,7 @@ def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
             "line 3: binding.binders: 0 is less than the minimum of 1",
         ),
         ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
-        ("policies: here\n", "line 1: policies: `here` is not: NAMESPACE/NAME"),
+        ("policies: here\n", "line 1: policies: is `here`, and should be NAMESPACE/NAME"),
         ("policies: [\n", "not YAML"),
         ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
         ("- a\n", "(top level): is a list, and should be a map"),
@@ -118,7 +118,7 @@ def test_all_mistakes_are_reported_in_one_run_each_where_it_was_made(tmp_path: P
         f"{file}: line 8: sources.one: 'url' is a required property",
         f"{file}: line 14: bindings: is unknown here; did you mean `binding`?",
         "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `binders`?",
-        "flags: last_good: `nowhere` is not: NAMESPACE/NAME",
+        "flags: last_good: is `nowhere`, and should be NAMESPACE/NAME",
         f"{file}: line 2: http: `:99999` is no address: write HOST:PORT or :PORT",
         f"{file}: line 11: sources.two.time_zone: this machine knows no time zone `Mars/Olympus`",
         "environment variable POLICYSCHED_DEFAULT_SOURCE: default_source: there is no source `three` under `sources`",
@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_read_hides_nothing_of_what_the_others_say(tmp_pat
 
     assert error.value.problems == (
         f"{tmp_path}/nowhere.yaml: no such file",
-        "environment variable POLICYSCHED_HTTP: http: `here` is not: HOST:PORT or :PORT for health, metrics and status.",
+        "environment variable POLICYSCHED_HTTP: http: is `here`, and should be HOST:PORT or :PORT for health, metrics and status.",
         "flags: context: is empty",
     )
 
@@ -243,9 +243,9 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
         ("{kind: file}", "'path' is a required property"),
         (
             "{kind: prometheus, url: 'http://me:hunter2@p'}",
-            "sources.p.url: what is given is not: http:// or https://",
+            "sources.p.url: should be http:// or https://",
         ),
-        ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: what is given is not: http:// or https://"),
+        ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: should be http:// or https://"),
         (
             "{kind: prometheus, url: 'http://p', basic_auth: {username: me, password: hunter2}}",
             "basic_auth.password: is unknown here; did you mean `password_file`?",
@@ -256,7 +256,7 @@ def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
         ),
         (
             "{kind: prometheus, url: 'http://p', headers: {X-Key: \"hunter2\\n\"}}",
-            "headers.X-Key: what is given is not",
+            "headers.X-Key: should be ",
         ),
         ("{kind: prometheus, url: 'http://p', headers: {'X Key': a}}", "'X Key' does not match"),
         (

@@ -99,7 +99,7 @@ def test_settings_with_several_mistakes_are_told_in_a_line_each(tmp_path: Path) 
     assert done.code == 2
     assert [line.partition(f"{settings}: ")[2] for line in done.err.splitlines()] == [
         "line 1: polices: is unknown here; did you mean `policies`?",
-        "line 2: http: `here` is not: HOST:PORT or :PORT for health, metrics and status.",
+        "line 2: http: is `here`, and should be HOST:PORT or :PORT for health, metrics and status.",
         "",
     ]
 

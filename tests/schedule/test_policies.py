@@ -130,6 +130,17 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
     assert rig.order() == ["first", "late", "y", "z"]
 
 
+def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
+    rig = Rig(GOOD, node("a"))
+
+    rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
+
+    (event,) = rig.of(c.ReportPolicies)
+    assert (
+        "`rejects` is not a word that can stand here (did you mean `reject`?); still running" in event.message
+    )
+
+
 def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_the_mistake_is() -> None:
     rig = Rig(GOOD, node("a"))
     good = status(rig).sha256
@@ -313,7 +324,10 @@ def test_a_start_without_any_policy_is_fatal() -> None:
 
     kept = "ConfigMap ns/kept has no last known good policy: nothing to run"
     assert absent.scheduler.fatal_at_start == f"ConfigMap ns/policies does not exist, and {kept}"
-    assert empty.scheduler.fatal_at_start == f"there is no policy in ConfigMap ns/policies, and {kept}"
+    assert (
+        empty.scheduler.fatal_at_start
+        == f"there is no policy in ConfigMap ns/policies (they are called NAME.policy), and {kept}"
+    )
     assert f"no policy in ConfigMap ns/policies can run, and {kept}. main.policy:2:" in str(
         broken.scheduler.fatal_at_start
     )

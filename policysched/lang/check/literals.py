@@ -1,8 +1,11 @@
 """Numbers with suffixes, read by the type that is expected of them."""
 
+from collections.abc import Collection
+
 from policysched.lang import expr as e
 from policysched.lang import syntax as s
 from policysched.lang.check.scope import Scope, one_of
+from policysched.lang.parse.words import UNIT_WORDS
 from policysched.lang.types import Kind, Type
 from policysched.lang.units import SUFFIXES, Unreadable, kinds_of_suffix, literal_value
 
@@ -106,7 +109,12 @@ def _ambiguous(scope: Scope, node: s.NumberLit, wanted: Kind | None) -> None:
 
 
 def _unknown_suffix(scope: Scope, node: s.NumberLit, wanted: Kind | None) -> None:
-    if wanted in SUFFIXES:
+    meant = UNIT_WORDS.get(node.suffix)
+    if meant is not None and meant in _suffixes(wanted):
+        hint = f"write `{node.digits}{meant}`"
+        if f"{meant.upper()}i" in SUFFIXES[Kind.BYTES]:
+            hint += f", or `{node.digits}{meant.upper()}i` to count in powers of two"
+    elif wanted in SUFFIXES:
         known = [suffix for suffix in SUFFIXES[wanted] if suffix]
         hint = f"units of {wanted.value} are {', '.join(known)}" if known else f"{_NAMES[wanted]} has no unit"
     else:
@@ -121,6 +129,13 @@ def _unknown_suffix(scope: Scope, node: s.NumberLit, wanted: Kind | None) -> Non
         node.span,
         label="unknown unit",
         help=hint,
+    )
+
+
+def _suffixes(wanted: Kind | None) -> Collection[str]:
+    """Those of the type that is wanted; all where nothing says which."""
+    return (
+        SUFFIXES[wanted] if wanted in SUFFIXES else {known for table in SUFFIXES.values() for known in table}
     )
 
 

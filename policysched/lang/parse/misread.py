@@ -42,7 +42,12 @@ def bad_number(trouble: Trouble) -> Diagnostic | None:
         return _number(trouble, number, found, f"{number.text}%", "a unit follows its number without a space")
     if found.kind == "word" and found.text in UNIT_WORDS and bare:
         meant = number.text + UNIT_WORDS[found.text]
-        return _number(trouble, number, found, meant, "a unit follows its number without a space")
+        why = (
+            "a unit follows its number without a space"
+            if UNIT_WORDS[found.text]
+            else "cores and bytes are counted without a unit"
+        )
+        return _number(trouble, number, found, meant, why)
     if (
         found.text == ","
         and (rest := trouble.next()) is not None

@@ -32,7 +32,9 @@ from policysched.lang.parse.misread import (
 from policysched.lang.parse.tokens import Token, significant_tokens
 from policysched.lang.parse.trouble import Trouble
 from policysched.lang.parse.words import (
+    FILTER_CLAUSES,
     OPERATOR_WORDS,
+    SCORE_CLAUSES,
     SIGN_OF_TERMINAL,
     STATEMENTS,
     WORD_OF_TERMINAL,
@@ -41,6 +43,15 @@ from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label
 
 Explanation = Callable[[Trouble], Diagnostic | None]
+
+_FOREIGN_CLAUSES = {
+    "filter": frozenset(SCORE_CLAUSES) - frozenset(FILTER_CLAUSES),
+    "score": frozenset(FILTER_CLAUSES) - frozenset(SCORE_CLAUSES),
+}
+"""The grammar takes any clause in any rule, and `shape` refuses what is of the other kind: so it is not offered, either."""
+
+_VERBS = {"filter": ("require", "reject"), "score": ("higher", "lower", "prefer")}
+"""One of these says what the condition or the value of such a rule is for."""
 
 
 def explain(error: UnexpectedInput, reading: Reading, keyword: str) -> Diagnostic:
@@ -155,6 +166,28 @@ def _open_if(trouble: Trouble, word: str) -> Token | None:
     return opened[-1] if opened else None
 
 
+def _no_verb(trouble: Trouble) -> Diagnostic | None:
+    """`filter small node.pods < 50`: a condition or a value, and nothing says what it is for."""
+    found, verbs = trouble.found, _VERBS.get(trouble.keyword)
+    if found is None or verbs is None or verbs[0].upper() not in trouble.accepts or trouble.open_brackets():
+        return None
+    if any(token.text in verbs for token in trouble.tokens[: trouble.at]):
+        return None
+    if found.kind not in ("word", "number") and found.text != "(":
+        return None
+    if trouble.keyword == "score" and found.kind == "number":
+        message, mended = "nothing says what this number is", f"write `weight {found.text}`"
+    elif trouble.keyword == "score":
+        message = "nothing says what is better: more of this, or less"
+        mended = "write `higher` or `lower` before a value, or `prefer` before a condition"
+    else:
+        message = "nothing says whether this must hold, or must not"
+        mended = "write `require` before what must hold, or `reject` before what must not"
+    return diagnostic(
+        "PS101", message, trouble.span(found), label="a word is missing before this", help=mended
+    )
+
+
 def _else_without_text(trouble: Trouble) -> Diagnostic | None:
     found = trouble.found
     if found is None or found.text != "else" or "ELSE_TEXT" not in trouble.accepts:
@@ -214,8 +247,10 @@ def _in_words(trouble: Trouble) -> str:
             if terminal in accepts
         )
         skipped = {word.upper() for word in OPERATOR_WORDS}
-        words = (WORD_OF_TERMINAL[terminal] for terminal in accepts - skipped if terminal in WORD_OF_TERMINAL)
-        things.extend(f"`{word}`" for word in sorted(set(words)))
+        words = {WORD_OF_TERMINAL[terminal] for terminal in accepts - skipped if terminal in WORD_OF_TERMINAL}
+        things.extend(
+            f"`{word}`" for word in sorted(words - _FOREIGN_CLAUSES.get(trouble.keyword, frozenset()))
+        )
     if "$END" in accepts:
         things.append("the end of the statement")
     if len(things) > 8:
@@ -243,5 +278,6 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     comma_between_clauses,
     _misspelt_word,
     _else_without_text,
+    _no_verb,
     _begins_no_statement,
 )

@@ -46,14 +46,21 @@ UNIT_WORDS = {
     **dict.fromkeys(("d", "day", "days"), "d"),
     "ms": "ms",
     "percent": "%",
-    **{unit: unit for unit in ("Ki", "Mi", "Gi", "Ti", "Pi", "k", "K", "M", "G", "T", "P", "B")},
+    "core": "",
+    "cores": "",
+    **{f"{scale}iB": f"{scale}i" for scale in ("K", "M", "G", "T", "P")},
+    **{f"{scale}B": scale for scale in ("k", "M", "G", "T", "P")},
+    "K": "k",
+    "KB": "k",
+    "B": "",
+    **{unit: unit for unit in ("Ki", "Mi", "Gi", "Ti", "Pi", "k", "M", "G", "T", "P")},
     **{
         f"{scale}{unit}": f"{scale}{unit}"
         for scale in ("", "k", "K", "M", "G", "T")
         for unit in ("bps", "Bps")
     },
 }
-"""What people write after a number with a space between, and what they mean."""
+"""What people write after a number, with a space between or without, and what they mean."""
 
 WORD_OF_TERMINAL = {
     word.upper(): word
