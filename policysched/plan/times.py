@@ -37,6 +37,10 @@ def next_change_ns(expr: e.Expr, seen: Seen, program: Program, *, running: bool 
             return _next_edge_ns(spans, ZoneInfo(zone), seen.now_ns)
         case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
             changes = [next_change_ns(child, seen, program, running=running) for child in e.children(expr)]
+            if not running and any(slope(child) for child in e.children(expr)):
+                changes.append(
+                    seen.now_ns + _SECOND_NS
+                )  # of a choice one pod has the clock, another what stands still
             return min((change for change in changes if change is not None), default=None)
         case _:
             return seen.now_ns + _SECOND_NS

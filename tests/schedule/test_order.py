@@ -1,5 +1,9 @@
 """Who goes first: a policy's own order, policies beside each other, and keys that time changes."""
 
+from datetime import UTC, datetime
+
+import pytest
+
 from tests.schedule.rig import Rig
 from tests.words import node, pod
 
@@ -11,6 +15,12 @@ filter node_resources_fit
 """
 PLAIN = """\
 policy {name} version 1
+filter node_resources_fit
+"""
+CHOICE = """\
+policy test version 1
+input begun: timestamp = pod.annotations["begun"] optional invalid default
+queue by ({key}) desc
 filter node_resources_fit
 """
 WAITED = """\
@@ -95,6 +105,28 @@ def test_a_key_that_was_looked_at_in_its_very_moment_flips_right_after_it() -> N
     rig.settle()
 
     assert rig.order() == ["old"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "if pod.priority > 5 then pod.waited else 10s",
+        "if pod.waited > 1s and pod.priority > 5 then pod.waited else 10s",
+        "if pod.priority < 5 then 10s else if pod.priority < 2 then 0s else pod.waited",
+        "(now - begun) else 10s",
+    ],
+)
+def test_a_clock_that_only_some_pods_are_ordered_by_overtakes_what_stands_still(key: str) -> None:
+    rig = Rig(CHOICE.format(key=key), node("a", cpu="1"))
+    begun = {"begun": datetime.fromtimestamp(rig.now_ns // 10**9, UTC).isoformat()}
+    rig.see(pod("still", cpu="2"), pod("aging", cpu="2", priority=9, annotations=begun))
+    rig.settle()
+
+    rig.pass_time(15)
+    rig.see(node("b", cpu="2"))
+    rig.pass_time(30)
+
+    assert rig.order() == ["aging"]
 
 
 def test_a_pod_that_backs_off_is_taken_early_when_nobody_else_is_there() -> None:
