@@ -2,7 +2,8 @@
 
 The caller lifts pods off an overlay and lays them back, and asks each time for which nodes the filters still refuse
 the pod. A node to which others are nominated has to do with them and without them, as in `withheld`. Only filters are asked, and only about the nodes named. A metric that is out at the time stays out: what is
-tried here is who makes room, not what is measured. A pod that waits for one fits nowhere, whoever goes.
+tried here is who makes room, not what is measured. A pod that waits for one fits nowhere, whoever goes, and one that would wait for it
+once there is room on a node does not fit there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ class DryRun:
         self._curable = _curable(state, world, withheld)
         if self._waiting:
             self._curable &= False
+        if (would_wait := state.would_wait(world)) is not None:
+            self._curable &= ~would_wait[: view.count]
         self._feasible = state.feasible[: view.count].copy()
         self._feasible[list(withheld)] = False
         if within is not None:

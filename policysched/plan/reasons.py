@@ -112,4 +112,7 @@ def _wakes(state: State, world: World) -> frozenset[ClusterEvent]:
         mask = state.refused(place)
         if mask is None or (mask & world.columns.valid).any():
             found |= rule.wakes
+    would_wait = state.would_wait(world)
+    if would_wait is not None and would_wait.any():
+        found.add(ClusterEvent.SAMPLES)  # then evicting may help there
     return frozenset(found)

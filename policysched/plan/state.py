@@ -340,10 +340,7 @@ class State:
     def _look_for_outages(self, world: World, outage: Outage) -> None:
         """Metrics that too many candidates lack; candidates of this question pass every filter without metrics. Their rules
         are `out`, or the pod `waits_for` them: so many of the `waiting_candidates` lack each."""
-        candidates = self._asked(world).copy()
-        for place, rule in enumerate(self.bound.filters):
-            if not rule.metrics:
-                candidates &= ~self._refused[place]
+        candidates = self._candidates_without_metrics(world)
         count = int(np.count_nonzero(candidates))
         lacking = {
             name: int(np.count_nonzero(candidates & ~world.metrics[name].known(world.now_ns)))
@@ -356,6 +353,27 @@ class State:
         else:
             self._stale |= self.out != lacking.keys()
             self.out = frozenset(lacking)
+
+    def _candidates_without_metrics(self, world: World) -> Array:
+        """bool by row: passed by every filter that reads no metric."""
+        candidates = self._asked(world).copy()
+        for place, rule in enumerate(self.bound.filters):
+            if not rule.metrics:
+                candidates &= ~self._refused[place]
+        return candidates
+
+    def would_wait(self, world: World) -> Array | None:
+        """bool by row: the nodes that lack a metric and are no candidates, of which one more candidate would be too many: were it made
+        room there, the pod would wait for the metric all the same. None: the policy lets nobody wait."""
+        if self._outage is None or self._outage.then != "wait" or not self._metrics:
+            return None
+        candidates = self._candidates_without_metrics(world)
+        count, found = int(np.count_nonzero(candidates)), np.zeros_like(candidates)
+        for name in self._metrics:
+            lacks = ~world.metrics[name].known(world.now_ns)
+            if np.count_nonzero(candidates & lacks) + 1 > self._outage.above * (count + 1):
+                found |= lacks
+        return found & world.columns.valid & ~candidates
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -165,6 +165,27 @@ def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
     assert "high" not in rig.where()
 
 
+def test_nobody_is_evicted_where_the_pod_would_wait_for_a_metric_until_the_metric_is_there() -> None:
+    rig = Rig(
+        WAITING.replace("preemption never", "preemption { victims = any }"),
+        *(node(name, cpu="1") for name in "abc"),
+        *(placed(pod(f"low-{name}", cpu="1"), name) for name in "abc"),
+        pod("high", cpu="1", priority=9),
+    )
+    rig.settle()
+    before = (rig.of(c.Evict), rig.words("high"))
+
+    rig.tell(samples(rig, b=0.5))
+    rig.settle()
+
+    assert before == (
+        [],
+        "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: "
+        "3 Preemption is not helpful for scheduling.",
+    )
+    assert [one.node for one in rig.of(c.Evict)] == ["b"]
+
+
 def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
     text = WAITING.replace(
         "preemption never",
