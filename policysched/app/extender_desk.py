@@ -30,10 +30,12 @@ Note = Callable[[str, str, str, float], None]
 @dataclass(frozen=True, slots=True)
 class ExtenderLimits:
     """`budget_s`: an answer that would come later is none (kube-scheduler's `httpTimeout` should be longer).
-    `body_bytes_max`: whole node lists are large, about 10 kB a node."""
+    `body_bytes_max`: whole node lists are large, about 10 kB a node. `requests_max`: so many at a time; kube-scheduler filters and
+    scores one pod at a time, but binds many at once."""
 
     budget_s: float = 4.0
     body_bytes_max: int = 256 * 2**20
+    requests_max: int = 128
 
 
 _WORDS_S = 0.1
@@ -52,7 +54,7 @@ class ExtenderDesk:
         *,
         main_loop: asyncio.AbstractEventLoop,
         now_ns: Callable[[], int],
-        budget_s: float,
+        limits: ExtenderLimits,
     ) -> None:
         self._answering = answering
         self._binder = binder
@@ -62,7 +64,8 @@ class ExtenderDesk:
         self._now_ns = now_ns
         self._nodes = NodeReader()
         self._settling: set[asyncio.Task[None]] = set()
-        self.budget_s = budget_s
+        self.budget_s = limits.budget_s
+        self.requests_max = limits.requests_max
 
     # ── in the thread that serves ──────────────────────────────────────────────────────────────────────────────────
 

@@ -134,7 +134,7 @@ async def _serve(
         telemetry.note,
         main_loop=loop,
         now_ns=clock.now_ns,
-        budget_s=settings.limits.budget_s,
+        limits=settings.limits,
     )
     stack.push_async_callback(desk.close)
     health = Health(

@@ -19,7 +19,7 @@ class ExtenderTelemetry:
         self._requests = self.registry.counter(
             "policysched_extender_requests_total",
             "Requests of the extender protocol, by what became of them: answered, unanswered (no such policy, not "
-            "ready), bad, late, refused (a bind).",
+            "ready), bad, late, busy (too many at a time), refused (a bind).",
             ("policy", "verb", "outcome"),
         )
         self._seconds = self.registry.histogram(

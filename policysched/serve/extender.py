@@ -4,13 +4,16 @@ kube-scheduler puts the URL together from `urlPrefix` and the verb, so the polic
 `http://extender:8888/network-aware` with the verbs filter, prioritize, preempt and bind. A caller that has given up
 reads nothing any more, so what cannot be answered within the budget is answered with that fact, and is not worked on.
 
+Only so many requests are taken in at a time, for each may bring a large body: who comes when the house is full is sent away
+before its body is read, with 503 and `Retry-After`.
+
 What is large (whole node lists) is read off the loop of this thread, which also answers the probes.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import orjson
@@ -18,6 +21,8 @@ from aiohttp import web
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
 _READ_HERE_BYTES_MAX = 64 * 1024
+RETRY_AFTER_S = 1
+"""When to ask again after a refusal. Answers take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +50,11 @@ Work = Callable[[], Awaitable[Reply]]
 
 class Desk(Protocol):
     """Who answers. `read` runs in a thread of ours and gives what is to be awaited in the main loop, or a reply where
-    there is nothing to ask it. `late` is what is said when time is up. `note` may be called in any thread."""
+    there is nothing to ask it. `late` is what is said when time is up. `note` may be called in any thread. More than
+    `requests_max` at a time are not answered."""
 
     budget_s: float
+    requests_max: int
 
     def read(self, call: Call) -> Work | Reply: ...
     def late(self, call: Call) -> Reply: ...
@@ -59,22 +66,52 @@ def extender_routes(
 ) -> list[web.RouteDef]:
     """`certificates`: only a client that has shown a certificate (which TLS has verified) is answered."""
 
+    under_way = 0
+
     async def answer(request: web.Request) -> web.Response:
+        nonlocal under_way
         began_s = time.monotonic()
-        verb = request.match_info["verb"]
         if certificates and not _has_certificate(request):
             return web.Response(status=403, text="a client certificate is asked for\n")
-        body = await request.read()
-        call = Call(request.match_info["policy"], verb, dict(request.query), body, began_s + desk.budget_s)
-        reply = await _answer(desk, call, main_loop)
+        policy, verb = request.match_info["policy"], request.match_info["verb"]
+        call = Call(policy, verb, dict(request.query), b"", began_s + desk.budget_s)
+        if under_way >= desk.requests_max:
+            reply = _full_house(desk)
+        else:
+            under_way += 1
+            try:
+                call, reply = await _read_and_answer(request, desk, call, main_loop)
+            finally:
+                under_way -= 1
         desk.note(call, reply, time.monotonic() - began_s)
+        headers = {"Retry-After": str(RETRY_AFTER_S)} if reply.outcome == "busy" else None
         if isinstance(reply.value, str):
-            return web.Response(status=reply.status, text=reply.value)
+            return web.Response(status=reply.status, text=reply.value, headers=headers)
         return web.Response(
             status=reply.status, body=orjson.dumps(reply.value), content_type="application/json"
         )
 
     return [web.post(f"/{{policy}}/{{verb:{'|'.join(VERBS)}}}", answer)]
+
+
+def _full_house(desk: Desk) -> Reply:
+    return Reply(
+        503,
+        f"policysched extender: as many requests as it takes in ({desk.requests_max}) are under way; ask again\n",
+        "busy",
+    )
+
+
+async def _read_and_answer(
+    request: web.Request, desk: Desk, call: Call, main_loop: asyncio.AbstractEventLoop
+) -> tuple[Call, Reply]:
+    """Who sends slowly, or stops sending, keeps its place no longer than the budget."""
+    try:
+        async with asyncio.timeout(call.deadline_s - time.monotonic()):
+            call = replace(call, body=await request.read())
+    except TimeoutError:
+        return call, desk.late(call)
+    return call, await _answer(desk, call, main_loop)
 
 
 async def _answer(desk: Desk, call: Call, main_loop: asyncio.AbstractEventLoop) -> Reply:

@@ -13,7 +13,7 @@ import pytest
 
 from policysched.app.compiling import compile_in_line
 from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
-from policysched.app.extender_desk import ExtenderDesk
+from policysched.app.extender_desk import ExtenderDesk, ExtenderLimits
 from policysched.app.extender_settings import read_extender_settings
 from policysched.app.sampling import make_sources
 from policysched.app.setting_layers import BadSettings
@@ -74,7 +74,7 @@ class Extender:
             lambda _policy, _verb, outcome, _s: self.outcomes.append(outcome),
             main_loop=world.loop,
             now_ns=world.now_ns,
-            budget_s=budget_s,
+            limits=ExtenderLimits(budget_s=budget_s),
         )
 
     async def ask(self, verb: str, body: object, *, policy: str = "fit", **options: str) -> Reply:

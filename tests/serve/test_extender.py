@@ -22,19 +22,22 @@ WELL = Health(live={}, ready={})
 
 
 class Desk:
-    """Answers with what it was asked; the verb preempt waits, bind breaks."""
+    """Answers with what it was asked; the verb preempt waits until it is no longer `held`, bind breaks."""
 
     budget_s = 0.2
+    requests_max = 8
 
     def __init__(self) -> None:
         self.noted: list[tuple[str, str]] = []
+        self.begun, self.held = asyncio.Event(), asyncio.Event()
         self.worked_on = 0
 
     def read(self, call: Call) -> Work | Reply:
         async def work() -> Reply:
             self.worked_on += 1
             if call.verb == "preempt":
-                await asyncio.sleep(5)
+                self.begun.set()
+                await self.held.wait()
             assert call.verb != "bind", "a bug of ours"
             return Reply(200, {"policy": call.policy, **call.options, "bytes": len(call.body)}, "answered")
 
@@ -136,6 +139,59 @@ def test_a_request_that_is_too_large_is_refused() -> None:
         assert desk.worked_on == 0
 
     served(scenario, body_bytes_max=65_536)
+
+
+def test_one_request_too_many_is_sent_away_with_when_to_ask_again_and_the_next_is_answered() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        desk.budget_s, desk.requests_max = 30.0, 1
+        base = f"http://127.0.0.1:{port}/p"
+        under_way = asyncio.create_task(asyncio.to_thread(post, f"{base}/preempt", b"{}"))
+        await desk.begun.wait()
+
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(urllib.request.urlopen, f"{base}/filter", b"x" * 500_000, 10)
+        desk.held.set()
+        first = await under_way
+        after = await asyncio.to_thread(post, f"{base}/filter", b"{}")
+
+        assert (refused.value.code, refused.value.headers["Retry-After"]) == (503, "1")
+        assert (
+            refused.value.read()
+            == b"policysched extender: as many requests as it takes in (1) are under way; ask again\n"
+        )
+        assert (first[0], after[0]) == (200, 200)
+        assert desk.noted == [("filter", "busy"), ("preempt", "answered"), ("filter", "answered")]
+
+    served(scenario)
+
+
+def test_probes_are_answered_when_the_house_is_full() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        desk.requests_max = 0
+        url = f"http://127.0.0.1:{port}"
+
+        assert (await asyncio.to_thread(post, f"{url}/p/filter", b"{}"))[0] == 503
+        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/livez", None, 10) as answer:
+            assert answer.status == 200
+
+    served(scenario)
+
+
+def test_who_stops_sending_keeps_its_place_no_longer_than_the_budget() -> None:
+    async def scenario(port: int, desk: Desk) -> None:
+        desk.requests_max = 1
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        writer.write(b"POST /p/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+        status = await reader.readline()
+        after = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
+
+        assert status == b"HTTP/1.1 503 Service Unavailable\r\n"
+        assert after[0] == 200
+        assert desk.noted == [("filter", "late"), ("filter", "answered")]
+        writer.close()
+
+    served(scenario)
 
 
 # ── TLS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
