@@ -67,7 +67,7 @@ class ExtenderApp:
     def __init__(self, settings: ExtenderSettings, runtime: ExtenderRuntime) -> None:
         self.settings = settings
         self.runtime = runtime
-        self.answering = Answering(first_samples_s=FIRST_SAMPLES_S)
+        self.answering = Answering(first_samples_s=FIRST_SAMPLES_S, source_of=runtime.samples.name_for)
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = Api(runtime.transport)
         self.mirror = Mirror(

@@ -97,7 +97,10 @@ class SchedulerApp:
         self.settings = settings
         self.runtime = runtime
         self.scheduler = Scheduler(
-            settings.limits, terms_of(settings.extenders), first_samples_s=FIRST_SAMPLES_S
+            settings.limits,
+            terms_of(settings.extenders),
+            first_samples_s=FIRST_SAMPLES_S,
+            source_of=runtime.samples.name_for,
         )
         self.connectivity = Connectivity(runtime.monotonic_s)
         api = Api(runtime.transport)

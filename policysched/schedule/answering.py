@@ -14,6 +14,7 @@ it binds through us: then `assume` counts it at once.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from policysched.cluster.device_stock import DeviceStock
@@ -25,6 +26,7 @@ from policysched.plan import Overlay, Plan
 from policysched.schedule import events as e
 from policysched.schedule.commands import Bind, Command
 from policysched.schedule.core import Core
+from policysched.schedule.first_samples import SourceOf
 from policysched.schedule.limits import Limits
 from policysched.schedule.nominated import reserved_for_others
 from policysched.schedule.outages import Outages
@@ -89,9 +91,15 @@ class _NobodyWaits:
 class Answering:
     """`handle` what happened; between that, ask. Raises NoAnswer from each question."""
 
-    def __init__(self, limits: Limits | None = None, *, first_samples_s: float = 0.0) -> None:
-        """`first_samples_s`: as `Scheduler` has it."""
-        self._core = Core(limits or Limits(), first_samples_s=first_samples_s)
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        first_samples_s: float = 0.0,
+        source_of: SourceOf = attrgetter("source"),
+    ) -> None:
+        """`first_samples_s` and `source_of`: as `Scheduler` has them."""
+        self._core = Core(limits or Limits(), first_samples_s=first_samples_s, source_of=source_of)
         self._outages = Outages(self._core)
         self._reload = Reload(self._core, _NobodyWaits())
         self._synced = False

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.device_promises import DeviceChoice
@@ -24,7 +25,7 @@ from policysched.plan.reads import nameless
 from policysched.schedule.assumed import Assumed
 from policysched.schedule.commands import ClearNomination, Command, DropClaim, KeepStates, Log
 from policysched.schedule.extenders import Extenders
-from policysched.schedule.first_samples import FirstSamples
+from policysched.schedule.first_samples import FirstSamples, SourceOf
 from policysched.schedule.gangs import Gangs
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.hysteresis import Recoveries
@@ -65,17 +66,24 @@ class Core:
     the claims, by key and UID, that were reserved for their pods, `made` the one that is made for a pod's extended resources;
     `unsettled` what was to be written for pods that are gone meanwhile, and may be yet;
     `by_scheduler` every known pod by the schedulerName that it gives. `prepared` has what a policy's new text says of its
-    pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call."""
+    pods, while that text takes over. `extenders` may be asked by policies. `out` collects the commands of one call.
+    `source_of` names the source that a metric is asked of, for words."""
 
     def __init__(
-        self, limits: Limits, extenders: Extenders | None = None, *, first_samples_s: float = 0.0
+        self,
+        limits: Limits,
+        extenders: Extenders | None = None,
+        *,
+        first_samples_s: float = 0.0,
+        source_of: SourceOf = attrgetter("source"),
     ) -> None:
         self.limits = limits
+        self.source_of = source_of
         self.extenders: Extenders = extenders or {}
         self.cache = Cache()
         self.evaluator = Evaluator(self.cache)
         self.policies = Policies(self.extenders)
-        self.first_samples = FirstSamples(first_samples_s)
+        self.first_samples = FirstSamples(first_samples_s, source_of)
         self.queue = Queue(limits, self._line_of, self.first_samples.held)
         self.gangs = Gangs()
         self.reports = Reports(limits)

@@ -7,7 +7,7 @@ Only the first question is waited for. What rules do without samples after that,
 `outage`). Whoever runs without sources of samples waits for nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from policysched.lang.program import Metric, Program
@@ -15,12 +15,16 @@ from policysched.schedule.commands import Command, Log
 from policysched.schedule.heap import MovableHeap
 from policysched.schedule.limits import SECOND_NS
 
+SourceOf = Callable[[Metric], str | None]
+
 
 class FirstSamples:
-    """`held` are the policies whose pods are not decided for now. `longest_s` 0: nothing is waited for."""
+    """`held` are the policies whose pods are not decided for now. `longest_s` 0: nothing is waited for. `source_of` names the source
+    that a metric is asked of, for words."""
 
-    def __init__(self, longest_s: float = 0.0) -> None:
+    def __init__(self, longest_s: float, source_of: SourceOf) -> None:
         self._longest_ns = round(longest_s * SECOND_NS)
+        self._source_of = source_of
         self._asked: dict[str, dict[str, Metric]] = {}
         self._missing: dict[str, dict[str, Metric]] = {}
         self._ends: MovableHeap[str] = MovableHeap()
@@ -31,7 +35,14 @@ class FirstSamples:
         return tuple(sorted(self._missing.get(policy, ())))
 
     def words(self, policy: str) -> str:
-        return f"waits for the first samples of {', '.join(self.missing(policy))}"
+        missing = self._missing.get(policy, {})
+        named = [f"{name}{of_source(self._source_of(missing[name]))}" for name in self.missing(policy)]
+        return f"waits for the first samples of {', '.join(named)}"
+
+    def since_ns(self, policy: str) -> int:
+        """When it began to wait, of a policy that does."""
+        ends_ns: int = self._ends.key(policy)
+        return ends_ns - self._longest_ns
 
     def await_new(self, before: Program, after: Program, now_ns: int) -> tuple[bool, list[Command]]:
         """A text is to replace another. Answers whether it has metrics that are to be asked for first; one that the text before has
@@ -102,6 +113,11 @@ class FirstSamples:
         self._missing.pop(policy, None)
         self._ends.discard(policy)
         self.held.discard(policy)
+
+
+def of_source(name: str | None) -> str:
+    """Behind a metric's name; nothing where it is asked of nobody."""
+    return "" if name is None else f" (source {name})"
 
 
 def same(one: Metric | None, other: Metric) -> bool:

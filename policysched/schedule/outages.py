@@ -7,6 +7,7 @@ stale, so that one warning event says when an outage begins and one that it is o
 from policysched.lang.program import Metric, Outage, of_nodes
 from policysched.schedule.commands import ReportPolicies
 from policysched.schedule.core import Core
+from policysched.schedule.first_samples import of_source
 from policysched.schedule.heap import MovableHeap
 
 _BECOMES = {
@@ -70,12 +71,13 @@ class Outages:
 
     def _note(self, policy: str, metric: str, lacking: int, outage: Outage) -> None:
         nodes = len(self._core.cache.nodes)
+        source = self._core.source_of(self._core.policies.running[policy].program.metrics[metric])
         begins = lacking > outage.above * nodes
         key = (policy, metric)
         if begins and key not in self._out:
             self._out.add(key)
             words = (
-                f"policy `{policy}`: {lacking} of {nodes} nodes have no fresh sample of `{metric}`; "
+                f"policy `{policy}`: {lacking} of {nodes} nodes have no fresh sample of `{metric}`{of_source(source)}; "
                 f"{_BECOMES[outage.then]} until they have"
             )
             self._core.out.append(ReportPolicies("Warning", "MetricOutage", words))

@@ -6,6 +6,7 @@ from policysched.cluster.objects import NodeName, PodUid
 from policysched.cluster.resource_claims import LEFT_OVER
 from policysched.lang.events import ClusterEvent
 from policysched.lang.message import refused_message, unavailable_message
+from policysched.lang.program import Program
 from policysched.plan import BeforeBind, Overlay, Verdict, Within
 from policysched.schedule.commands import DropClaim
 from policysched.schedule.core import Core
@@ -68,14 +69,21 @@ class Questions:
     def _refused_by_filter(self, pod: PendingPod, verdict: Verdict) -> Failure:
         """No node was looked at, and nobody is evicted: what the filter reads has to change."""
         assert verdict.pod_refusal is not None, f"{verdict} has no words"
-        wakes = verdict.wakes() | _ALWAYS
+        wakes, program = verdict.wakes() | _ALWAYS, self._core.plan(pod.policy).program
         if verdict.only_scaleup_no():  # it waits for a metric
-            message = refused_message(verdict.node_count, verdict.pod_refusal)
+            message = refused_message(
+                verdict.node_count, verdict.pod_refusal, self._samples_come_from(program)
+            )
             return Failure("PolicyPending", message, 0, {}, wakes, verdict.valid_until_ns)
-        program = self._core.plan(pod.policy).program
         post = words_after_refusal(program, verdict.node_count, verdict.refused_by)
         message = refused_message(verdict.node_count, verdict.pod_refusal, post)
         return Failure("Unschedulable", message, 0, {}, wakes, None)
+
+    def _samples_come_from(self, program: Program) -> str:
+        """Where whoever is to mend it looks."""
+        sources = {self._core.source_of(metric) for metric in program.metrics.values()} - {None}
+        named = ", ".join(sorted(str(one) for one in sources))
+        return f"The policy's samples come from source {named}." if named else ""
 
     def before_bind(
         self, pod: PendingPod, node: NodeName, overlay: Overlay | None, now_ns: int

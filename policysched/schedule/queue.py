@@ -307,6 +307,10 @@ class Queue:
             "gated": sum(unit.pods for unit in self._gated),
         }
 
+    def active(self, policy: str) -> Iterator[Unit]:
+        """Who of a policy could be taken next, in no order."""
+        yield from self._active.get(policy, ())
+
     def room_of(self, unit: Unit) -> Room | None:
         return self._parked_in.get(unit)
 

@@ -16,6 +16,7 @@ for their answer than `Limits` allows.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
@@ -31,6 +32,7 @@ from policysched.schedule.commands import Command, WakeAt
 from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core
 from policysched.schedule.extenders import Extenders
+from policysched.schedule.first_samples import SourceOf
 from policysched.schedule.gang_trials import GangTrials
 from policysched.schedule.gangs import Gang
 from policysched.schedule.limits import Limits
@@ -48,6 +50,7 @@ from policysched.schedule.settlement import Settlement
 from policysched.schedule.states import StateCounts
 from policysched.schedule.steps import Steps
 from policysched.schedule.storage import Storage
+from policysched.schedule.told_to_wait import ToldToWait
 from policysched.schedule.units import PendingPod, Place, Unit
 from policysched.schedule.why import Why, why
 
@@ -76,10 +79,14 @@ class Scheduler:
         extenders: Extenders | None = None,
         *,
         first_samples_s: float = 0.0,
+        source_of: SourceOf = attrgetter("source"),
     ) -> None:
         """`extenders` are those that policies may ask, by name. `first_samples_s`: how long at the most a policy waits for each of its
-        metrics to be asked for once (0: not at all; then nobody needs to say what was asked in vain)."""
-        self._core = core = Core(limits or Limits(), extenders, first_samples_s=first_samples_s)
+        metrics to be asked for once (0: not at all; then nobody needs to say what was asked in vain). `source_of` names the source that
+        a metric is asked of, for words."""
+        self._core = core = Core(
+            limits or Limits(), extenders, first_samples_s=first_samples_s, source_of=source_of
+        )
         self._admission = Admission(core)
         self._binding = Binding(core, self._admission)
         self._membership = Membership(core, self._admission)
@@ -96,11 +103,13 @@ class Scheduler:
         self._outages = Outages(core)
         self._rejections = Rejections(core)
         self._reload = Reload(core, self._membership)
+        self._told_to_wait = ToldToWait(core)
         self._timed = (
             core.queue,
             self._admission,
             self._outages,
             core.first_samples,
+            self._told_to_wait,
             core.reports,
             self._rejections,
             self._preparing,
@@ -359,6 +368,7 @@ class Scheduler:
         self._admission.advance(now_ns)
         self._outages.advance(now_ns)
         self._core.out += self._core.first_samples.advance(now_ns)
+        self._told_to_wait.advance(now_ns)
         self._rejections.advance(now_ns)
         self._preparing.advance(now_ns)
         self._core.keep_states(now_ns)

@@ -48,8 +48,11 @@ class Rig:
         extenders: Extenders | None = None,
         synced: bool = True,
         first_samples_s: float = 0.0,
+        source: str | None = None,
     ) -> None:
-        self.scheduler = Scheduler(limits or Limits(), extenders, first_samples_s=first_samples_s)
+        self.scheduler = Scheduler(
+            limits or Limits(), extenders, first_samples_s=first_samples_s, source_of=lambda _: source
+        )
         self.now_ns = START_NS
         self.said: list[c.Command] = []
         self._version = 0

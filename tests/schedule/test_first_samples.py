@@ -5,6 +5,7 @@ import pytest
 from policysched.cluster.objects import MetricSamples, NodeName, Sample
 from policysched.schedule import commands as c
 from policysched.schedule import events as e
+from policysched.schedule import told_to_wait
 from policysched.schedule.answering import Answering, NoAnswer, Question
 from policysched.schedule.queue import Queue
 from tests.schedule.rig import FIT, START_NS, Rig, bundle
@@ -33,8 +34,8 @@ def samples(rig: Rig, metric: str = "load", **values: float) -> e.SamplesArrived
     return e.SamplesArrived("test", metric, MetricSamples(found, rig.now_ns))
 
 
-def started(policy: str = COOL, *, wait_s: float = 10.0) -> Rig:
-    return Rig(policy, node("hot"), node("idle"), pod("web"), first_samples_s=wait_s)
+def started(policy: str = COOL, *, wait_s: float = 10.0, source: str | None = None) -> Rig:
+    return Rig(policy, node("hot"), node("idle"), pod("web"), first_samples_s=wait_s, source=source)
 
 
 def test_a_pod_waits_for_the_first_samples_and_goes_where_they_let_it() -> None:
@@ -94,6 +95,73 @@ def test_what_the_pod_waits_for_is_said_meanwhile() -> None:
 
     assert why is not None
     assert (why.place, why.message) == ("active", "policy test waits for the first samples of heat, load")
+
+
+def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of_which_source() -> None:
+    rig = started(TWO, source="main")
+
+    rig.pass_time(2.9)
+    before = rig.of(c.ReportPending)
+    rig.pass_time(6)
+
+    assert before == []
+    (said,) = rig.of(c.ReportPending)
+    assert (said.name, said.reason, said.message) == (
+        "web",
+        "PolicyPending",
+        "0/2 nodes are available: policy test waits for the first samples of heat (source main), load (source main).",
+    )
+
+
+def test_a_pod_that_comes_while_others_wait_is_told_as_well() -> None:
+    rig = started()
+    rig.pass_time(5)
+
+    rig.see(pod("late"))
+    rig.pass_time(1)
+
+    assert [one.name for one in rig.of(c.ReportPending)] == ["web", "late"]
+
+
+def test_whoever_has_its_samples_soon_is_told_nothing() -> None:
+    rig = started()
+    rig.pass_time(2)
+
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.pass_time(20)
+
+    assert rig.of(c.ReportPending) == []
+    assert rig.where().keys() == {"web"}
+
+
+def test_each_member_of_a_gang_is_told() -> None:
+    gang = 'input group: string = pod.labels["group"] optional\ngang by group { min = 2 }\n'
+    rig = Rig(
+        COOL.replace("filter node", gang + "filter node"),
+        node("a"),
+        *(pod(name, labels={"group": "both"}) for name in ("one", "two")),
+        first_samples_s=10.0,
+    )
+
+    rig.pass_time(4)
+
+    assert sorted(one.name for one in rig.of(c.ReportPending)) == ["one", "two"]
+
+
+def test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice() -> None:
+    rig = started()
+    rig.see(*(pod(f"pod-{number}") for number in range(1200)))
+
+    told = [sum(isinstance(one, c.ReportPending) for one in rig.pass_time(1)) for _ in range(9)]
+
+    assert told == [0, 0, 500, 500, 201, 0, 0, 0, 0]
+
+
+def test_telling_everybody_at_once_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_to_wait, "PODS_TOLD_MAX", 10**6)
+
+    with pytest.raises(AssertionError, match="1201"):
+        test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice()
 
 
 def test_a_policy_without_metrics_waits_for_nothing_while_another_does() -> None:

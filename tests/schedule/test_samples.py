@@ -116,6 +116,31 @@ def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
     assert rig.where() == {"web": "b"}
 
 
+def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> None:
+    rig = Rig(WAITING, node("a"), *(pod(f"pod-{number}") for number in range(20)), source="main")
+
+    rig.pass_time(60)
+
+    said = rig.of(c.ReportPending)
+    assert len({one.uid for one in said}) == len(said) == 20
+    assert {(one.reason, one.message) for one in said} == {
+        (
+            "PolicyPending",
+            "0/1 nodes are available: waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample. "
+            "The policy's samples come from source main.",
+        )
+    }
+
+
+def test_an_outage_is_said_with_the_source() -> None:
+    rig = Rig(WAITING, node("a"), source="main")
+
+    rig.tell(e.SamplesFailed("test", "cpu_util"))
+
+    (said,) = rig.of(c.ReportPolicies)
+    assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in said.message
+
+
 def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:
     rig = Rig(WAITING.replace("filter cool require", "filter cool when pod.priority > 5 require"), node("a"))
 
