@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from policysched.cluster.objects import HostPort, Pod, PodUid
 
+COUNTED_MAX = 2**62 - 1
+"""Requests are counted up to here and not beyond, so that one more can be added to them without leaving int64."""
+
 
 @dataclass(slots=True)
 class Usage:
@@ -26,6 +29,10 @@ class Usage:
     def subtract(self, pod: Pod) -> None:
         self._shift(pod, -1)
         del self.pods[pod.uid]
+
+    def counted(self, resource: str) -> int:
+        """What rules see of `requested`: 0..COUNTED_MAX. The total itself is exact, for what was added is to be taken away again."""
+        return min(self.requested.get(resource, 0), COUNTED_MAX)
 
     def nonzero(self) -> tuple[object, ...]:
         """All totals as one comparable value, without the zeros that running totals leave behind."""

@@ -182,7 +182,7 @@ _NODE_ROWS: tuple[Attribute, ...] = (
         _AMOUNTS,
         "usage.requested",
         _PLACED,
-        "What the pods on it request, those counted in that we have just placed; `pods` is how many they are.",
+        "What the pods on it request, those counted in that we have just placed, up to 2^62 - 1 of it; `pods` is how many they are.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),

@@ -112,7 +112,7 @@ def _node_attribute(path: tuple[str, ...], context: Context) -> Value:
 
 def _requested(usage: Usage, resource: str) -> int:
     """Pods are a resource too, of which each takes one."""
-    return len(usage.pods) if resource == "pods" else saturated(usage.requested.get(resource, 0))
+    return len(usage.pods) if resource == "pods" else usage.counted(resource)
 
 
 def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Cache | None) -> Value:

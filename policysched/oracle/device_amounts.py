@@ -20,4 +20,4 @@ def capacity_and_requested(pod: Pod, seen: Seen, resource: str, facts: ClusterFa
         there, taken = facts.devices.amounts(given, seen.node)
         if there:
             return there, taken
-    return seen.node.allocatable.get(resource, 0), seen.usage.requested.get(resource, 0)
+    return seen.node.allocatable.get(resource, 0), seen.usage.counted(resource)

@@ -21,7 +21,7 @@ from policysched.cluster.objects import (
     Pod,
     Taint,
 )
-from policysched.cluster.usage import Usage
+from policysched.cluster.usage import COUNTED_MAX, Usage
 from policysched.lang.arithmetic import whole_total
 from policysched.lang.expr import Expr
 from policysched.lang.program import Input, Metric
@@ -40,9 +40,6 @@ Array = NDArray[Any]
 Scalar = bool | int | float
 Mixture = tuple[tuple[int, int], ...]
 """How many pods of which group are on a node: codes of groups and counts, sorted."""
-
-_MOST = 2**62 - 1
-"""Totals are counted up to here and not beyond, so that one more request can be added without leaving int64."""
 
 _COMPILED_MAX = 1024  # functions of texts: those of the past go
 
@@ -278,7 +275,7 @@ class Requested(_UsageAmounts):
     resource: str
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
-        return min(usage.requested.get(self.resource, 0), _MOST)
+        return usage.counted(self.resource)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -321,7 +318,8 @@ class ScoringRequested(_UsageAmounts):
     resource: str
 
     def read(self, node: Node, usage: Usage, codes: Interners) -> int:
-        return min(usage.scoring_cpu_milli if self.resource == "cpu" else usage.scoring_memory_bytes, _MOST)
+        total = usage.scoring_cpu_milli if self.resource == "cpu" else usage.scoring_memory_bytes
+        return min(total, COUNTED_MAX)
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

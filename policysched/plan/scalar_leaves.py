@@ -89,7 +89,7 @@ def _of_node(path: tuple[str, ...]) -> Function:
         case ("pods",) | ("requested", "pods"):
             return lambda seen: len(usage(seen).pods)
         case ("requested", resource):
-            return lambda seen: usage(seen).requested.get(resource, 0)
+            return lambda seen: usage(seen).counted(resource)
         case ("free", resource):
             requested = _of_node(("requested", resource))
             return lambda seen: saturate(

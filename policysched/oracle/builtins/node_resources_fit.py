@@ -28,7 +28,7 @@ _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
 def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
-    allocatable, requested = seen.node.allocatable, seen.usage.requested
+    allocatable = seen.node.allocatable
     texts, resolvable = [], True
     if len(seen.usage.pods) + 1 > allocatable.get("pods", 0):
         texts.append("Too many pods")
@@ -36,7 +36,7 @@ def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons
         if _is_ignored(resource, params) or class_for(pod, seen, resource, facts) is not None:
             continue
         wanted = pod.requests[resource]
-        if wanted > allocatable.get(resource, 0) - requested.get(resource, 0):
+        if wanted > allocatable.get(resource, 0) - seen.usage.counted(resource):
             texts.append(f"Insufficient {resource}")
             resolvable = resolvable and wanted <= allocatable.get(resource, 0)
     return Reasons(tuple(texts), resolvable) if texts else None
