@@ -22,25 +22,20 @@ from policysched.cluster.objects import PodUid
 from policysched.kube.api import (
     STRATEGIC_PATCH,
     Api,
-    ApiProblem,
     Conflict,
     Forbidden,
     NotFound,
     Refused,
-    ServerFault,
-    Throttled,
-    Unauthorized,
 )
-from policysched.kube.backoff import Backoff
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.lease import micro_time
+from policysched.kube.settling import GaveUp, Settling
 from policysched.schedule.commands import ClearNomination, Evict, Victim
 from policysched.schedule.events import Evicted, EvictionRefused
 
 Json = dict[str, Any]
 EvictionOutcome = Evicted | EvictionRefused
 
-_ACTIVITY = "evicting pods"
 _REQUEST_LIFE = {"timeout": "5s"}
 
 
@@ -63,10 +58,6 @@ class EvictCounts:
     refused: int = 0
 
 
-class GaveUp(Exception):
-    """No answer that settles it came in time, or we may not send any more."""
-
-
 class Evictor:
     """Carries out `Evict` and `ClearNomination` in the order given, several at a time but one pod's one after the
     other. `deliver` gets exactly one outcome for each `Evict`. Nothing is sent while `may_send` says no."""
@@ -84,11 +75,11 @@ class Evictor:
     ) -> None:
         self._api = api
         self._deliver = deliver
-        self._random = random
-        self._connectivity = connectivity
         self._now_ns = now_ns
         self._settings = settings
-        self._may_send = may_send
+        self._settling = Settling(
+            "evicting pods", settings, random=random, connectivity=connectivity, may_send=may_send
+        )
         self._queue: deque[Evict | ClearNomination] = deque()
         self._busy: set[PodUid] = set()
         self._wake = asyncio.Event()
@@ -212,6 +203,10 @@ class Evictor:
         timeout_s = self._settings.answer_timeout_s
         await self._api.patch(path, body, STRATEGIC_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
 
+    async def _until_settled(self, request: Callable[[], Awaitable[None]]) -> None:
+        """Raises GaveUp, or a refusal that stands."""
+        await self._settling.until_settled(request, self._settings.give_up_s)
+
     async def _delete(self, victim: Victim, *, rehearsal: bool = False) -> None:
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
         body: Json = {
@@ -221,31 +216,6 @@ class Evictor:
             **({"dryRun": ["All"]} if rehearsal else {}),
         }
         await self._api.delete(path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s)
-
-    async def _until_settled(self, request: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a request until it is answered with yes or a refusal that stands. Raises that, or GaveUp."""
-        settings, loop = self._settings, asyncio.get_running_loop()
-        backoff = Backoff(self._random, first_s=settings.retry_first_s, longest_s=settings.retry_longest_s)
-        gives_up_s = loop.time() + settings.give_up_s
-        while True:
-            if not self._may_send():
-                raise GaveUp("not leading any more")
-            try:
-                await request()
-            except ApiProblem as error:
-                if isinstance(error, Refused) and not isinstance(
-                    error, Unauthorized | Throttled | ServerFault
-                ):
-                    self._connectivity.worked(_ACTIVITY)
-                    raise
-                self._connectivity.failed(_ACTIVITY, error)
-                wait_s = backoff.failed(error)
-                if loop.time() + wait_s > gives_up_s:
-                    raise GaveUp(f"no answer within {settings.give_up_s:g} s: {error}") from error
-                await asyncio.sleep(wait_s)
-            else:
-                self._connectivity.worked(_ACTIVITY)
-                return
 
 
 def _is_gone(error: Refused) -> bool:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -26,17 +26,13 @@ from policysched.cluster.objects import PodUid, Preparable
 from policysched.kube.api import (
     MERGE_PATCH,
     Api,
-    ApiProblem,
     Conflict,
     Refused,
-    ServerFault,
-    Throttled,
-    Unauthorized,
 )
-from policysched.kube.backoff import Backoff
 from policysched.kube.connectivity import Connectivity
 from policysched.kube.extended_claims import drop, make
 from policysched.kube.reserve import NotReserved, deallocate, reserve, unreserve, version_of
+from policysched.kube.settling import GaveUp, Settling
 from policysched.kube.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.schedule.commands import (
     Deallocate,
@@ -52,7 +48,6 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PrepareOutcome = PreparationWritten | PreparationRefused | ClaimDropped
 
-_ACTIVITY = "writing volumes and claims"
 _REQUEST_LIFE = {"timeout": "5s"}
 
 
@@ -75,10 +70,6 @@ class PrepareCounts:
     refused: int = 0
 
 
-class _GaveUp(Exception):
-    """No answer that settles it came in time, or we may not send any more."""
-
-
 class PreparationWriter:
     """Carries out `Prepare`, several at a time. `deliver` gets exactly one outcome for each, and `ClaimDropped` for claims that are gone. Nothing is sent while
     `may_send` says no."""
@@ -95,9 +86,14 @@ class PreparationWriter:
     ) -> None:
         self._api = api
         self._deliver = deliver
-        self._random = random
-        self._connectivity = connectivity
         self._settings = settings
+        self.settling = Settling(
+            "writing volumes and claims",
+            settings,
+            random=random,
+            connectivity=connectivity,
+            may_send=may_send,
+        )
         self._may_send = may_send
         self._queue: deque[Prepare | Unreserve | Deallocate | DropClaim] = deque()
         self._wake = asyncio.Semaphore(0)
@@ -153,7 +149,7 @@ class PreparationWriter:
             else:
                 for key, uid in command.claims:
                     await unreserve(self, key, uid, command.uid)
-        except (Refused, NotReserved, _GaveUp) as error:
+        except (Refused, NotReserved, GaveUp) as error:
             log.info("a claim was left as it was", extra={"why": str(error)})
 
     async def _drop(self, command: DropClaim) -> None:
@@ -171,7 +167,7 @@ class PreparationWriter:
             except (Refused, NotReserved) as error:
                 log.info("a claim was left as it was", extra={"why": str(error)})
                 return
-            except _GaveUp as error:
+            except GaveUp as error:
                 if not self._may_send():
                     return
                 log.info("a claim is still to be taken away", extra={"why": str(error)})
@@ -193,7 +189,7 @@ class PreparationWriter:
                 versions[command.extended.claim] = await make(self, command.extended, pod)
         except Refused as error:
             return PreparationRefused(command.uid, error.message, versions)
-        except (NotReserved, _GaveUp) as error:
+        except (NotReserved, GaveUp) as error:
             return PreparationRefused(command.uid, str(error), versions)
         return PreparationWritten(command.uid, versions)
 
@@ -203,12 +199,14 @@ class PreparationWriter:
 
     async def patch(self, path: str, body: Json) -> Json:
         """The object as patched. Raises as `until_settled`."""
-        return await self.until_settled(lambda: self.patched_once(path, body), self._settings.give_up_s)
+        return await self.settling.until_settled(
+            lambda: self.patched_once(path, body), self._settings.give_up_s
+        )
 
     async def create(self, path: str, body: Json) -> Json:
         """The object as created. Raises as `until_settled`."""
         timeout_s, give_up_s = self._settings.answer_timeout_s, self._settings.give_up_s
-        return await self.until_settled(
+        return await self.settling.until_settled(
             lambda: self._api.create(path, body, params=_REQUEST_LIFE, timeout_s=timeout_s), give_up_s
         )
 
@@ -221,11 +219,11 @@ class PreparationWriter:
             )
             return {}
 
-        await self.until_settled(ask, self._settings.give_up_s)
+        await self.settling.until_settled(ask, self._settings.give_up_s)
 
     async def get(self, path: str) -> Json:
         """The object as it is. Raises as `until_settled`."""
-        return await self.until_settled(lambda: self.got_once(path), self._settings.give_up_s)
+        return await self.settling.until_settled(lambda: self.got_once(path), self._settings.give_up_s)
 
     async def patched_once(self, path: str, body: Json) -> Json:
         timeout_s = self._settings.answer_timeout_s
@@ -233,31 +231,6 @@ class PreparationWriter:
 
     async def got_once(self, path: str) -> Json:
         return await self._api.get(path, timeout_s=self._settings.answer_timeout_s)
-
-    async def until_settled(self, ask: Callable[[], Awaitable[Json]], give_up_s: float) -> Json:
-        """Repeat a request until it is answered with yes or a refusal that stands. Raises that refusal, or _GaveUp."""
-        settings, loop = self._settings, asyncio.get_running_loop()
-        backoff = Backoff(self._random, first_s=settings.retry_first_s, longest_s=settings.retry_longest_s)
-        gives_up_s = loop.time() + give_up_s
-        while True:
-            if not self._may_send():
-                raise _GaveUp("not leading any more")
-            try:
-                answer = await ask()
-            except ApiProblem as error:
-                if isinstance(error, Refused) and not isinstance(
-                    error, Unauthorized | Throttled | ServerFault
-                ):
-                    self._connectivity.worked(_ACTIVITY)
-                    raise
-                self._connectivity.failed(_ACTIVITY, error)
-                wait_s = backoff.failed(error)
-                if loop.time() + wait_s > gives_up_s:
-                    raise _GaveUp(f"no answer within {give_up_s:g} s: {error}") from error
-                await asyncio.sleep(wait_s)
-            else:
-                self._connectivity.worked(_ACTIVITY)
-                return answer
 
 
 class _Patient:
@@ -267,10 +240,12 @@ class _Patient:
         self._writer = writer
 
     async def patch(self, path: str, body: Json) -> Json:
-        return await self._writer.until_settled(lambda: self._writer.patched_once(path, body), math.inf)
+        return await self._writer.settling.until_settled(
+            lambda: self._writer.patched_once(path, body), math.inf
+        )
 
     async def get(self, path: str) -> Json:
-        return await self._writer.until_settled(lambda: self._writer.got_once(path), math.inf)
+        return await self._writer.settling.until_settled(lambda: self._writer.got_once(path), math.inf)
 
 
 def volume_path(one: VolumeToBind) -> str:
