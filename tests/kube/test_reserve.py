@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.device_objects import Consumer
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import PodUid, ResourceClaimKey
 from policysched.cluster.resource_claims import PodDevices, choice_on
 from policysched.kube import devices
@@ -80,7 +81,7 @@ def status_of(driver: str) -> Json:
 def wanted(server: Server) -> ClaimToReserve:
     """What is decided on the claim as it stands: g0 of node a, if it has nothing."""
     claim = devices.resource_claim(server.claim)
-    stock = world(device_slice("a", gpu("g0"), gpu("g1")), claim).stock
+    stock = DeviceStock(world(device_slice("a", gpu("g0"), gpu("g1")), claim))
     choice = choice_on(user("web", "c"), PodDevices((claim,)), node("a"), stock)
     assert not isinstance(choice, str)
     allocation = choice.allocated[0][1] if choice.allocated else None
