@@ -22,6 +22,7 @@ import orjson
 from policysched.kube.extender_wire import MAX_SCORE, field_of
 from policysched.lang.answers import ExtenderRefusal
 from policysched.text.foreign import one_line
+from policysched.unanswered import why_unanswered
 
 Json = Mapping[str, Any]
 
@@ -192,7 +193,7 @@ class ExtenderClient:
         except TimeoutError:
             raise self._problem(f"{verb} gave no answer within {self.peer.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
-            raise self._problem(f"{verb}: {one_line(str(error) or type(error).__name__)}") from error
+            raise self._problem(f"{verb}: {one_line(why_unanswered(error))}") from error
         if text is None:
             raise self._problem(f"{verb} answered with more than {longest:,} bytes about {nodes:,} nodes")
         try:

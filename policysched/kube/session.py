@@ -23,6 +23,7 @@ from yarl import URL
 
 from policysched.files import Unreadable, is_file, read_text, yaml_of
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.unanswered import why_unanswered
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Session:
             async with asyncio.timeout(request.timeout_s), self._send(request, headers) as answer:
                 return ApiResponse(answer.status, await answer.read(), _lower(answer.headers))
         except READ_ERRORS as error:
-            raise TransportError(f"{request.method} {request.path}: {_words(error)}") from error
+            raise TransportError(f"{request.method} {request.path}: {why_unanswered(error)}") from error
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
@@ -144,7 +145,7 @@ class Session:
                 answer: aiohttp.ClientResponse = await self._send(request, headers)
                 return answer
         except READ_ERRORS as error:
-            raise TransportError(f"{request.method} {request.path}: {_words(error)}") from error
+            raise TransportError(f"{request.method} {request.path}: {why_unanswered(error)}") from error
 
     def _send(self, request: ApiRequest, headers: Mapping[str, str]) -> Any:
         assert self._client is not None, "the session is not open"
@@ -193,7 +194,7 @@ async def connect(where: Where) -> Session:
     try:
         return Session(configured, where, load, token_in_file=token_in_file)
     except (OSError, ssl.SSLError) as error:
-        raise BadConfiguration(f"{_kubeconfig_files(where)}: {_words(error)}") from error
+        raise BadConfiguration(f"{_kubeconfig_files(where)}: {why_unanswered(error)}") from error
 
 
 def in_cluster() -> bool:
@@ -242,9 +243,11 @@ async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
             raise BadConfiguration(f"{files}: the exec plugin {user['exec']['command']} gave no credentials")
         return cast(_Configured, configured), user is not None and "tokenFile" in user
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
-        raise BadConfiguration(f"{files}: {_words(error)}") from error
+        raise BadConfiguration(f"{files}: {why_unanswered(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadConfiguration(f"{files}: not shaped as a kubeconfig file: {_words(error)}") from error
+        raise BadConfiguration(
+            f"{files}: not shaped as a kubeconfig file: {why_unanswered(error)}"
+        ) from error
 
 
 def _refuse_what_is_no_map(files: str) -> None:
@@ -290,12 +293,8 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in answer.content.iter_any():
             yield chunk
     except READ_ERRORS as error:
-        raise TransportError(f"the stream broke: {_words(error)}") from error
+        raise TransportError(f"the stream broke: {why_unanswered(error)}") from error
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
-
-
-def _words(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

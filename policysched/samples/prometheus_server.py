@@ -19,6 +19,7 @@ from yarl import URL
 from policysched.samples.book import Unusable
 from policysched.samples.prometheus_answer import error_words
 from policysched.text.foreign import one_line
+from policysched.unanswered import why_unanswered
 
 _BROKE = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
 """What aiohttp raises where no whole answer came; TimeoutError is told apart before."""
@@ -131,7 +132,7 @@ class PrometheusServer:
         except aiohttp.ClientHttpProxyError as error:
             raise Unusable("unreachable", identity.hide(f"the proxy answers {error.status}")) from None
         except _BROKE as error:
-            raise Unusable("unreachable", identity.hide(str(error) or type(error).__name__)) from None
+            raise Unusable("unreachable", identity.hide(why_unanswered(error))) from None
         if status != 200:
             raise _refusal(status, identity.hide(error_words(body)))
         return body

@@ -116,7 +116,7 @@ def test_servers_are_asked_only_with_settings_and_one_that_is_away_ends_the_run(
 
     assert (without.code, away.code) == (2, 2)
     assert "give --config FILE, too" in without.err
-    assert "source `one`: Cannot connect to host 127.0.0.1:1" in away.err
+    assert "source `one`: cannot connect to 127.0.0.1:1: Connection refused\n" in away.err
 
 
 def test_settings_that_cannot_be_read_are_no_finding_but_a_failure(tmp_path: Path) -> None:

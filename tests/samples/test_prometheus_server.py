@@ -363,7 +363,9 @@ def test_a_connection_that_is_cut_is_unreachable() -> None:
 
 
 def test_nobody_there_is_unreachable() -> None:
-    assert failure(saying(GOOD), url="http://127.0.0.1:1").kind == "unreachable"
+    error = failure(saying(GOOD), url="http://127.0.0.1:1")
+
+    assert (error.kind, str(error)) == ("unreachable", "cannot connect to 127.0.0.1:1: Connection refused")
 
 
 def test_nothing_is_logged_by_the_road_itself(caplog: pytest.LogCaptureFixture) -> None:
