@@ -58,7 +58,7 @@ Path = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Reads:
     """`pod`, `namespace`, `node`: paths of attributes, the key of a map last (`("labels", "app")`); inputs count as
-    what they are read from. `pod_fields` and `node_fields` are whole fields of `cluster.Pod` and `cluster.Node` that
+    what they are read from. `pod_fields` and `node_fields` are whole fields of `cluster.objects.Pod` and `cluster.objects.Node` that
     built-ins read (`usage` and `cluster` among the latter). `others`: of the pods counted on a node. `time`: the clock,
     so that the answer has a "valid until". `shares`: what namespaces hold, which every placement changes. `anywhere`: which pods there are
     at all. `wakes`: what could turn a no into a yes.

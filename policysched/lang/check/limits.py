@@ -2,6 +2,7 @@
 
 from policysched.lang import syntax as s
 from policysched.lang.check.scope import Named, Scope
+from policysched.lang.operands import operands
 from policysched.lang.program import CONTAINER
 
 NODES_MAX = 500
@@ -60,7 +61,7 @@ def measure_expanded(scope: Scope | None, node: s.Expression) -> tuple[int, int]
         named = None if scope is None else named_by(scope, one)
         count += 1 if named is None else named.parts
         deepest = max(deepest, depth if named is None else depth + named.depth - 1)
-        pending.extend((child, depth if _same_chain(one, child) else depth + 1) for child in _children(one))
+        pending.extend((child, depth if _same_chain(one, child) else depth + 1) for child in _measured(one))
         if count > 100 * NODES_MAX:
             break
     return count, deepest
@@ -90,7 +91,7 @@ def depends(scope: Scope, node: s.Expression) -> bool:
                     return True
                 pending.extend(args)
             case (s.Unary() | s.Binary() | s.ElseExpr() | s.IfExpr() | s.ListLit()) as one:
-                pending.extend(_children(one))
+                pending.extend(_measured(one))
             case _:
                 return True
     return False
@@ -110,7 +111,7 @@ def reads_container(scope: Scope, node: s.Expression) -> bool:
                 if declared is not None and isinstance(declared.value, Named) and declared.value.of_container:
                     return True
             case one:
-                pending.extend(_children(one))
+                pending.extend(_measured(one))
     return False
 
 
@@ -120,25 +121,9 @@ def _same_chain(node: s.Expression, child: s.Expression) -> bool:
     return node.op in ("and", "or") and node.op == child.op and child is node.left
 
 
-def _children(node: s.Expression) -> tuple[s.Expression, ...]:
-    match node:
-        case s.Unary(operand=one) | s.HasExpr(target=one):
-            return (one,)
-        case s.Binary(left=left, right=right):
-            return (left, right)
-        case s.ElseExpr(value=value, fallback=fallback):
-            return (value, fallback)
-        case s.CallExpr(args=args):
-            return args
-        case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
-            return (condition, then, otherwise)
-        case s.AggregateExpr(value=value):
-            return (value,)
-        case s.CountExpr(where=where):
-            return () if where is None else (where,)
-        case s.FoldExpr(value=value, where=where):
-            return tuple(part for part in (value, where) if part is not None)
-        case s.ListLit(items=items):
-            return tuple(item for item in items if not isinstance(item, s.StringLit | s.NumberLit | s.Bare))
-        case _:
-            return ()
+def _measured(node: s.Expression) -> tuple[s.Expression, ...]:
+    """Its operands, but for the plain items of a list: these are not counted, and are the same for every pod and node."""
+    plain = s.StringLit | s.NumberLit | s.Bare
+    return tuple(
+        one for one in operands(node) if not (isinstance(node, s.ListLit) and isinstance(one, plain))
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from policysched.lang import syntax as s
+from policysched.lang.operands import operands
 from policysched.lang.parse.build import LayerHead
 from policysched.lang.parse.words import EXTENDER_CLAUSES, FILTER_CLAUSES, NOT_NAMES, SCORE_CLAUSES
 from policysched.lang.rules import diagnostic
@@ -98,28 +99,6 @@ def remarks(statement: object) -> Iterator[Diagnostic]:
             yield from _weight(statement.weight)
     for expression in _outermost(statement):
         yield from _words_as_values(expression)
-
-
-def operands(node: s.Expression) -> tuple[s.Expression, ...]:
-    match node:
-        case s.ListLit(items=items) | s.CallExpr(args=items):
-            return items
-        case s.Unary(operand=one) | s.HasExpr(target=one):
-            return (one,)
-        case s.Binary(left=left, right=right):
-            return (left, right)
-        case s.ElseExpr(value=value, fallback=fallback):
-            return (value, fallback)
-        case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
-            return (condition, then, otherwise)
-        case s.AggregateExpr(value=value):
-            return (value,)
-        case s.CountExpr(where=where):
-            return () if where is None else (where,)
-        case s.FoldExpr(value=one, where=where):
-            return tuple(part for part in (one, where) if part is not None)
-        case _:
-            return ()
 
 
 def _outermost(holder: object) -> Iterator[s.Expression]:

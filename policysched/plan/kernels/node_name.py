@@ -1,6 +1,6 @@
 """A pod that already names its node is placed and never decided, so the filter has nobody left to refuse.
 
-`cluster.Pod` does not hold `spec.nodeName`: where a pod is belongs to its placement.
+`cluster.objects.Pod` does not hold `spec.nodeName`: where a pod is belongs to its placement.
 """
 
 from policysched.cluster.objects import Pod
