@@ -15,7 +15,7 @@ from typing import Any
 from policysched.cluster.objects import MetricSamples, NodeName
 from policysched.files import Unreadable, read_text, yaml_of
 from policysched.lang.program import Metric, of_nodes
-from policysched.samples.book import Book, Poll
+from policysched.samples.book import Book, Key, Poll, Unusable
 from policysched.samples.pairs import RawPairs, pair_samples, pair_written
 from policysched.samples.source import Customer, RawSamples, holder, no_values, samples_of, without_value
 from policysched.schedule.events import SamplesArrived
@@ -118,7 +118,7 @@ class FileSamples:
         self._book = book
         self._now_ns = now_ns
         self._last = _Look(_stamp(path), read_samples(path))
-        self._broken = False
+        self._broken: BadSamples | None = None
 
     def why_not(self, metric: Metric) -> str | None:
         return None if self.has(metric) else f"{self._path} has no metric of that name"
@@ -128,18 +128,25 @@ class FileSamples:
 
     async def run(self, customer: Customer) -> None:
         """Look each second; deliver what changed or is due (a metric's `every`)."""
-        delivered: dict[tuple[str, str], tuple[Metric, int]] = {}
+        delivered: dict[Key, tuple[Metric, int]] = {}
+        lacking: set[Key] = set()
         while True:
             changed = self._look()
-            self._book.counted("garbage" if self._broken else "ok")
+            self._book.counted("garbage" if self._broken is not None else "ok")
             now_ns = self._now_ns()
             wanted = customer.wanted()
-            for key in [one for one in delivered if one[1] not in wanted.get(one[0], {})]:
-                del delivered[key]
+            for key in [one for one in {*delivered, *lacking} if one[1] not in wanted.get(one[0], {})]:
+                delivered.pop(key, None)
+                lacking.discard(key)
                 self._book.forget(key)
             for policy, metrics in wanted.items():
                 for name, metric in metrics.items():
-                    if self._broken or name not in self._last.table:
+                    if name not in self._last.table:
+                        continue
+                    if self._broken is not None:
+                        lacking.add((policy, name))
+                        why = Unusable("garbage", str(self._broken))
+                        self._book.not_delivered((policy, name), why, now_ns)
                         continue
                     before, at_ns = delivered.get((policy, name), (None, -(2**62)))
                     # A second's grace: the looks come once a second, and `every = 1s` means each of them.
@@ -159,21 +166,21 @@ class FileSamples:
     def _look(self) -> bool:
         """Read the file again if it changed on the disk. True: there is something new."""
         stamp = _stamp(self._path)
-        if stamp == self._last.stamp and not (stamp is None and not self._broken):
+        if stamp == self._last.stamp and not (stamp is None and self._broken is None):
             return False
         try:
             self._last = _Look(stamp, read_samples(self._path))
         except BadSamples as error:
-            if not self._broken or stamp != self._last.stamp:
+            if self._broken is None or stamp != self._last.stamp:
                 log.warning(
                     "the samples file cannot be used; its samples will go stale", extra={"why": str(error)}
                 )
-            self._broken = True
+            self._broken = error
             self._last.stamp = stamp
             return False
-        if self._broken:
+        if self._broken is not None:
             log.info("the samples file can be used again", extra={"path": str(self._path)})
-        self._broken = False
+        self._broken = None
         return True
 
 

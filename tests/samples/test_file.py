@@ -117,6 +117,9 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
             await asyncio.sleep(30)
             assert len(delivered) == 1
             assert book.polls == {"ok": 1, "garbage": 30}
+            trouble = book.trouble["test", "cpu_util"]
+            assert (trouble.kind, trouble.since_ns) == ("garbage", 10**9)
+            assert trouble.words.startswith(f"{path}: line 2: not YAML: ")
 
             path.unlink()
             await asyncio.sleep(30)
@@ -124,6 +127,7 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
             os.utime(path, (1, 1))
             await asyncio.sleep(2)
         assert len(delivered) == 2
+        assert book.trouble == {}
 
     with caplog.at_level(logging.INFO, "policysched.samples.file"):
         on_virtual_time(scenario)
@@ -140,7 +144,7 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
         ("load: {node-1: [5]}", "line 1: load.node-1: is a list, and should be a number or a text"),
         (
             "ok: {}\n'two words': {}",
-            "line 2: two words: `two words` is not: a metric's name (letters, digits",
+            "line 2: two words: is `two words`, and should be a metric's name (letters, digits",
         ),
         ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
         (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),
@@ -169,7 +173,7 @@ def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tm
     assert error.value.problems == (
         f"{path}: line 2: net_rx.b: is null, and should be a number or a text",
         f"{path}: line 4: net_rx.a: is a list, and should be a number or a text",
-        f"{path}: line 5: 9lives: `9lives` is not: a metric's name (letters, digits and _, no digit first)",
+        f"{path}: line 5: 9lives: is `9lives`, and should be a metric's name (letters, digits and _, no digit first)",
         f"{path}: line 6: cpu_util: is 7, and should be a map",
     )
 
