@@ -143,7 +143,7 @@ async def _serve(
             "shutdown": lambda: "stopping" if stopping.is_set() else "",
             "sync": lambda: "" if app.answering.synced else "the first lists are not in yet",
             "policies": lambda: "" if app.answering.programs() else "no policy is active",
-            "api": lambda: "the API server cannot be reached" if app.connectivity.away else "",
+            "api": lambda: app.connectivity.trouble,
         },
     )
     place = str(settings.source) if isinstance(settings.source, Place) else settings.place

@@ -192,7 +192,7 @@ def _ready_checks(app: SchedulerApp) -> Mapping[str, Check]:
         "shutdown": lambda: "stopping" if app.stopping else "",
         "sync": lambda: "" if app.synced or stands_by() else "the first lists are not in yet",
         "policies": lambda: "" if app.scheduler.programs() or stands_by() else "no policy is active",
-        "api": lambda: "the API server cannot be reached" if app.connectivity.away else "",
+        "api": lambda: app.connectivity.trouble,
     }
 
 

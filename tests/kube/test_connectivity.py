@@ -1,0 +1,76 @@
+"""What is said of an API server that does not answer, and of one that answers no."""
+
+import logging
+
+import pytest
+
+from policysched.kube.api import Forbidden
+from policysched.kube.connectivity import Connectivity
+from policysched.kube.transport import TransportError
+
+NO = Forbidden(403, "Forbidden", "nodes is forbidden")
+HUNG = TransportError("timed out")
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The beginning of each line, and the activity that it names."""
+    return [
+        (one.message.partition(";")[0], getattr(one, "activity", ""))
+        for one in caplog.records
+        if one.levelno >= logging.INFO
+    ]
+
+
+@pytest.fixture
+def road(caplog: pytest.LogCaptureFixture) -> Connectivity:
+    caplog.set_level(logging.INFO)
+    return Connectivity(lambda: 0.0)
+
+
+def test_what_is_forbidden_is_said_once_of_each_activity_and_not_as_if_nobody_answered(
+    road: Connectivity, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        road.failed("watching Node objects", NO)
+        road.failed("watching Pod objects", NO)
+
+    forbidden = "the API server forbids what is needed"
+    assert said(caplog) == [(forbidden, "watching Node objects"), (forbidden, "watching Pod objects")]
+    assert road.away
+    assert road.trouble == "the API server forbids watching Node objects, watching Pod objects"
+
+
+def test_once_all_is_allowed_it_answers_again(road: Connectivity, caplog: pytest.LogCaptureFixture) -> None:
+    for activity in ("watching Node objects", "watching Pod objects") * 2:
+        road.failed(activity, NO)
+
+    road.worked("watching Node objects")
+    between = road.trouble
+    road.worked("watching Pod objects")
+
+    assert between == "the API server forbids watching Pod objects"
+    assert (road.away, road.trouble) == (False, "")
+    assert said(caplog)[-1] == ("the API server answers again", "")
+
+
+def test_a_server_that_hangs_is_said_once_for_all_activities(
+    road: Connectivity, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        road.failed("watching Node objects", HUNG)
+        road.failed("watching Pod objects", HUNG)
+
+    assert said(caplog) == [("the API server cannot be reached or does not answer", "watching Node objects")]
+    assert road.trouble == "the API server cannot be reached"
+
+
+def test_a_failure_that_the_next_try_mends_is_not_worth_a_line(
+    road: Connectivity, caplog: pytest.LogCaptureFixture
+) -> None:
+    road.failed("watching Node objects", NO)
+    road.failed("watching Pod objects", HUNG)
+    road.worked("watching Node objects")
+    road.worked("watching Pod objects")
+
+    assert said(caplog) == []
+    assert road.trouble == ""
