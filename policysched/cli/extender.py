@@ -6,30 +6,31 @@ from typing import Any
 
 import click
 
-from policysched.cli.starting import given, start_problems
+from policysched.cli.starting import (
+    config_option,
+    context_option,
+    given,
+    kubeconfig_option,
+    last_good_option,
+    log_format_option,
+    log_level_option,
+    metrics_option,
+    policies_option,
+    start_problems,
+)
 
 
 @click.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    help="How to reach the cluster; in a pod its service account.",
-)
-@click.option("--context", metavar="NAME", help="A context of the kubeconfig other than the current one.")
-@click.option(
-    "--policies", metavar="NAMESPACE/CONFIGMAP", help="The ConfigMap whose keys *.policy are the policies."
-)
+@kubeconfig_option
+@context_option
+@policies_option
 @click.option(
     "--policy-files",
     metavar="PATH",
     multiple=True,
     help="A file, or a folder with files *.policy, instead of a ConfigMap. May be given several times.",
 )
-@click.option(
-    "--last-good",
-    metavar="NAMESPACE/CONFIGMAP",
-    help="Where the last known good texts are kept (default: the policies' name with -last-good).",
-)
+@last_good_option
 @click.option("--http", metavar="ADDRESS", help="Where to listen: HOST:PORT or :PORT.")
 @click.option("--tls-certificate", type=click.Path(dir_okay=False), help="PEM: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM: the certificate's key.")
@@ -41,12 +42,10 @@ from policysched.cli.starting import given, start_problems
 @click.option(
     "--budget", "budget_s", type=float, metavar="SECONDS", help="Answer within this time (default: 4)."
 )
-@click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
-@click.option("--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics.")
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="One line an occurrence, for people or as JSON."
-)
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@config_option
+@metrics_option
+@log_format_option
+@log_level_option
 def extender(
     kubeconfig: str | None,
     context: str | None,

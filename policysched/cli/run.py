@@ -6,35 +6,34 @@ from typing import Any
 
 import click
 
-from policysched.cli.starting import given, start_problems
+from policysched.cli.starting import (
+    config_option,
+    context_option,
+    given,
+    kubeconfig_option,
+    last_good_option,
+    log_format_option,
+    log_level_option,
+    metrics_option,
+    policies_option,
+    start_problems,
+)
 
 
 @click.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    help="How to reach the cluster; in a pod its service account.",
-)
-@click.option("--context", metavar="NAME", help="A context of the kubeconfig other than the current one.")
-@click.option(
-    "--policies", metavar="NAMESPACE/CONFIGMAP", help="The ConfigMap whose keys *.policy are the policies."
-)
-@click.option(
-    "--last-good",
-    metavar="NAMESPACE/CONFIGMAP",
-    help="Where the last known good texts are kept (default: the policies' name with -last-good).",
-)
+@kubeconfig_option
+@context_option
+@policies_option
+@last_good_option
 @click.option(
     "--http",
     metavar="ADDRESS",
     help="Serve /livez /readyz /metrics /policy /decisions /configz on HOST:PORT or :PORT.",
 )
-@click.option("--config", type=click.Path(dir_okay=False), help="A settings file (YAML).")
-@click.option("--metrics", type=click.Path(dir_okay=False), help="A file with samples of metrics.")
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="One line an occurrence, for people or as JSON."
-)
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@config_option
+@metrics_option
+@log_format_option
+@log_level_option
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=None,
