@@ -22,3 +22,22 @@ class RuleDoc:
     bad: str
     good: str
     others: tuple[tuple[str, str], ...] = ()
+
+
+HEAD = "policy example version 1\ninclude kube_default\n"
+
+
+def rule(
+    code: str,
+    name: str,
+    summary: str,
+    explanation: str,
+    *,
+    bad: str,
+    good: str,
+    severity: Severity = Severity.ERROR,
+    head: str = HEAD,
+    others: tuple[tuple[str, str], ...] = (),
+) -> RuleDoc:
+    """One whose examples need only their own lines: `head` stands before both."""
+    return RuleDoc(code, name, severity, summary, explanation, f"{head}{bad}\n", f"{head}{good}\n", others)

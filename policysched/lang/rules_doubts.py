@@ -1,23 +1,11 @@
 """Doubts about a policy that can run: its logic (`PS3xx`) and how it does in operation (`PS4xx`)."""
 
-from policysched.lang.rule_doc import RuleDoc
+from functools import partial
+
+from policysched.lang.rule_doc import RuleDoc, rule
 from policysched.text import Severity
 
-_HEAD = "policy example version 1\ninclude kube_default\n"
-
-
-def _rule(
-    code: str,
-    name: str,
-    summary: str,
-    explanation: str,
-    *,
-    bad: str,
-    good: str,
-    severity: Severity = Severity.WARNING,
-    head: str = _HEAD,
-) -> RuleDoc:
-    return RuleDoc(code, name, severity, summary, explanation, f"{head}{bad}\n", f"{head}{good}\n")
+_rule = partial(rule, severity=Severity.WARNING)
 
 
 _METRIC = """metric net_rx: bandwidth {

@@ -1,9 +1,7 @@
 """Diagnostics about what reaches a policy from outside of its text: values for its parameters (`PS26x`)."""
 
-from policysched.lang.rule_doc import RuleDoc
+from policysched.lang.rule_doc import HEAD, RuleDoc
 from policysched.text import Severity
-
-_HEAD = "policy example version 1\ninclude kube_default\n"
 
 
 def _config_map(values: str) -> str:
@@ -30,8 +28,8 @@ GIVEN_RULES: tuple[RuleDoc, ...] = (
         "A `param` says of which type it is and from where to where it goes, and what is set in the ConfigMap, the settings "
         "or with `--param` has to keep to that. Otherwise the policy is refused as if its text were wrong: what ran "
         "before runs on. The finding stands where the value stands.",
-        f"{_HEAD}param crowd: int = 200 range 1..110\nfilter crowded require node.pods < crowd\n",
-        f"{_HEAD}param crowd: int = 100 range 1..110\nfilter crowded require node.pods < crowd\n",
+        f"{HEAD}param crowd: int = 200 range 1..110\nfilter crowded require node.pods < crowd\n",
+        f"{HEAD}param crowd: int = 100 range 1..110\nfilter crowded require node.pods < crowd\n",
     ),
     RuleDoc(
         "PS261",

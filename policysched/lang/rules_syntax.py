@@ -1,24 +1,7 @@
 """Diagnostics about the lint run itself (`PS0xx`) and about syntax (`PS1xx`)."""
 
-from policysched.lang.rule_doc import RuleDoc
+from policysched.lang.rule_doc import RuleDoc, rule
 from policysched.text import Severity
-
-_HEAD = "policy example version 1\ninclude kube_default\n"
-
-
-def _rule(
-    code: str,
-    name: str,
-    summary: str,
-    explanation: str,
-    *,
-    bad: str,
-    good: str,
-    severity: Severity = Severity.ERROR,
-    head: str = _HEAD,
-) -> RuleDoc:
-    return RuleDoc(code, name, severity, summary, explanation, f"{head}{bad}\n", f"{head}{good}\n")
-
 
 _CONFIG_MAP = """apiVersion: v1
 kind: ConfigMap
@@ -28,7 +11,7 @@ data:
 
 SYNTAX_RULES: tuple[RuleDoc, ...] = (
     # ── meta ────────────────────────────────────────────────────────────────────────────────────────────────────────
-    _rule(
+    rule(
         "PS001",
         "unused-ignore",
         "a comment ignores a diagnostic that is not there",
@@ -40,7 +23,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         head="",
         severity=Severity.WARNING,
     ),
-    _rule(
+    rule(
         "PS002",
         "ignore-without-reason",
         "a comment ignores a diagnostic and does not say why",
@@ -50,7 +33,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         head="",
         severity=Severity.WARNING,
     ),
-    _rule(
+    rule(
         "PS003",
         "unsupported-version",
         "the policy is written in a version of the language that this program does not know",
@@ -59,7 +42,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         good="policy example version 1\ninclude kube_default",
         head="",
     ),
-    _rule(
+    rule(
         "PS005",
         "policy-too-large",
         "the text is larger than 256 KiB",
@@ -69,7 +52,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         good="# a short comment",
     ),
     # ── syntax ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    _rule(
+    rule(
         "PS101",
         "unexpected-text",
         "something stands where it cannot",
@@ -77,7 +60,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="let small_cpu = 100m",
         good="let small_cpu: cpu = 100m",
     ),
-    _rule(
+    rule(
         "PS102",
         "unclosed-bracket",
         "a brace, parenthesis or bracket is never closed",
@@ -85,7 +68,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="gang by pod.owner.name {\n  min = 2\n\nfilter ready require node.ready",
         good="gang by pod.owner.name {\n  min = 2\n}\n\nfilter ready require node.ready",
     ),
-    _rule(
+    rule(
         "PS103",
         "unterminated-string",
         'a text has no closing `"`',
@@ -93,7 +76,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack reject node.labels["rack"] == "r17',
         good='filter rack reject node.labels["rack"] == "r17"',
     ),
-    _rule(
+    rule(
         "PS104",
         "bad-number",
         "a number is not written as one",
@@ -102,7 +85,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.free.memory > 1,5Gi",
         good="filter roomy require node.free.memory > 1.5Gi",
     ),
-    _rule(
+    rule(
         "PS105",
         "not-a-block-scalar",
         "the policy is a quoted text in the YAML file",
@@ -114,7 +97,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         severity=Severity.HINT,
         head="",
     ),
-    _rule(
+    rule(
         "PS106",
         "misspelt-word",
         "a word of the language is misspelt",
@@ -122,7 +105,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy requires node.free.memory > 1Gi",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS107",
         "unknown-statement",
         "a line begins with a word that begins no statement",
@@ -130,7 +113,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="rule roomy { memory: 1Gi }",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS108",
         "unopened-bracket",
         "a closing brace, parenthesis or bracket closes nothing",
@@ -138,7 +121,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.free.memory > 1Gi }",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS109",
         "missing-value",
         "a value or condition is missing",
@@ -146,7 +129,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require missing pass",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS110",
         "equals-sign",
         "`=` and `==` are mixed up",
@@ -154,7 +137,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter pool require node.labels["pool"] = "general"',
         good='filter pool reject node.labels["pool"] == "general"',
     ),
-    _rule(
+    rule(
         "PS111",
         "symbol-operator",
         "`&&`, `||` or `!` stands for a word",
@@ -162,7 +145,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.ready && node.free.memory > 1Gi",
         good="filter roomy require node.ready and node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS112",
         "unquoted-key",
         "the key of a label, annotation or resource is not quoted",
@@ -170,7 +153,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter zone reject node.labels[topology.kubernetes.io/zone] == "z1"',
         good='filter zone reject node.labels["topology.kubernetes.io/zone"] == "z1"',
     ),
-    _rule(
+    rule(
         "PS113",
         "wrong-quotes",
         'a text is quoted with something else than `"`',
@@ -178,7 +161,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter batch reject pod.namespace == 'batch'",
         good='filter batch reject pod.namespace == "batch"',
     ),
-    _rule(
+    rule(
         "PS114",
         "bad-weight",
         "a weight is not a whole number",
@@ -186,7 +169,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="score roomy weight 50% prefer node.free.memory > 1Gi",
         good="score roomy weight 50 prefer node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS115",
         "trailing-comma",
         "a comma has nothing behind it",
@@ -194,7 +177,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter batch reject pod.namespace in ["batch", "ml",]',
         good='filter batch reject pod.namespace in ["batch", "ml"]',
     ),
-    _rule(
+    rule(
         "PS116",
         "order-before-key",
         "`asc` or `desc` stands before what it orders",
@@ -202,7 +185,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="queue by desc pod.priority, pod.created",
         good="queue by pod.priority desc, pod.created",
     ),
-    _rule(
+    rule(
         "PS117",
         "wrong-comment",
         "a comment begins with `//` or `/*`",
@@ -210,7 +193,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require node.ready // only ready nodes",
         good="filter ready require node.ready  # only ready nodes",
     ),
-    _rule(
+    rule(
         "PS118",
         "tab",
         "a tab stands in the text",
@@ -218,7 +201,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready\n\trequire node.ready",
         good="filter ready\n  require node.ready",
     ),
-    _rule(
+    rule(
         "PS119",
         "clause-order",
         "the clauses of a rule stand in another order",
@@ -227,7 +210,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack scaleup no reject node.labels["rack"] == "r17"',
         good='filter rack reject node.labels["rack"] == "r17" scaleup no',
     ),
-    _rule(
+    rule(
         "PS120",
         "repeated-clause",
         "a clause stands twice in one rule",
@@ -235,7 +218,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.ready require node.free.memory > 1Gi",
         good="filter roomy require node.ready and node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS121",
         "misplaced-clause",
         "a clause stands in a rule of another kind",
@@ -243,7 +226,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy weight 3 require node.free.memory > 1Gi",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS122",
         "reserved-word",
         "a word is reserved and cannot be used so",
@@ -251,7 +234,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='input queue: string = pod.labels["queue"] optional',
         good='input queue_name: string = pod.labels["queue"] optional',
     ),
-    _rule(
+    rule(
         "PS123",
         "template-syntax",
         "`{{`, `${` or `$(` stands in the text",
@@ -259,7 +242,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack reject node.labels["rack"] == "{{ .Values.rack }}"',
         good='filter rack reject node.labels["rack"] == "r17"',
     ),
-    _rule(
+    rule(
         "PS124",
         "bad-escape",
         "an unknown escape stands in a text",
@@ -267,7 +250,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack reject node.labels["rack"] == "r\\d"',
         good='filter rack reject node.labels["rack"] == "r\\\\d"',
     ),
-    _rule(
+    rule(
         "PS125",
         "nesting-too-deep",
         "brackets or operators are nested more than 64 deep",
@@ -275,7 +258,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require " + "not " * 70 + "node.ready",
         good="filter ready require node.ready",
     ),
-    _rule(
+    rule(
         "PS126",
         "expression-too-large",
         "an expression has more than 500 parts",
@@ -283,7 +266,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require " + " and ".join(["node.free.memory > 1Gi"] * 150),
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS127",
         "misplaced-statement",
         "a statement stands where it cannot",
@@ -291,7 +274,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require node.ready filter roomy require node.free.memory > 1Gi",
         good="filter ready require node.ready\nfilter roomy require node.free.memory > 1Gi",
     ),
-    _rule(
+    rule(
         "PS128",
         "chained-comparison",
         "comparisons follow each other",
@@ -299,7 +282,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require 1Gi < node.free.memory < 64Gi",
         good="filter roomy require 1Gi < node.free.memory and node.free.memory < 64Gi",
     ),
-    _rule(
+    rule(
         "PS129",
         "bad-policy-name",
         "the name of a policy is not a DNS label",
@@ -308,7 +291,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         good="policy network-aware version 1\ninclude kube_default",
         head="",
     ),
-    _rule(
+    rule(
         "PS130",
         "stray-character",
         "a character means nothing in the language",
@@ -316,7 +299,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require node.ready;",
         good="filter ready require node.ready",
     ),
-    _rule(
+    rule(
         "PS131",
         "missing-block",
         "the `{` of a statement is missing",
@@ -324,7 +307,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="outage\n  above = 50%\n  then = disable\n}",
         good="outage {\n  above = 50%\n  then = disable\n}",
     ),
-    _rule(
+    rule(
         "PS132",
         "incomplete-if",
         "an `if` lacks its `then` or `else`, or stands in the middle of an expression without parentheses",
