@@ -252,12 +252,14 @@ def _look(
 
 
 def preference_on(devices: PodDevices, node: Node, stock: DeviceStock) -> int:
-    """The more, the earlier the alternatives that the claims get there stand in their lists; 0 where the node is none."""
+    """The more, the earlier the alternatives that the claims get there, or have, stand in their lists; 0 where the node is none, and
+    where all have their devices already."""
     seen = look(devices, node, stock)
-    if isinstance(seen, str):
+    if isinstance(seen, str) or seen.found is None:
         return 0
-    found = 0 if seen.found is None else preference_found(seen.found)
-    return found + sum(preference(claim, known) for claim, known in seen.given if known is not None)
+    return preference_found(seen.found) + sum(
+        preference(claim, known) for claim, known in seen.given if known is not None
+    )
 
 
 def choice_on(pod: Pod, devices: PodDevices, node: Node, stock: DeviceStock) -> DeviceChoice | str:

@@ -152,6 +152,21 @@ def test_of_alternatives_the_first_that_can_be_had_is_taken_and_preferred_the_mo
     assert [preference_on(claims, node(one), DeviceStock(devices)) for one in ("a", "b", "c")] == [7, 6, 0]
 
 
+def test_alternatives_that_are_taken_already_count_beside_others_and_not_by_themselves() -> None:
+    either = {"name": "r", "firstAvailable": [{"name": "x", **ask()}, {"name": "y", **ask()}]}
+    taken = claim("taken", either, status=given("g0", node=None, request="r/y", reserved=("other",)))
+    devices = world(device_slice("a", gpu("g1")), taken, claim("open", either))
+    alone, beside = (
+        devices_of(user("p", *names), DeviceStock(devices)) for names in (["taken"], ["taken", "open"])
+    )
+    assert isinstance(alone, PodDevices)
+    assert isinstance(beside, PodDevices)
+
+    found = [preference_on(one, node("a"), DeviceStock(devices)) for one in (alone, beside)]
+
+    assert found == [0, 7 + 8]
+
+
 def test_admin_access_is_beside_whoever_has_the_device() -> None:
     taken = claim("old", status=given("g0"))
     devices = world(device_slice("a", gpu("g0")), taken, claim("c", asking(adminAccess=True)))

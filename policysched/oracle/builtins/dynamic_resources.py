@@ -20,7 +20,7 @@ reservation are written, and the pod is bound once the conditions are met that d
 `bindingFailureConditions` comes instead, or the time is over, the pod is tried again; if that leaves it no node, the claim gives its devices back.
 
 Score: for each request with alternatives (`firstAvailable`) 8 less the place of the one that is taken, summed, as a share of
-the greatest sum."""
+the greatest sum; nothing where all claims have their devices already."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
