@@ -16,7 +16,7 @@ from policysched.schedule.consulting import Consulting
 from policysched.schedule.core import Core
 from policysched.schedule.gangs import Gang
 from policysched.schedule.outcome import PLACED_PODS, Failure, Success, refusal
-from policysched.schedule.preemption import ClaimWords, MadeRoom, NoRoom, Preemption
+from policysched.schedule.preemption import ClaimWords, MadeRoom, NoRoom, Preemption, words_of_claims
 from policysched.schedule.questions import Questions
 from policysched.schedule.settlement import Settlement
 from policysched.schedule.steps import Steps
@@ -98,9 +98,7 @@ class PodTrials:
             return ClaimWords.DELETED
         if alone and NOT_HERE in result.counts and self._deallocate(pod, now_ns):
             return ClaimWords.DEALLOCATED
-        stock = DeviceStock(self._core.cache.devices)
-        given = any(stock.class_of(one.resource) is not None for one in pod.pod.extended)
-        return ClaimWords.STILL_NOT if pod.pod.device_claims or given else ClaimWords.NONE
+        return words_of_claims(pod.pod, DeviceStock(self._core.cache.devices))
 
     def _deallocate(self, pod: PendingPod, now_ns: int) -> bool:
         """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""

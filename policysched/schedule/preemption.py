@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import NodeName, Pod, PodUid
 from policysched.lang.builtins import BUILTINS, RELEASES
 from policysched.lang.message import unavailable_message
@@ -390,6 +391,12 @@ def _names(pods: tuple[Pod, ...]) -> str:
 def words_of(program: Program, words: str, claims: ClaimWords = ClaimWords.NONE) -> str:
     """What stands behind the filters' reasons, as kube-scheduler puts it."""
     return f"{f'{claims}, ' if _is_whole(program) else ''}preemption: {words}"
+
+
+def words_of_claims(pod: Pod, stock: DeviceStock) -> ClaimWords:
+    """Where nothing is done about its claims for devices, or about those that classes give it."""
+    given = any(stock.class_of(one.resource) is not None for one in pod.extended)
+    return ClaimWords.STILL_NOT if pod.device_claims or given else ClaimWords.NONE
 
 
 def words_after_refusal(program: Program, node_count: int, refused_by: str | None = None) -> str:

@@ -17,7 +17,7 @@ from policysched.cluster.objects import Node, NodeName, Pod, PodSetKind
 from policysched.cluster.storage import ClaimRef
 from policysched.cluster.volume_promises import VolumeChoice
 from policysched.cluster.volume_stock import Stock
-from policysched.kube import storage, wire
+from policysched.kube import devices, storage, wire
 from tests.words import pending, placed
 
 Json = dict[str, Any]
@@ -81,6 +81,8 @@ def replay(case: Json) -> Iterator[Decision]:
             cache.put_pod_set(wire.pod_set(one, one["kind"]))
         elif one["kind"] in storage.READERS:
             cache.put_storage(storage.READERS[one["kind"]](one))
+        elif one["kind"] in devices.READERS:
+            cache.put_device_object(devices.READERS[one["kind"]](one))
     for one in case["nodes"]:
         cache.put_node(wire.node(one))
     for one in case.get("pdbs", ()):
@@ -100,6 +102,8 @@ def replay(case: Json) -> Iterator[Decision]:
         if expected["nodeName"] is not None:
             node = cache.nodes[NodeName(expected["nodeName"])]
             bind_volumes(cache, pod, node)
+            for claim in expected.get("claims", ()):
+                cache.put_device_object(devices.resource_claim(claim))
             if "labels" in expected:  # as they were once it was bound
                 manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
                 pod = wire.pod(manifest).pod

@@ -3,7 +3,7 @@
     python tests/conformance/compare.py FILE.jsonl... [--verbose]
 
 Prints for each file how many pods agree on the feasible nodes, on each plugin's weighted scores on them, on the totals, on
-the place, on who is evicted and on the message; with `--verbose` every disagreement in full. What policysched decides is
+the place, on the devices that claims get, on who is evicted and on the message; with `--verbose` every disagreement in full. What policysched decides is
 asked of the plan that runs and of the oracle that defines the language: both have to agree. The last line is `N of M
 pods agree on everything but wording`; exits 1 if N < M, and 2 where a file cannot be read.
 
@@ -34,17 +34,19 @@ from policysched.oracle import evaluate
 from policysched.schedule.preemption import words_after_refusal
 from tests.conformance.beside_nominated import explanations_beside_nominated
 from tests.conformance.cluster_case import Decision, load, replay
+from tests.conformance.devices_given import compare_devices
 from tests.conformance.kube_default import kube_default
 from tests.conformance.making_room import compare_room
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
 
-Aspect = Literal["feasible nodes", "weighted scores", "totals", "place", "victims", "message"]
+Aspect = Literal["feasible nodes", "weighted scores", "totals", "place", "devices", "victims", "message"]
 ASPECTS: tuple[Aspect, ...] = (
     "feasible nodes",
     "weighted scores",
     "totals",
     "place",
+    "devices",
     "victims",
     "message",
 )
@@ -137,10 +139,14 @@ def differences(decision: Decision, program: Program, found: Compared) -> Iterat
         for aspect, sentences in _of_explanation(decision, ours, program):
             yield aspect, [f"{who}: {one}" for one in sentences]
     expected, refusal = decision.expected, said["plan"].pod_refusal
+    if "claims" in expected:
+        yield "devices", compare_devices(decision)
     if said["plan"].refused_by is not None and "message" in expected:
         assert refusal is not None, f"{decision.name} is refused without words"
         nodes = len(decision.cache.nodes)
-        message = refused_message(nodes, refusal, words_after_refusal(program, nodes))
+        message = refused_message(
+            nodes, refusal, words_after_refusal(program, nodes, said["plan"].refused_by)
+        )
         yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
         yield "message", _unequal(message, expected["message"])
     elif refusal is not None and "message" in expected:

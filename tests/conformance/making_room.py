@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice, permutations, product
 
 from policysched import plan
+from policysched.cluster.device_stock import DeviceStock
 from policysched.cluster.objects import NodeName, Pod, PodFacts, PodUid
 from policysched.lang.message import unavailable_message
 from policysched.lang.program import Program
 from policysched.schedule.candidates import Candidate, Cluster, Found, find_candidates
-from policysched.schedule.preemption import NEVER, words_of
+from policysched.schedule.preemption import NEVER, words_of, words_of_claims
 from policysched.schedule.steps import at_once
 from tests.conformance.cluster_case import Decision
 
@@ -42,7 +43,8 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
     found = making_room(decision, program)
     if not victims:
         words = NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
-        message = unavailable_message(len(decision.cache.nodes), refused, words_of(program, words))
+        claims = words_of_claims(decision.pod, DeviceStock(decision.cache.devices))
+        message = unavailable_message(len(decision.cache.nodes), refused, words_of(program, words, claims))
         recorded = expected["message"]
         evicts = found.candidates and not never
         return Room(

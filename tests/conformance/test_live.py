@@ -1,7 +1,7 @@
 """kube-scheduler itself, running, on clusters that nobody has seen before: policysched decides as it does.
 
-The seeds are fresh in each run. `make live` tries 500 clusters, with what is rare (`draw_rare`) laid over them; here that is on fixed
-seeds alone, those that show the planted bugs.
+The seeds are fresh in each run. `make live` tries 500 clusters, with what is rare (`draw_rare`) and devices (`draw_devices`) laid over them; here that
+is on fixed seeds alone, those that show the planted bugs.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from policysched.cluster import device_allocation, device_pools, device_search, devices
+from policysched.cluster.device_constraints import Constraint
+from policysched.cluster.device_objects import (
+    Allocation,
+    DeviceToleration,
+    PoolId,
+    Reach,
+    ResourceSlice,
+)
+from policysched.cluster.device_selectors import DeviceSelectors
+from policysched.cluster.device_use import DeviceUse
 from policysched.cluster.objects import DisruptionBudget, ObservedPod
 from policysched.kube import in_tree, wire
 from policysched.oracle import builtins
@@ -25,7 +36,7 @@ from tests.conformance import making_room
 from tests.conformance.compare import Aspect, Disagreement
 from tests.conformance.kube_default import kube_default
 from tests.conformance.live.check import Checked, check, compare_case, summary
-from tests.conformance.live.draw import draw
+from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.draw_rare import HUGE, UNSCHEDULABLE
 from tests.conformance.live.record import Recorder
 from tests.controlplane.cluster import ControlPlane
@@ -80,6 +91,10 @@ def undisrupted(manifest: Json) -> DisruptionBudget:
     return replace(read_budget(manifest), disrupted_pods=frozenset())
 
 
+def of_any_generation(by_pool: dict[PoolId, list[ResourceSlice]], one: ResourceSlice) -> None:
+    by_pool.setdefault(one.pool, []).append(one)
+
+
 read_budget = wire.disruption_budget
 
 BUGS: dict[str, tuple[Any, str, Any]] = {
@@ -122,10 +137,29 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     ),
     "nobody tolerates nodes that are unschedulable": read_otherwise(bold),
     "who is being disrupted is disrupted again": (wire, "disruption_budget", undisrupted),
+    "devices that are taken are free": (DeviceUse, "add", lambda *_: None),
+    "a device can be had twice": (device_search._Search, "_is_free", lambda *_: True),
+    "shares are without bounds": (device_search._Search, "_has_room", lambda *_: True),
+    "counters do not run out": (device_search._Search, "_left", lambda *_: {}),
+    "everybody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: True),
+    "nobody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: False),
+    "devices need nothing in common": (Constraint, "_allows", lambda *_: True),
+    "every device is selected": (DeviceSelectors, "matches", lambda *_: True),
+    "slices of earlier generations count": (device_pools, "_add", of_any_generation),
+    "devices are of one node or of none": (Reach, "covers", lambda one, node: one.node == node.name),
+    "claims that have devices can be used anywhere": (Allocation, "usable_on", lambda *_: True),
+    "of alternatives each is as good": (kernels.SCORES, "dynamic_resources", lambda *_: None),
+    "classes stand for no resources": (devices, "classes_by_resource", lambda _: {}),
+    "classes configure nothing": (device_allocation, "_class_configs", lambda *_: []),
+    "claims configure nothing": (device_allocation, "_claim_configs", lambda *_: []),
+    "devices can be used from anywhere": (device_allocation, "_terms", lambda *_: None),
     "nodes are kept for nobody": (evaluating, "withheld_rows", lambda *_, **__: {}),
     "other words": (candidates, "NO_VICTIMS", "Nobody to evict"),
 }
-SEEDS_THAT_SHOW_THEM = (0, 2, 18, 29, 39, 43, 81, 91)
+SEEDS_THAT_SHOW_THEM = {
+    Drawn.RARE: (0, 2, 18, 29, 39, 43, 81, 91),
+    Drawn.ALL: (9_500_031, 9_500_032, 9_500_093),
+}
 
 
 @pytest.mark.parametrize("part", ["one half", "the other half"])
@@ -134,7 +168,7 @@ def test_a_running_kube_scheduler_decides_alike_on_random_clusters(
 ) -> None:
     recorder, first = Recorder(whole_control_plane), SystemRandom().randrange(10**6)
 
-    checked = [check(recorder, kube_default(), seed, rare=False) for seed in range(first, first + CLUSTERS)]
+    checked = [check(recorder, kube_default(), seed, Drawn.PLAIN) for seed in range(first, first + CLUSTERS)]
 
     assert sum(one.pods for one in checked) > CLUSTERS
     differing = summary(checked)
@@ -146,7 +180,9 @@ def test_each_planted_bug_shows_on_some_cluster(
 ) -> None:
     monkeypatch.setattr(making_room, "ORDERS_MAX", 6)  # with a bug none of thousands would do
     recorder = Recorder(whole_control_plane)
-    cases = [recorder.record(draw(seed)) for seed in SEEDS_THAT_SHOW_THEM]
+    cases = [
+        recorder.record(draw(seed, drawn)) for drawn, seeds in SEEDS_THAT_SHOW_THEM.items() for seed in seeds
+    ]
     noticed = set()
 
     for name, (holder, part, planted) in BUGS.items():

@@ -1,6 +1,6 @@
 """Compare with a running kube-scheduler on random clusters.
 
-    python -m tests.conformance.live [--clusters 500] [--seed N] [--plain] [--save FILE.jsonl]
+    python -m tests.conformance.live [--clusters 500] [--seed N] [--draw plain|rare|all] [--save FILE.jsonl]
 
 Cluster i has the seed N + i; without `--seed` N is drawn and printed. Of every pod that waits: feasible nodes, each
 plugin's score on them, totals, place, victims and message. Exits 1 where anything differs.
@@ -14,6 +14,7 @@ from random import SystemRandom
 
 from tests.conformance.kube_default import kube_default
 from tests.conformance.live.check import check
+from tests.conformance.live.draw import Drawn
 from tests.conformance.live.record import Recorder
 from tests.controlplane.certificates import openssl_missing
 from tests.controlplane.cluster import ControlPlane
@@ -27,7 +28,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare with a running kube-scheduler on random clusters.")
     parser.add_argument("--clusters", type=int, default=500)
     parser.add_argument("--seed", type=int, help="of the first cluster; drawn without it")
-    parser.add_argument("--plain", action="store_true", help="without what is rare, as the test draws them")
+    parser.add_argument(
+        "--draw",
+        type=Drawn,
+        choices=tuple(Drawn),
+        default=Drawn.ALL,
+        help="nothing rare, what is rare, or devices besides (the default)",
+    )
     parser.add_argument(
         "--save", type=Path, help="write clusters that differ to this file, as recorded cases"
     )
@@ -43,7 +50,7 @@ def main() -> int:
     with ControlPlane(programs) as control_plane:
         recorder = Recorder(control_plane)
         for count, seed in enumerate(range(first, first + options.clusters), start=1):
-            checked = check(recorder, program, seed, rare=not options.plain)
+            checked = check(recorder, program, seed, options.draw)
             pods += checked.pods
             if checked.at_first:
                 late += 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from policysched.lang.program import Program
 from tests.conformance.compare import Disagreement, compare
-from tests.conformance.live.draw import draw
+from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.record import Recorder
 
 SHOWN = 6
@@ -23,12 +23,12 @@ class Checked:
     case: dict[str, Any]
     differences: list[Disagreement]
     at_first: list[Disagreement]
-    rare: bool = True
+    drawn: Drawn = Drawn.ALL
 
     @property
     def again(self) -> str:
-        plain = "" if self.rare else " --plain"
-        return f"python -m tests.conformance.live --seed {self.seed} --clusters 1{plain}"
+        less = "" if self.drawn is Drawn.ALL else f" --draw {self.drawn}"
+        return f"python -m tests.conformance.live --seed {self.seed} --clusters 1{less}"
 
     @property
     def aspects(self) -> str:
@@ -39,16 +39,16 @@ class Checked:
         return f"seed {self.seed}:\n{said}\n  again: {self.again}"
 
 
-def check(recorder: Recorder, program: Program, seed: int, *, rare: bool = True) -> Checked:
+def check(recorder: Recorder, program: Program, seed: int, drawn: Drawn = Drawn.ALL) -> Checked:
     """Where they differ kube-scheduler is asked once more, by a process that starts on this very cluster: its decision
     counts, for what it was told of a moment before may not have reached the other. That it was so is kept, to be looked at."""
-    case = recorder.record(draw(seed, rare=rare))
+    case = recorder.record(draw(seed, drawn))
     differences, at_first = compare_case(case, program), list[Disagreement]()
     if differences:
         at_first = differences
-        case = recorder.record(draw(seed, rare=rare), fresh=True)
+        case = recorder.record(draw(seed, drawn), fresh=True)
         differences = compare_case(case, program)
-    return Checked(seed, len(case["pending"]), case, differences, [] if differences else at_first, rare)
+    return Checked(seed, len(case["pending"]), case, differences, [] if differences else at_first, drawn)
 
 
 def compare_case(case: dict[str, Any], program: Program) -> list[Disagreement]:

@@ -2,13 +2,15 @@
 
 Small alphabets, so that pods meet: on ports, labels, domains, images, room. In most clusters all pods have one
 priority; in some the nodes are full of unimportant pods with disruption budgets, and the last pod that waits outranks them.
-Volumes come from `draw_volumes`, what is rarer from `draw_rare`.
+Volumes come from `draw_volumes`, what is rarer from `draw_rare`, devices from `draw_devices`.
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from random import Random
 from typing import Any, TypeVar
 
+from tests.conformance.live.draw_devices import add_devices
 from tests.conformance.live.draw_rare import add_rarities
 from tests.conformance.live.draw_volumes import add_volumes
 
@@ -43,8 +45,16 @@ class Dice(Random):
         return self.sample(items, self.randint(least, min(most, len(items))))
 
 
-def draw(seed: int, *, rare: bool = True) -> Json:
-    """A case in the form of the recorded ones, without what is expected. Not `rare`: without what `draw_rare` lays over it."""
+class Drawn(StrEnum):
+    """How much of what there is: nothing rare; what is rare (`draw_rare`); and devices (`draw_devices`)."""
+
+    PLAIN = "plain"
+    RARE = "rare"
+    ALL = "all"
+
+
+def draw(seed: int, drawn: Drawn = Drawn.ALL) -> Json:
+    """A case in the form of the recorded ones, without what is expected."""
     dice = Dice(f"live {seed}")
     crowded = dice.one_in(6)
     nodes = [_node(dice, f"s{seed}-n{index}") for index in range(dice.randint(3, 9))]
@@ -65,8 +75,10 @@ def draw(seed: int, *, rare: bool = True) -> Json:
     if crowded:
         _crowd(dice, seed, case)
     add_volumes(seed, case)
-    if rare:
+    if drawn is not Drawn.PLAIN:
         add_rarities(seed, case)
+    if drawn is Drawn.ALL:
+        add_devices(seed, case)
     return case
 
 

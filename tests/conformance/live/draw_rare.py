@@ -4,7 +4,7 @@ budgets of odd shapes, and room that is kept for a pod whose victims take their 
 
 Its own dice: the rest of the cluster is what it was. Left out is what the API server refuses while its feature gate is off, as it is by
 default in 1.36: tolerations with Gt and Lt (TaintTolerationComparisonOperators), pods of a host network with user namespaces of their own
-(UserNamespacesHostNetworkSupport). Claims for devices have a comparison of their own (`tests/e2e/test_devices.py`).
+(UserNamespacesHostNetworkSupport). Claims for devices come from `draw_devices`.
 """
 
 from collections.abc import Iterable

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.conformance.live.binder import carry_out
 from tests.conformance.live.draw import RUNTIME
+from tests.conformance.live.draw_devices import TEMPLATE_ENTRY
 from tests.conformance.live.draw_rare import GRACE_S
 from tests.controlplane.api import Api
 from tests.controlplane.cluster import ControlPlane
@@ -26,8 +27,8 @@ from tests.controlplane.waiting import wait_for
 Json = dict[str, Any]
 
 SETTINGS = "percentageOfNodesToScore: 100"
-# Always 0 without claims, and left out of recordings.
 UNRECORDED = "DynamicResources"
+"""Of pods without claims, for which it is always 0."""
 PRIORITIES = {"low": 10, "mid": 100, "high": 1000, "high-never": 1000}
 PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
@@ -42,8 +43,13 @@ PATHS = {
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
 }
-_WITH_STATUS = frozenset({"PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume"})
+_WITH_STATUS = frozenset(
+    {"PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "ResourceClaim"}
+)
 _PLUGIN_SCORE = re.compile(
     r'"Plugin scored node for pod" pod="(\S+)" plugin="(\S+)" node="(\S+)" score=(-?\d+)'
 )
@@ -137,8 +143,7 @@ class Recorder:
     def _put_on_node(self, pod: Json, case: Json) -> Json:
         """With what has happened to it since."""
         path = f"{_pods(pod)}/{pod['metadata']['name']}"
-        made: Json = self._api.post(_pods(pod), pod)
-        self._make_claims(made, case)
+        made: Json = self._make_claims(self._api.post(_pods(pod), pod), case)
         if "status" in pod:
             made = self._api.put(f"{path}/status", {**made, "status": {**made["status"], **pod["status"]}})
         if pod["metadata"]["name"] in case.get("leaving", ()):
@@ -146,9 +151,9 @@ class Recorder:
             made = self._api.get(path)
         return made
 
-    def _make_claims(self, pod: Json, case: Json) -> None:
-        """Of its generic ephemeral volumes."""
-        meta = pod["metadata"]
+    def _make_claims(self, pod: Json, case: Json) -> Json:
+        """For its generic ephemeral volumes, and for devices from templates; the pod as it is then: of these its status tells the names."""
+        meta, named = pod["metadata"], []
         owner = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -157,9 +162,15 @@ class Recorder:
             "controller": True,
         }
         for claim in case.get("owned", {}).get(meta["name"], ()):
-            self._made.append(
-                self._create({**claim, "metadata": {**claim["metadata"], "ownerReferences": [owner]}})
-            )
+            made = self._create({**claim, "metadata": {**claim["metadata"], "ownerReferences": [owner]}})
+            self._made.append(made)
+            if made["kind"] == "ResourceClaim":
+                entry = made["metadata"]["annotations"][TEMPLATE_ENTRY]
+                named.append({"name": entry, "resourceClaimName": made["metadata"]["name"]})
+        if not named:
+            return pod
+        path = f"{_pods(pod)}/{meta['name']}/status"
+        return self._api.patch(path, {"status": {"resourceClaimStatuses": named}})  # type: ignore[no-any-return]
 
     def _create(self, thing: Json) -> Json:
         path = PATHS[thing["kind"]].format(thing["metadata"].get("namespace"))
@@ -248,16 +259,32 @@ class Recorder:
             expected |= {"feasible": [], "message": refusal.get("message"), "reason": refusal.get("reason")}
             self._api.delete(path, {"gracePeriodSeconds": 0})
         else:
-            expected |= _scores(first, _key(stored), node)
+            expected |= _scores(first, stored, node)
+        claims = self._claims_of(seen) if node is not None else []
+        if claims:
+            expected["claims"] = claims
+            expected["extended"] = seen["status"].get("extendedResourceClaimStatus")
         return stored, expected
+
+    def _claims_of(self, pod: Json) -> list[Json]:
+        """For devices, as they stand now that the pod has a node."""
+        status = pod["status"]
+        names = [one.get("resourceClaimName") for one in pod["spec"].get("resourceClaims", ())]
+        names += [one.get("resourceClaimName") for one in status.get("resourceClaimStatuses", ())]
+        names.append(status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
+        path = PATHS["ResourceClaim"].format(pod["metadata"]["namespace"])
+        return [
+            {**self._api.get(f"{path}/{name}"), "kind": "ResourceClaim"}
+            for name in dict.fromkeys(names)
+            if name
+        ]
 
     def _bring(self, pod: Json, case: Json) -> Json:
         """The pod as it is to be decided."""
         if pod["metadata"]["name"] not in case.get("owned", ()):
             return self._api.post(_pods(pod), pod)  # type: ignore[no-any-return]
         gated = {**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": _GATE}]}}
-        made = self._api.post(_pods(pod), gated)
-        self._make_claims(made, case)
+        self._make_claims(self._api.post(_pods(pod), gated), case)
         freed: Json = self._api.patch(
             f"{_pods(pod)}/{pod['metadata']['name']}", {"spec": {"schedulingGates": None}}
         )
@@ -276,14 +303,15 @@ class Recorder:
         return sorted(key.partition("/")[2] for key in placed - there)
 
 
-def _scores(log: str, key: str, node: str) -> Json:
+def _scores(log: str, decided: Json, node: str) -> Json:
     """Nothing is scored where one node alone is feasible."""
+    key, claims = _key(decided), decided["spec"].get("resourceClaims")
     final = {name: int(score) for pod, name, score in _FINAL_SCORE.findall(log) if pod == key}
     if not final:
         return {"feasible": [node]}
     weighted: dict[str, dict[str, int]] = {}
     for pod, plugin, name, score in _PLUGIN_SCORE.findall(log):
-        if pod == key and plugin != UNRECORDED:
+        if pod == key and (claims or plugin != UNRECORDED):
             weighted.setdefault(plugin, {})[name] = int(score)
     return {"feasible": sorted(final), "weightedScores": weighted, "finalScores": final}
 

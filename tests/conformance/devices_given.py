@@ -1,0 +1,71 @@
+"""The devices that a pod's claims were recorded to get, beside those that they get here on the node that it was recorded to go to.
+
+kube-scheduler searches a node's devices in one order, so which it gives is determined, and so is what a claim says that it makes for
+extended resources. Times, the names of such claims and the marks of shares are any.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from policysched.cluster.device_objects import Allocation, ResourceClaim
+from policysched.cluster.device_promises import DeviceChoice
+from policysched.cluster.device_stock import DeviceStock
+from policysched.cluster.extended_resources import Mapped
+from policysched.cluster.objects import NodeName
+from policysched.cluster.resource_claims import choice_on, devices_of
+from policysched.kube import devices
+from tests.conformance.cluster_case import Decision
+
+
+def compare_devices(decision: Decision) -> list[str]:
+    """Sentences about what differs. The decision was recorded to find a node."""
+    cache, pod, expected = decision.cache, decision.pod, decision.expected
+    stock = DeviceStock(cache.devices)
+    found = devices_of(pod, stock)
+    if isinstance(found, str):
+        return [f"{found}, recorded to be given devices"]
+    choice = choice_on(pod, found, cache.nodes[NodeName(expected["nodeName"])], stock)
+    if isinstance(choice, str):
+        return [f"{choice} on {expected['nodeName']}, recorded to be given devices there"]
+    claims = [devices.resource_claim(one) for one in expected["claims"]]
+    own = [one for one in claims if not one.extended]
+    said = _of_own(choice, {str(one.key): one for one in own})
+    return said + _of_extended(choice, [one for one in claims if one.extended], expected["extended"])
+
+
+def _of_own(choice: DeviceChoice, recorded: Mapping[str, ResourceClaim]) -> list[str]:
+    given = {str(claim.key): allocation for claim, allocation in choice.allocated if claim.uid}
+    touched = {*given, *(str(claim.key) for claim in choice.reserved)}
+    said = [] if touched == recorded.keys() else [f"claims {sorted(touched)}, recorded {sorted(recorded)}"]
+    for key, allocation in given.items():
+        there = recorded[key].allocation if key in recorded else None
+        if _comparable(allocation) != _comparable(there):
+            said.append(f"{key} gets {allocation}, recorded {there}")
+    return said
+
+
+def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: Any) -> list[str]:
+    if choice.made is None or not recorded:
+        return [] if choice.made is None and not recorded else [f"makes {choice.made}, recorded {recorded}"]
+    (made, allocation), (claim,) = choice.made, recorded
+    mapped = {
+        Mapped(one["containerName"], one["resourceName"], one["requestName"])
+        for one in status["requestMappings"]
+    }
+    said = []
+    if made.requests != claim.requests:
+        said.append(f"makes a claim for {made.requests}, recorded {claim.requests}")
+    if _comparable(allocation) != _comparable(claim.allocation):
+        said.append(f"the claim that is made gets {allocation}, recorded {claim.allocation}")
+    if set(choice.mapped) != mapped:
+        said.append(f"containers use {choice.mapped}, recorded {mapped}")
+    return said
+
+
+def _comparable(given: Allocation | None) -> Allocation | None:
+    if given is None:
+        return None
+    return replace(
+        given, devices=tuple(replace(one, share="some" if one.share else "") for one in given.devices)
+    )

@@ -1,0 +1,394 @@
+"""Devices for random clusters: what drivers offer, which kinds of it there are, and pods that claim some, by claims of their own or as
+extended resources.
+
+Few devices and few claims, so that pods compete for them and share them. Its own dice: the rest of the cluster is what it was. Left out is
+what ends in an error of kube-scheduler for all nodes (a selector that fails, all devices of a pool that is not whole, all devices against a
+constraint), what keeps a pod from being tried at all (a claim that is not there), and what the decisions on purpose of ADR 34 and ADR 39
+take otherwise: distinctAttribute for several devices of one request, and a pod with claims of its own that asks for an extended resource which
+some node offers itself. What a claim has is reserved for somebody else as well: nobody's devices would be taken back, by a throw of dice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.devices import ask, claim_manifest, claim_spec, class_manifest, gpu, new, slice_manifest
+
+Json = dict[str, Any]
+
+GPU = "example.com/gpu"
+ZONE = "topology.kubernetes.io/zone"
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+TEMPLATE_ENTRY = "resource.kubernetes.io/pod-claim-name"
+"""The annotation that says for which entry of its pod a claim was made; the claim controller writes it, too."""
+_TRUSTED = "green"
+_MADE = "made"
+
+
+class DeviceDice(Random):
+    def one_in(self, count: int) -> bool:
+        return self.randrange(count) == 0
+
+    def some(self, items: Sequence[str], most: int, *, least: int = 0) -> list[str]:
+        return self.sample(items, self.randint(least, min(most, len(items))))
+
+
+def add_devices(seed: int, case: Json) -> None:
+    """To half of the clusters."""
+    dice = DeviceDice(f"live devices {seed}")
+    if dice.one_in(2):
+        _Devices(dice, seed, case).add()
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """A device that a claim may have from the start; `term` selects its nodes, None: all."""
+
+    kind: str
+    pool: str
+    name: str
+    term: Json | None
+
+
+class _Devices:
+    """`orderly`: all pools are whole, so that claims may ask for all devices."""
+
+    def __init__(self, dice: DeviceDice, seed: int, case: Json) -> None:
+        self._dice = dice
+        self._seed = seed
+        self._case = case
+        self._cards, self._parts = f"gpu{seed}.example.com", f"part{seed}.example.com"
+        self._shares, self._net = f"share{seed}.example.com", f"net{seed}.example.com"
+        self._orderly = dice.one_in(2)
+        self._nodes = [one["metadata"]["name"] for one in case["nodes"]]
+        self._extended = not dice.one_in(3)
+        self._free: list[_Offered] = []
+
+    def add(self) -> None:
+        dice, case = self._dice, self._case
+        for one in case["objects"]:
+            if one["kind"] == "Namespace" and one["metadata"]["name"] == _TRUSTED:
+                one["metadata"]["labels"] = {**one["metadata"]["labels"], ADMIN_ACCESS: "true"}
+        slices = [new(one) for one in self._slices()]
+        case["objects"] += [new(one) for one in self._classes()] + slices
+        claims: dict[str, list[str]] = {}
+        for space in sorted({one["metadata"]["namespace"] for one in (*case["bound"], *case["pending"])}):
+            for number in range(dice.randint(1, 4)):
+                name = f"s{self._seed}-{space}-d{number}"
+                case["objects"].append(self._claim(name, space, held=dice.one_in(4)))
+                claims.setdefault(space, []).append(name)
+        for pod in (*case["bound"], *case["pending"]):
+            is_bound = "nodeName" in pod["spec"]
+            if dice.one_in(6 if is_bound else 2):
+                self._use(pod, claims[pod["metadata"]["namespace"]], template=not is_bound)
+            elif self._extended and not is_bound:
+                self._ask_for_resources(pod)
+
+    # ── what drivers offer ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _slices(self) -> list[Json]:
+        found = []
+        for node in self._nodes:
+            if not self._dice.one_in(4):
+                found += self._pool_of_cards(node)
+            if self._dice.one_in(2):
+                found += self._pool_of_parts(node)
+            if self._dice.one_in(2):
+                found.append(self._shared_card(node))
+        if not self._dice.one_in(3):
+            found.append(self._near())
+        if not self._orderly and self._dice.one_in(3):
+            found.append(self._contradictory(self._dice.choice(self._nodes)))
+        return found
+
+    def _pool_of_cards(self, node: str) -> list[Json]:
+        """Of one or two slices, of which one may be missing, and perhaps with one left of an earlier generation."""
+        dice = self._dice
+        cards = [self._card(f"g{place}") for place in range(dice.randint(1, 4))]
+        parts = [cards] if dice.one_in(2) else [cards[: len(cards) // 2], cards[len(cards) // 2 :]]
+        more: Json = {"driver": self._cards, "generation": 2, "slices": len(parts)}
+        if not self._orderly and dice.one_in(6):
+            more["slices"] += 1
+        names = dice.sample((f"{node}-a", f"{node}-b"), len(parts))
+        found = [
+            slice_manifest(node, *part, name=name, **more) for name, part in zip(names, parts, strict=True)
+        ]
+        if dice.one_in(6):
+            old = {**more, "generation": 1, "slices": 1}
+            found.append(slice_manifest(node, self._card("old"), name=f"{node}-old", **old))
+        if more["slices"] == len(parts):
+            fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+            self._free += [_Offered("card", node, one["name"], {"matchFields": fields}) for one in cards]
+        return found
+
+    def _card(self, name: str) -> Json:
+        dice = self._dice
+        more: Json = {}
+        if dice.one_in(3):
+            effect = dice.choice(("NoSchedule", "NoSchedule", "NoExecute", "None"))
+            more["taints"] = [{"key": dice.choice(("hot", "old")), "value": "yes", "effect": effect}]
+        attributes: Json = {
+            "model": dice.choice(("a", "b")),
+            "index": dice.randrange(4),
+            "driverVersion": {"version": dice.choice(("1.0.0", "1.1.0", "2.0.0-rc.1"))},
+        }
+        if not dice.one_in(6):
+            attributes["rack"] = dice.choice(("x", "y"))
+        if dice.one_in(2):
+            attributes["fast"] = dice.one_in(2)
+        return gpu(name, attributes=attributes, capacity={"memory": dice.choice(("40Gi", "80Gi"))}, **more)
+
+    def _pool_of_parts(self, node: str) -> list[Json]:
+        """Partitions of one card that take of the same counters."""
+        dice = self._dice
+        room = {"memory": {"value": dice.choice(("20Gi", "40Gi"))}, "engines": {"value": "4"}}
+        sizes = dice.sample(("40Gi", "20Gi", "20Gi", "10Gi"), dice.randint(2, 4))
+        parts = [
+            gpu(
+                f"p{place}",
+                attributes={"size": place},
+                capacity={"memory": size},
+                consumesCounters=[
+                    {
+                        "counterSet": "card",
+                        "counters": {
+                            "memory": {"value": size},
+                            "engines": {"value": str(dice.randint(1, 2))},
+                        },
+                    }
+                ],
+            )
+            for place, size in enumerate(sizes)
+        ]
+        more: Json = {"driver": self._parts, "pool": f"{node}-parts", "slices": 2}
+        counters = [{"name": "card", "counters": room}]
+        return [
+            slice_manifest(node, *parts, name=f"{node}-parts", **more),
+            slice_manifest(node, name=f"{node}-counters", sharedCounters=counters, **more),
+        ]
+
+    def _shared_card(self, node: str) -> Json:
+        dice = self._dice
+        policy = dice.choice(
+            (
+                None,
+                {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi", "max": "6Gi"}},
+                {"default": "2Gi", "validValues": ["2Gi", "4Gi"]},
+            )
+        )
+        room: Json = {"value": "8Gi", **({"requestPolicy": policy} if policy else {})}
+        cards = [
+            gpu(f"s{place}", allowMultipleAllocations=True, capacity={"memory": room})
+            for place in range(dice.randint(1, 2))
+        ]
+        return slice_manifest(node, *cards, name=f"{node}-share", driver=self._shares, pool=f"{node}-share")
+
+    def _near(self) -> Json:
+        """Devices that several nodes can use."""
+        dice = self._dice
+        zone = {"key": ZONE, "operator": "In", "values": dice.some(("z1", "z2", "z3"), 2, least=1)}
+        term = {"matchExpressions": [zone]}
+        terms = {"nodeSelector": {"nodeSelectorTerms": [term]}}
+        cards, reach = [gpu("n0"), gpu("n1"), gpu("n2")], dice.choice((terms, {"allNodes": True}, None))
+        if reach is None:
+            own = [terms, {"nodeName": dice.choice(self._nodes)}, {"allNodes": True}]
+            cards = [gpu(f"n{place}", **one) for place, one in enumerate(own)]
+            reach = {"perDeviceNodeSelection": True}
+        name = f"s{self._seed}-near"
+        if "perDeviceNodeSelection" not in reach:
+            self._free.append(_Offered("net", name, "n1", term if reach is terms else None))
+        return slice_manifest(None, *cards, name=name, driver=self._net, pool=name, **reach)
+
+    def _contradictory(self, node: str) -> Json:
+        """A device that takes of a counter that its pool does not have."""
+        use = {"counterSet": "none", "counters": {"memory": {"value": "1Gi"}}}
+        return slice_manifest(
+            node,
+            gpu("x", consumesCounters=[use]),
+            name=f"{node}-wrong",
+            driver=f"wrong{self._seed}.example.com",
+            pool=f"{node}-wrong",
+        )
+
+    # ── what kinds of it there are ─────────────────────────────────────────────────────────────────────────────────
+
+    def _classes(self) -> list[Json]:
+        dice, found = self._dice, []
+        for kind, driver in self._drivers().items():
+            more: Json = {}
+            if kind == "card" and self._extended:
+                more["extendedResourceName"] = GPU
+            if dice.one_in(4):
+                more["config"] = [{"opaque": {"driver": driver, "parameters": {"a": 1}}}]
+            found.append(class_manifest(self._class(kind), f'device.driver == "{driver}"', **more))
+        big = f'device.capacity["{self._cards}"].memory.compareTo(quantity("80Gi")) >= 0'
+        found.append(class_manifest(self._class("big"), f'device.driver == "{self._cards}"', big))
+        found.append(class_manifest(self._class("any")))
+        return found
+
+    def _drivers(self) -> dict[str, str]:
+        return {"card": self._cards, "part": self._parts, "share": self._shares, "net": self._net}
+
+    def _class(self, kind: str) -> str:
+        return f"s{self._seed}-{kind}"
+
+    # ── what is claimed ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _claim(self, name: str, space: str, *, held: bool = False) -> Json:
+        if held and self._free:
+            return self._held(name, space, self._free.pop(self._dice.randrange(len(self._free))))
+        spec = self._spec(trusted=space == _TRUSTED)
+        return {**new(claim_manifest(name, namespace=space)), "spec": spec}
+
+    def _held(self, name: str, space: str, device: _Offered) -> Json:
+        """A claim that has the device."""
+        plain = ask(of_class=self._class(device.kind))
+        request = self._dice.choice(("r0", "r0/s0", "r0/s1"))
+        asked: Json = {"name": "r0", "exactly": plain}
+        if request != "r0":
+            asked = {"name": "r0", "firstAvailable": [{"name": one, **plain} for one in ("s0", "s1")]}
+        driver = self._drivers()[device.kind]
+        result = {"request": request, "driver": driver, "pool": device.pool, "device": device.name}
+        status = {
+            "allocation": {
+                "devices": {"results": [result]},
+                **({} if device.term is None else {"nodeSelector": {"nodeSelectorTerms": [device.term]}}),
+                # kube-scheduler cannot reserve a claim without: it adds the time, and the API server lets nobody.
+                "allocationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "reservedFor": [{"resource": "pods", "name": "somebody", "uid": f"uid-of-user-of-{name}"}],
+        }
+        return new(claim_manifest(name, asked, namespace=space, status=status))
+
+    def _spec(self, *, trusted: bool) -> Json:
+        dice = self._dice
+        kind = dice.randrange(8)
+        constraints: list[Json] = []
+        if kind == 0:
+            asks = [{"count": dice.randint(2, 3)}, {}][: dice.randint(1, 2)]
+            requests = [
+                {"name": f"r{place}", "exactly": self._plain() | one} for place, one in enumerate(asks)
+            ]
+            constraints = [{"matchAttribute": f"{self._cards}/{dice.choice(('rack', 'model'))}"}]
+            if dice.one_in(2):
+                constraints[0]["requests"] = ["r0"]
+        elif kind == 1:
+            requests = [{"name": f"r{place}", "exactly": self._plain()} for place in range(2)]
+            constraints = [{"distinctAttribute": f"{self._cards}/model", "requests": ["r0", "r1"]}]
+        else:
+            requests = [
+                self._request(f"r{place}", trusted=trusted) for place in range(dice.choice((1, 1, 2)))
+            ]
+        configs = []
+        if dice.one_in(6):
+            opaque = {"opaque": {"driver": "other.example.com", "parameters": {}}}
+            configs = [{**opaque, **({"requests": ["r0"]} if dice.one_in(2) else {})}]
+        return claim_spec(*requests, constraints=constraints, config=configs)
+
+    def _request(self, name: str, *, trusted: bool) -> Json:
+        dice = self._dice
+        if dice.one_in(3):
+            subs = [{"name": f"s{place}", **self._ask()} for place in range(dice.randint(2, 3))]
+            return {"name": name, "firstAvailable": subs}
+        exactly = self._ask()
+        if trusted and dice.one_in(3):
+            exactly["adminAccess"] = True
+        return {"name": name, "exactly": exactly}
+
+    def _plain(self) -> Json:
+        return ask(of_class=self._class("card"))
+
+    def _ask(self) -> Json:
+        dice = self._dice
+        more: Json = {}
+        kind = dice.choice(("card", "card", "big", "part", "share", "share", "net", "any"))
+        if dice.one_in(30):
+            return ask(of_class="nowhere")
+        if self._orderly and dice.one_in(8):
+            more["allocationMode"] = "All"
+        elif dice.one_in(3):
+            more["count"] = dice.choice((1, 2, 2, 3))
+        if kind == "share" and dice.one_in(2):
+            amount = dice.choice(("1500Mi", "2Gi", "3Gi", "7Gi"))
+            more["capacity"] = {"requests": {"memory": amount}}
+        if dice.one_in(4):
+            more["tolerations"] = [
+                dice.choice(
+                    (
+                        {"operator": "Exists"},
+                        {"key": "hot", "operator": "Exists", "effect": "NoSchedule"},
+                        {"key": "old", "operator": "Equal", "value": "yes"},
+                    )
+                )
+            ]
+        selectors = [self._selector()] if dice.one_in(2) and kind in ("card", "big", "any") else []
+        return ask(*selectors, of_class=self._class(kind), **more)
+
+    def _selector(self) -> str:
+        """None of these fails on any device."""
+        ours = f'device.attributes["{self._cards}"]'
+        room = f'device.capacity["{self._cards}"]'
+        said = self._dice.choice(
+            (
+                f"{ours}.index >= 2",
+                f'has({ours}.rack) && {ours}.rack == "x"',
+                f"{ours}.?fast.orValue(false)",
+                f'{ours}.model in ["b", "c"]',
+                f'{ours}.model.startsWith("a")',
+                f'{ours}.model.matches("^[b-z]$")',
+                f'{room}.memory.compareTo(quantity("80Gi")) >= 0',
+                f'{room}.memory.isLessThan(quantity("50Gi"))',
+                f'{ours}.driverVersion.isGreaterThan(semver("1.0.5"))',
+                f'cel.bind(d, {ours}, d.model == "b" || d.index == 0)',
+                f"{ours}.all(name, name != 'fast')",
+                "!device.allowMultipleAllocations",
+            )
+        )
+        return f'device.driver == "{self._cards}" && {said}'
+
+    # ── who claims it ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _use(self, pod: Json, claims: Sequence[str], *, template: bool) -> None:
+        """Claims that others may use as well, or one that is made for the pod."""
+        dice, spec = self._dice, pod["spec"]
+        meta = pod["metadata"]
+        if template and not dice.one_in(3):
+            spec["resourceClaims"] = [{"name": _MADE, "resourceClaimTemplateName": "t"}]
+            claim = self._claim(f"{meta['name']}-{_MADE}", meta["namespace"])
+            claim["metadata"]["annotations"] = {TEMPLATE_ENTRY: _MADE}
+            self._case.setdefault("owned", {}).setdefault(meta["name"], []).append(claim)
+        else:
+            chosen = dice.some(claims, 2, least=1)
+            spec["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in chosen]
+        spec["containers"][0]["resources"]["claims"] = [{"name": spec["resourceClaims"][0]["name"]}]
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            container["resources"].get("limits", {}).pop(GPU, None)
+        if template and not dice.one_in(3):
+            _want_little_else(spec)
+        if self._extended and dice.one_in(4):
+            self._ask_for(pod, f"deviceclass.resource.kubernetes.io/{self._class('card')}")
+
+    def _ask_for_resources(self, pod: Json) -> None:
+        if not self._dice.one_in(3):
+            _want_little_else(pod["spec"])
+        for name in self._dice.some(
+            (GPU, f"deviceclass.resource.kubernetes.io/{self._class('part')}"), 2, least=1
+        ):
+            self._ask_for(pod, name)
+
+    def _ask_for(self, pod: Json, resource: str) -> None:
+        containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+        for container in self._dice.sample(containers, self._dice.randint(1, len(containers))):
+            container["resources"].setdefault("limits", {})[resource] = str(self._dice.randint(1, 2))
+
+
+def _want_little_else(spec: Json) -> None:
+    """So that it is the devices that decide."""
+    for field in ("affinity", "nodeSelector", "topologySpreadConstraints", "volumes", "hostNetwork"):
+        spec.pop(field, None)
+    spec["tolerations"] = [{"operator": "Exists"}]
+    for container in spec["containers"]:
+        container.pop("ports", None)
+        container["resources"]["requests"] = {"cpu": "100m"}
+        container["resources"].pop("limits", None)
