@@ -13,6 +13,7 @@ from policysched.app.source_settings import without_secrets
 from policysched.schedule.policies import PolicyStatus
 from policysched.schedule.records import Decision
 from policysched.schedule.scheduler import Scheduler
+from policysched.schedule.why import Why
 from policysched.text import Diagnostic
 
 Json = dict[str, Any]
@@ -40,10 +41,15 @@ def policy_page(
 
 
 def decisions_page(scheduler: Scheduler, limit: int, pod: str) -> Json:
-    """Newest first; `pod` is `namespace/name`, or empty for all."""
+    """Newest first; `pod` is `namespace/name`, or empty for all. Of one pod it also says what it waits for now, decided upon
+    or not."""
     newest_first = reversed(scheduler.decisions)
     wanted = (one for one in newest_first if not pod or one.pod == pod)
-    return {"decisions": [_decision(one) for one in islice(wanted, limit)]}
+    page: Json = {"decisions": [_decision(one) for one in islice(wanted, limit)]}
+    if pod:
+        waits = scheduler.why_named(pod)
+        page["waiting"] = None if waits is None else _waiting(waits)
+    return page
 
 
 def configz_page(settings: Settings) -> Json:
@@ -99,6 +105,21 @@ def _diagnostic(found: Diagnostic) -> Json:
         "key": source.name.rpartition(" ")[2] if source is not None else None,
         "line": place.line if place is not None else None,
         "column": place.column if place is not None else None,
+    }
+
+
+def _waiting(one: Why) -> Json:
+    return {
+        "pod": one.pod,
+        "uid": one.uid,
+        "policy": one.policy,
+        "gang": one.gang,
+        "place": one.place,
+        "message": one.message,
+        "attempts": one.attempts,
+        "queued": _time(one.queued_ns),
+        "backoff_until": None if one.backoff_until_ns is None else _time(one.backoff_until_ns),
+        "wakes": list(one.wakes),
     }
 
 

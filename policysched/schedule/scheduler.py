@@ -473,6 +473,11 @@ class Scheduler:
         """What is known of a pending pod of ours and what it waits for; None where it is not one."""
         return why(self._core, uid)
 
+    def why_named(self, pod: str) -> Why | None:
+        """The same of `namespace/name`."""
+        uids = [uid for uid, one in self._core.pods.items() if one.pod.full_name == pod]
+        return why(self._core, uids[-1]) if uids else None
+
     def explain(
         self, uid: PodUid, now_ns: int, *, among: Collection[NodeName] | None = None
     ) -> Explanation | None:

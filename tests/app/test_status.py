@@ -1,0 +1,57 @@
+"""`/decisions` of one pod: what it waits for now, decided upon or not."""
+
+from typing import Any
+
+import jsonschema
+
+from policysched.app.status import decisions_page
+from policysched.schemas import schema
+from tests.schedule.rig import FIT, Rig
+from tests.schedule.test_first_samples import COOL
+from tests.words import node, pod
+
+
+def page(rig: Rig, pod_name: str) -> dict[str, Any]:
+    found = decisions_page(rig.scheduler, 10, pod_name)
+    jsonschema.validate(found, schema("decisions"))
+    return found
+
+
+def test_a_pod_about_which_nothing_was_decided_yet_says_what_it_waits_for() -> None:
+    rig = Rig(COOL, node("a"), pod("web"), first_samples_s=10.0, source="main")
+    rig.settle()
+
+    found = page(rig, "default/web")
+
+    assert found["decisions"] == []
+    assert (found["waiting"]["place"], found["waiting"]["message"]) == (
+        "active",
+        "policy test waits for the first samples of load (source main)",
+    )
+
+
+def test_a_pod_without_a_node_says_why_and_what_would_have_it_tried_again() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
+    rig.settle()
+
+    waiting = page(rig, "default/web")["waiting"]
+
+    assert (waiting["place"], waiting["attempts"]) == ("unschedulable", 1)
+    assert waiting["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    assert "AssignedPodDelete" in waiting["wakes"]
+    assert waiting["backoff_until"] is not None
+
+
+def test_a_gated_pod_says_its_gates() -> None:
+    rig = Rig(FIT, node("a"), pod("web", gates=["example.com/quota"]))
+
+    assert page(rig, "default/web")["waiting"]["message"] == (
+        "waits for its scheduling gates: example.com/quota"
+    )
+
+
+def test_a_pod_that_is_not_there_waits_for_nothing_and_without_a_pod_nothing_is_said_of_it() -> None:
+    rig = Rig(FIT, node("a"), pod("web"))
+
+    assert page(rig, "default/none") == {"decisions": [], "waiting": None}
+    assert "waiting" not in page(rig, "")
