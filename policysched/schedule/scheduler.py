@@ -211,8 +211,9 @@ class Scheduler:
             self._binding.ended(uid, seen.node, now_ns)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.feed_states(seen, now_ns)
-        counted = self._pod_counts()
-        events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF) | self._recounted(counted)
+        counted, ended = core.cache.census.version, core.cache.ended.version
+        events = set(core.cache.put_pod(seen) - _OF_THE_POD_ITSELF)
+        self._note_counts(events, counted, ended)
         current = core.cache.pods.get(uid)
         if current is None:
             self._membership.forget(seen.pod)
@@ -247,8 +248,9 @@ class Scheduler:
         core = self._core
         core.states.gone(uid)
         known, was_nominated = core.cache.pods.get(uid), uid in core.cache.nominated
-        counted = self._pod_counts()
-        events = set(core.cache.drop_pod(uid)) | self._recounted(counted)
+        counted, ended = core.cache.census.version, core.cache.ended.version
+        events = set(core.cache.drop_pod(uid))
+        self._note_counts(events, counted, ended)
         self._preemption.forget(uid)
         self._consulting.forget(uid)
         core.assumed.left(uid)
@@ -263,19 +265,13 @@ class Scheduler:
         core.reports.forget(uid)
         core.queue.wake(events, now_ns)
 
-    def _pod_counts(self) -> tuple[int, int]:
-        """How often the counts of pods, and of pods that ended, have moved."""
-        return self._core.cache.census.version, self._core.cache.ended.version
-
-    def _recounted(self, before: tuple[int, int]) -> set[ClusterEvent]:
-        """Which of these counts have moved."""
-        pods, ended = self._pod_counts()
-        moved = set()
-        if pods != before[0]:
-            moved.add(ClusterEvent.POD_COUNT)
-        if ended != before[1]:
-            moved.add(ClusterEvent.ENDED_POD)
-        return moved
+    def _note_counts(self, events: set[ClusterEvent], counted: int, ended: int) -> None:
+        """Add to the events that the counts of pods, and of pods that ended, have moved since these versions."""
+        cache = self._core.cache
+        if cache.census.version != counted:
+            events.add(ClusterEvent.POD_COUNT)
+        if cache.ended.version != ended:
+            events.add(ClusterEvent.ENDED_POD)
 
     def _node_seen(self, node: Node, now_ns: int) -> None:
         self._rejections.node_seen(node, now_ns)
