@@ -19,10 +19,11 @@ from policysched.plan.kernels.node_resources_fit import Fit
 from policysched.plan.overlay import Overlay
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import NodeInputs
-from policysched.plan.state import State, World
+from policysched.plan.state import State
 from policysched.plan.view import View
 from policysched.plan.withheld import Reserved, Withheld, laid, withheld_rows
 from policysched.plan.within import Within
+from policysched.plan.world import World
 
 Reasons = tuple[str, ...]
 

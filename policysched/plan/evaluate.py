@@ -43,11 +43,12 @@ from policysched.plan.reads import nameless
 from policysched.plan.reasons import Beforehand, refused_beforehand, why_not
 from policysched.plan.rules import ConditionalFilter
 from policysched.plan.seen import Seen, Value
-from policysched.plan.state import State, World
+from policysched.plan.state import State
 from policysched.plan.times import crossing_ns, next_change_ns
 from policysched.plan.verdict import BeforeBind, NoNode, Verdict, VolumesToBind
 from policysched.plan.withheld import NOTHING_WITHHELD, Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
+from policysched.plan.world import World
 
 StateKey = tuple[Plan, Hashable]
 """What pods have in common that share a state: the plan, and what it reads of them."""

@@ -8,8 +8,9 @@ from policysched.plan.columns import Array
 from policysched.plan.reasons import deciding
 from policysched.plan.rules import BoundFilter, BoundScore, Measures
 from policysched.plan.seen import Seen
-from policysched.plan.state import State, World
+from policysched.plan.state import State
 from policysched.plan.view import View
+from policysched.plan.world import World
 
 Reasons = Sequence[tuple[str, Array]]
 

@@ -14,8 +14,9 @@ from policysched.plan.columns import Array, Columns
 from policysched.plan.explain import refusal_at
 from policysched.plan.reasons import deciding
 from policysched.plan.seen import Seen
-from policysched.plan.state import State, World
+from policysched.plan.state import State
 from policysched.plan.withheld import Withheld
+from policysched.plan.world import World
 
 MAX_SCORE = 100
 

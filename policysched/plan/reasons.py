@@ -10,10 +10,11 @@ from policysched.lang.events import ClusterEvent
 from policysched.lang.message import OUTAGE, waiting_for_metrics
 from policysched.plan.columns import Array
 from policysched.plan.rules import BoundFilter, NodeInputs
-from policysched.plan.state import State, World
+from policysched.plan.state import State
 from policysched.plan.verdict import NoNode
 from policysched.plan.view import View
 from policysched.plan.withheld import NOTHING_WITHHELD, Withheld
+from policysched.plan.world import World
 
 
 def why_not(

@@ -10,53 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policysched.lang.arithmetic import Number
 from policysched.lang.program import Outage
 from policysched.plan.bind import Bound
 from policysched.plan.column_kinds import ColumnKind
-from policysched.plan.columns import Array, Columns
+from policysched.plan.columns import Array
 from policysched.plan.kernel import Touch
-from policysched.plan.metrics import MetricColumn
-from policysched.plan.overlay import Overlay
 from policysched.plan.rules import BoundScore, Measures
 from policysched.plan.view import View
+from policysched.plan.world import World
 
 _MANY = 8  # a share of the rows: if more than one in so many changed, starting over is cheaper
 _REFUSED_TOTAL = -1
 _FILLINGS_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What there is to look at: the columns, perhaps an overlay (`laid`: the metrics' values where it changed them), the
-    policy's samples, the clock."""
-
-    columns: Columns
-    overlay: Overlay | None
-    metrics: Mapping[str, MetricColumn]
-    now_ns: int
-    samples_key: Hashable
-    laid: Mapping[str, Mapping[int, Number]]
-
-    def view(self, rows: Iterable[int] | None = None) -> View:
-        chosen = None if rows is None else sorted(rows)
-        hypothetical = None if self.overlay is None else self.overlay.usages
-        return View(
-            self.columns,
-            chosen,
-            now_ns=self.now_ns,
-            metrics=self.metrics,
-            hypothetical=hypothetical,
-            laid=self.laid,
-            pods=None if self.overlay is None else self.overlay.pods,
-            claims=None if self.overlay is None else self.overlay.claims,
-            promises=None if self.overlay is None else self.overlay.promises,
-            devices=None if self.overlay is None else self.overlay.devices,
-        )
-
-    def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:
-        untils = [self.metrics[name].known_until_ns(self.now_ns) for name in names]
-        return min(untils) if untils else None
 
 
 class State:

@@ -15,8 +15,9 @@ from policysched.cluster.objects import NodeName, Pod
 from policysched.plan.columns import Array
 from policysched.plan.overlay import Overlay
 from policysched.plan.rules import BoundFilter, NodeInputs
-from policysched.plan.state import State, World
+from policysched.plan.state import State
 from policysched.plan.view import View
+from policysched.plan.world import World
 
 Reserved = Collection[tuple[Pod, NodeName]]
 """Pods, each with the node that it is nominated to."""

@@ -38,6 +38,8 @@ class _Found:
 
 
 class GangTrials:
+    """`try_gang` is one attempt, for as many members as are due."""
+
     def __init__(
         self,
         core: Core,

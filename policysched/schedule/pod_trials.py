@@ -24,6 +24,8 @@ from policysched.schedule.units import PendingPod
 
 
 class PodTrials:
+    """`try_pod` is one attempt, from the queue to a bind under way or back into the queue."""
+
     def __init__(
         self,
         core: Core,
