@@ -132,4 +132,13 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         good=_METRIC.replace("STALE", "90s")
         + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
     ),
+    _rule(
+        "PS414",
+        "no-such-resource",
+        "an amount is read of a resource that no node has",
+        "Kubernetes' own resources are `cpu`, `memory`, `ephemeral-storage`, `pods` and `hugepages-*`. All others, devices above all, have "
+        "a domain in their name, and the API server refuses them without. Of a resource that is not there every amount is 0.",
+        bad="filter cards require node.free.gpu >= 1",
+        good='filter cards require node.free["nvidia.com/gpu"] >= 1',
+    ),
 )

@@ -8,6 +8,9 @@ from policysched.lang.attributes import ATTRIBUTES, OWNERS, value_type
 from policysched.lang.check.scope import Place, Scope, did_you_mean, nearest
 from policysched.text import Span
 
+_KUBERNETES_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
+_KUBERNETES_PREFIXES = ("hugepages-", "attachable-volumes-")
+
 
 def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
     """The attribute, or None after a finding: an unknown owner or path, a map without a key, or one that cannot be
@@ -55,9 +58,28 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
                 help=f'write `{node.owner}.{words[0]}["{last.text}"]`',
             )
             return None
+        if container.keys == "resources":
+            _doubt_resource(scope, node, last)
         return e.Attr(owner, words, value_type(container, last.text), node.span)
     _unknown_path(scope, node, owner, words)
     return None
+
+
+def _doubt_resource(scope: Scope, node: s.Attribute, key: s.PathPart) -> None:
+    """The API server takes names of resources without a domain only where they are Kubernetes' own."""
+    name = key.text
+    if "/" in name or name in _KUBERNETES_RESOURCES or name.startswith(_KUBERNETES_PREFIXES):
+        return
+    near = "" if "gpu" in name else did_you_mean(name, _KUBERNETES_RESOURCES)
+    example = f'{node.owner}.{node.path[0].text}["nvidia.com/gpu"]'
+    scope.report(
+        "PS414",
+        f"no node has a resource `{name}`",
+        key.span,
+        label="always 0",
+        help=near
+        or f"the name of a device has a domain, as in `{example}`; what you count yourself is declared: `resource {name} {{ ... }}`",
+    )
 
 
 def _with_keys(scope: Scope, node: s.Attribute) -> s.Attribute | None:
