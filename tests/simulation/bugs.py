@@ -36,6 +36,7 @@ from policysched.oracle.builtins import FILTERS as ORACLE_FILTERS
 from policysched.plan.kernels import FILTERS
 from policysched.plan.members import Members
 from policysched.plan.overlay import Overlay
+from policysched.plan.state import State
 from policysched.plan.victims import Victims
 from policysched.schedule import candidates, consulting, gang_room, preparing
 from policysched.schedule.assumed import Assumed
@@ -463,6 +464,11 @@ def a_node_that_cools_for_a_moment_is_let_in() -> AbstractContextManager[Any]:
     return patch.object(Recoveries, "arrived", lambda _self, _policy, _metric, samples: samples)
 
 
+def metrics_that_lack_are_not_waited_for() -> AbstractContextManager[Any]:
+    """By the plan; the oracle looks away."""
+    return _all(patch.object(State, "_look_for_outages", lambda *_: None), _without_second_opinion())
+
+
 def the_census_forgets_nobody() -> AbstractContextManager[Any]:
     return patch.object(Census, "drop", lambda *_: None)
 
@@ -526,6 +532,7 @@ PLANTED: Mapping[Plant, str] = {
     metrics_assume_nothing: r"with what is assumed there",
     members_that_are_on_nodes_are_overlooked: r"flow to its peers",
     a_node_that_cools_for_a_moment_is_let_in: r"was over the limit",
+    metrics_that_lack_are_not_waited_for: r"whose load is not known",
     the_census_forgets_nobody: r"the census has",
     extenders_are_asked_and_not_listened_to: r"which an extender refuses",
     a_gang_does_not_keep_together: r"is to keep together and goes to",
@@ -670,20 +677,20 @@ SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
 SHOWN_BY: Mapping[Plant, Sequence[int]] = {
     a_bind_without_an_answer_is_withdrawn: (3,),
     a_bind_does_not_name_the_uid: (3,),
-    the_ledger_forgets_to_subtract: (1,),
+    the_ledger_forgets_to_subtract: (2,),
     the_overlay_does_not_see_earlier_members: (3,),
     gangs_are_placed_in_part: (3,),
     columns_miss_a_cordon: (2,),
     a_node_that_leaves_is_kept: (2,),
     a_nomination_is_never_taken_back: (54,),
-    what_is_held_back_is_never_let_go: (3,),
-    freed_room_wakes_nobody: (12,),
+    what_is_held_back_is_never_let_go: (9,),
+    freed_room_wakes_nobody: (3,),
     after_a_410_the_watch_goes_on_from_now: (2,),
     a_condition_does_not_name_the_version_that_it_goes_by: (21,),
     a_broken_policy_becomes_active_without_its_broken_rule: (8,),
     host_ports_are_not_looked_at: (6,),
     volumes_are_within_reach_of_every_node: (1,),
-    claims_for_one_pod_are_shared: (29,),
+    claims_for_one_pod_are_shared: (1,),
     a_pod_is_bound_before_its_claims_are: (1,),
     a_promised_volume_is_promised_again: (5,),
     devices_are_within_reach_of_every_node: (4,),
@@ -692,18 +699,20 @@ SHOWN_BY: Mapping[Plant, Sequence[int]] = {
     each_try_of_an_event_makes_another: (8,),
     who_lost_the_lease_goes_on_deciding: (7,),
     a_restart_forgets_the_last_known_good_policies: (8,),
+    a_restart_forgets_what_its_states_were_fed: (8,),
     a_run_is_fed_each_time_that_it_is_shown: (1,),
     what_a_policy_says_of_victims_is_not_looked_at: (8,),
     budgets_are_not_looked_at: (2,),
-    everybody_has_to_go: (32,),
+    everybody_has_to_go: (12,),
     who_has_made_room_does_not_come: (12,),
     room_is_made_for_a_part_of_a_gang: (3,),
     room_for_a_member_is_thought_of_without_those_before_it: (3,),
-    a_fair_queue_does_not_follow_the_shares: (3,),
-    metrics_assume_nothing: (32,),
+    a_fair_queue_does_not_follow_the_shares: (4,),
+    metrics_assume_nothing: (16,),
     members_that_are_on_nodes_are_overlooked: (1,),
-    a_node_that_cools_for_a_moment_is_let_in: (2,),
-    the_census_forgets_nobody: (1,),
+    a_node_that_cools_for_a_moment_is_let_in: (47,),
+    metrics_that_lack_are_not_waited_for: (31,),
+    the_census_forgets_nobody: (2,),
     a_gang_does_not_keep_together: (10,),
     a_gang_fails_before_its_time: (10,),
 }

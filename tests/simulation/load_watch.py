@@ -2,20 +2,22 @@
 
 Counted anew from the samples as they came, the pods that were sent to the node since, and the server's word that they are
 there (or on their way): with what the metric assumes of them the node is below the limit. And where the text says `recover`, no node takes
-a pod that was over the limit a moment ago, whatever its latest sample is.
+a pod that was over the limit a moment ago, whatever its latest sample is. Where it says `then = wait`, nobody who goes by the load goes to a
+node whose load is not known; and nobody waits for ever, for at rest the load of every node is.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from policysched.cluster.objects import Namespace, NodeName, Pod, PodUid
+from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, PodUid
+from policysched.lang.program import Metric
 from policysched.lang.watches import watches_of
 from policysched.oracle.assume import assumed
 from policysched.schedule.commands import Bind
 from policysched.schedule.events import Event, SamplesArrived
 from policysched.schedule.scheduler import Scheduler
 from policysched.sim.local import Local
-from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT
+from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"
 
@@ -58,14 +60,15 @@ class LoadWatch:
     def _see_to(self, bind: Bind) -> None:
         running, now_ns = self._core.policies.running[POLICY], self._now_ns()
         program, samples = running.program, self._core.samples.get(POLICY, {}).get(METRIC)
-        sample = None if samples is None else samples.values.get(bind.node)
-        if samples is None or sample is None or program.outage is not None:
-            return
         metric = program.metrics[METRIC]
-        true_ns = min(sample.at_ns, samples.polled_ns)
-        if now_ns - true_ns > metric.stale_ns:
+        true_ns = known_from_ns(samples, metric, bind.node, now_ns)
+        if program.outage is not None:
+            if program.outage.then == "wait" and true_ns is None and self._goes_by_the_load(bind):
+                self._fail(f"{bind.name} goes to {bind.node}, whose load is not known, and is to wait for it")
             return
-        load = sample.value + sum(
+        if samples is None or true_ns is None:
+            return
+        load = samples.values[bind.node].value + sum(
             assumed(program, metric, one.pod, one.namespace)
             for one in self._sent.values()
             if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
@@ -86,6 +89,10 @@ class LoadWatch:
             span_s = (now_ns - over_ns) / 1e9
             self._fail(f"{bind.name} goes to {bind.node}, whose load was over the limit {span_s:.1f} s ago")
 
+    def _goes_by_the_load(self, bind: Bind) -> bool:
+        rank = self._core.cache.pods[bind.uid].pod.labels.get("rank", "")
+        return not rank.isdecimal() or int(rank) < WAITS_BELOW_RANK
+
     def _is_on_its_way(self, sent: _Sent) -> bool:
         """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
         seen = self._core.cache.pods.get(sent.pod.uid)
@@ -100,3 +107,25 @@ class LoadWatch:
             and found["spec"].get("nodeName") == sent.node
             and found["status"].get("phase") not in ("Succeeded", "Failed")
         )
+
+
+def known_from_ns(samples: MetricSamples | None, metric: Metric, node: NodeName, now_ns: int) -> int | None:
+    """Of when the sample of the node is; None: there is none that may be used."""
+    if samples is None or node not in samples.values:
+        return None
+    true_ns = min(samples.values[node].at_ns, samples.polled_ns)
+    return None if now_ns - true_ns > metric.stale_ns else true_ns
+
+
+def loads_wrong_at_rest(scheduler: Scheduler, local: Local, now_ns: int) -> list[str]:
+    """While its metric is answered well, the policy knows the load of every node."""
+    running = scheduler._core.policies.running.get(POLICY)
+    if running is None or METRIC not in running.program.metrics:
+        return []
+    metric, samples = running.program.metrics[METRIC], scheduler._core.samples.get(POLICY, {}).get(METRIC)
+    names = [NodeName(node["metadata"]["name"]) for node in local.list("nodes")]
+    return [
+        f"the load of {name} is answered and not known"
+        for name in names
+        if known_from_ns(samples, metric, name, now_ns) is None
+    ]

@@ -4,6 +4,7 @@ faults, no dice."""
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
@@ -121,6 +122,13 @@ class Story(World):
         self.replicas.append(replica)
         self._lives.append(asyncio.create_task(replica.run()))
         return replica
+
+    def metrics_go_out(self) -> None:
+        """For who starts from now on, until they are back."""
+        self.weather = replace(self.weather, metric_outage_share=1.0)
+
+    def metrics_are_back(self) -> None:
+        self._calm.append(True)
 
     def where(self) -> dict[str, str | None]:
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.local.list("pods")}

@@ -20,6 +20,8 @@ GANG_TIMEOUT_S = 19.0
 
 LOAD_LIMIT, LOAD_HELD_NS = 0.8, 10 * 10**9
 """Of alpha: above which load it takes no node, and, where it says `recover`, for how long at least after that."""
+WAITS_BELOW_RANK = 3
+"""Of alpha, where it says `then = wait`: pods of a lower rank wait while a node that would do has no sample."""
 
 TRAFFIC_LIMIT, TRAFFIC_ASSUMED = 800e6, 300e6
 """Bits per second: what may flow between a member of a gang and its peers on a node, where the text looks at that, and what is
@@ -52,6 +54,28 @@ ALPHA_STRICT = ALPHA.replace("missing pass\nscore", "missing reject\nscore").rep
 ALPHA_ZONE = ALPHA + 'filter not_z2 reject node.labels["zone"] == "z2" else "zone z2 is being repaired"\n'
 ALPHA_OUTAGE = ALPHA_STRICT.replace("queue by", "outage {\n  above = 50%\n  then = disable\n}\nqueue by")
 ALPHA_SLOW = ALPHA.replace("load < 80% missing", "load < 80% recover 60% for 10s missing")
+ALPHA_WAIT = (
+    f"""\
+policy alpha version 1
+input rank: int = pod.labels["rank"] default 0 invalid default
+metric load: ratio {{
+  query = "load"
+  unit = "1"
+  join = instance
+  assume = 2% * (rank + 1)
+  every = 5s
+  stale = 30s
+}}
+outage {{
+  above = 0%
+  then = wait
+}}
+queue by rank desc, pod.created asc
+include kube_default
+score idle weight 3 when rank < {WAITS_BELOW_RANK} lower load normalize range(0%, 100%) missing neutral
+"""
+    + SPARING
+)
 
 BETA = f"""\
 policy beta version 1
@@ -162,7 +186,7 @@ score fresh weight 3 lower ended normalize range(0, 1)
 EPSILON_ASKING = EPSILON + f"extender {EXTENDER} weight 2 missing neutral\n"
 
 GOOD: Mapping[str, tuple[str, ...]] = {
-    "alpha.policy": (ALPHA, ALPHA_STRICT, ALPHA_ZONE, ALPHA_OUTAGE, ALPHA_SLOW),
+    "alpha.policy": (ALPHA, ALPHA_STRICT, ALPHA_ZONE, ALPHA_OUTAGE, ALPHA_SLOW, ALPHA_WAIT),
     "base.policy": (BASE, BASE_SPREAD),
     "beta.policy": (BETA, BETA_PACKED, BETA_ASKING, BETA_PATIENT),
     "gamma.policy": (GAMMA, GAMMA_ROOMY, GAMMA_FAIL, GAMMA_IN_PART, GAMMA_TOGETHER, GAMMA_NEAR),

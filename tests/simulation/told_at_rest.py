@@ -16,6 +16,8 @@ from policysched.kube import wire
 from policysched.kube.bind import Binder
 from policysched.kube.reflect import Reflector
 from policysched.kube.report import Condition, Reporter, Words
+from policysched.plan import reasons
+from policysched.samples.polled import PolledSource
 from policysched.schedule.commands import Bind
 from policysched.schedule.events import BindRefused, PodSeen
 from policysched.schedule.queue import Queue
@@ -23,7 +25,7 @@ from policysched.schedule.scheduler import Scheduler
 from policysched.sim.kubelet import RUN_SECONDS
 from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
 from tests.simulation.story import BETA, GAMMA, Story
-from tests.simulation.texts import EPSILON
+from tests.simulation.texts import ALPHA_WAIT, EPSILON
 from tests.simulation.told import Told
 from tests.simulation.told_volumes import two_claims_and_two_disks
 
@@ -82,6 +84,17 @@ async def _a_pair_and_nodes(world: Story, *nodes: str) -> None:
     for name in ("one", "two"):
         world.pod(name, cpu="1", scheduler="gamma", labels={"group": "pair", "least": "2"})
     await world.look()
+
+
+async def one_waits_for_a_metric(world: Story) -> None:
+    world.policies(alpha=ALPHA_WAIT)
+    world.node("a", cpu="4")
+    world.metrics_go_out()
+    world.start("leader")
+    world.pod("web", cpu="1", scheduler="alpha")
+    await world.until(lambda: world.happened("waits for metric load"), "the pod to wait for the metric")
+    world.metrics_are_back()
+    await world.look(90.0)
 
 
 async def runs_end_and_the_leader_dies(world: Story) -> None:
@@ -208,6 +221,19 @@ def nodes_are_never_read() -> AbstractContextManager[Any]:
     return patch.object(Reflector, "_list", wait)
 
 
+def samples_wake_nobody_who_waits_for_them() -> AbstractContextManager[Any]:
+    return patch.object(reasons, "_OUTAGE_WAKES", frozenset())
+
+
+def who_was_asked_in_vain_is_asked_no_more() -> AbstractContextManager[Any]:
+    wait_s = PolledSource._wait_s
+
+    def wait(self: PolledSource[Any], asked: Any) -> float:
+        return 1e6 if asked.failures else wait_s(self, asked)
+
+    return patch.object(PolledSource, "_wait_s", wait)
+
+
 TOLD = (
     Told(who_is_shown_on_his_node_stays_assumed, one_is_bound, r"is still assumed on"),
     Told(promises_of_volumes_are_for_ever, two_claims_and_two_disks, r"is still promised to a pod"),
@@ -227,5 +253,7 @@ TOLD = (
     Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and is held with"),
     Told(a_restart_forgets_what_its_states_were_fed, runs_end_and_the_leader_dies, r"was kept with .* runs and has"),
     Told(policies_are_never_compiled, runs_end_and_the_leader_dies, r"the policy with a state does not run yet"),
+    Told(samples_wake_nobody_who_waits_for_them, one_waits_for_a_metric, r"waits and the oracle finds"),
+    Told(who_was_asked_in_vain_is_asked_no_more, one_waits_for_a_metric, r"is answered and not known"),
     Told(nodes_are_never_read, one_is_bound, r"the leader has not read the cluster"),
 )  # fmt: skip

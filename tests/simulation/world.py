@@ -29,6 +29,7 @@ from policysched.sim.volume_watch import VolumeWatch
 from policysched.sim.watchman import Watchman
 from policysched.sim.weather import Weather, draw_weather
 from tests.simulation.extender import PretendExtender, vetoes
+from tests.simulation.load_watch import loads_wrong_at_rest
 from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
 from tests.simulation.texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
@@ -314,7 +315,12 @@ class World:
             disturbed=self.watchman.disturbed,
             vetoes=vetoes,
         )
-        return [*rest.wrong(), *self._unsaid(), *self._states_at_rest(app.scheduler)]
+        return [
+            *rest.wrong(),
+            *self._unsaid(),
+            *self._states_at_rest(app.scheduler),
+            *loads_wrong_at_rest(app.scheduler, self.local, self.now_ns()),
+        ]
 
     def _states_at_rest(self, scheduler: Scheduler) -> list[str]:
         kept = scheduler._core.states._policies.get("epsilon")
