@@ -1,7 +1,7 @@
 """kube-scheduler itself, running, on clusters that nobody has seen before: policysched decides as it does.
 
-The seeds are fresh in each run. `make live` tries 500 clusters, with what is rare (`draw_rare`) and devices (`draw_devices`) laid over them; here that
-is on fixed seeds alone, those that show the planted bugs.
+The seeds are fresh in each run. `make live` tries 500 clusters, with devices (`draw_devices`) laid over them; here these are
+on fixed seeds alone, some of those that show the planted bugs.
 """
 
 from collections.abc import Callable
@@ -168,7 +168,7 @@ def test_a_running_kube_scheduler_decides_alike_on_random_clusters(
 ) -> None:
     recorder, first = Recorder(whole_control_plane), SystemRandom().randrange(10**6)
 
-    checked = [check(recorder, kube_default(), seed, Drawn.PLAIN) for seed in range(first, first + CLUSTERS)]
+    checked = [check(recorder, kube_default(), seed, Drawn.RARE) for seed in range(first, first + CLUSTERS)]
 
     assert sum(one.pods for one in checked) > CLUSTERS
     differing = summary(checked)

@@ -260,9 +260,8 @@ class Recorder:
             self._api.delete(path, {"gracePeriodSeconds": 0})
         else:
             expected |= _scores(first, stored, node)
-        claims = self._claims_of(seen) if node is not None else []
-        if claims:
-            expected["claims"] = claims
+        if node is not None and any(one["kind"] == "DeviceClass" for one in case["objects"]):
+            expected["claims"] = self._claims_of(seen)
             expected["extended"] = seen["status"].get("extendedResourceClaimStatus")
         return stored, expected
 
