@@ -79,12 +79,13 @@ class NoRoom:
 
 @dataclass(slots=True)
 class _Eviction:
-    """An `Evict` without an answer. `woken`: something happened meanwhile that may help the pod. `also`: the victims of members
-    of its gang whose evictions are answered."""
+    """An `Evict` without an answer. `ending`: whose room it waits for as well, and who was ending already. `woken`: something happened
+    meanwhile that may help the pod. `also`: whom members of its gang wait for whose evictions are answered."""
 
     pod: Pod
     node: NodeName
     victims: dict[PodUid, Victim]
+    ending: frozenset[PodUid]
     woken: bool = False
     also: set[PodUid] = field(default_factory=set)
 
@@ -255,7 +256,9 @@ class Preemption:
                 core.out.append(ReportPolicies("Warning", "PreemptionStopped", words))
         self._clear_lesser_nominations(pod, chosen.node, now_ns)
         core.queue.wake(core.cache.nominate(pod.uid, chosen.node), now_ns)
-        self._evicting[pod.uid] = _Eviction(value, chosen.node, {one.uid: one for one in victims})
+        self._evicting[pod.uid] = _Eviction(
+            value, chosen.node, {one.uid: one for one in victims}, frozenset(one.uid for one in ending)
+        )
         core.out.append(
             Evict(value.uid, value.namespace, value.name, value.scheduler, chosen.node, tuple(victims))
         )
@@ -300,7 +303,7 @@ class Preemption:
         if eviction is None:
             return
         self._told(eviction, victims)
-        awaited = {*eviction.victims, *eviction.also}
+        awaited = {*eviction.victims, *eviction.ending, *eviction.also}
         companion = self._companion(preemptor)
         if companion is not None:
             companion.woken |= eviction.woken

@@ -290,6 +290,34 @@ def test_who_makes_room_for_two_is_told_once() -> None:
     assert rig.where() == {"h1": "a", "h2": "a"}
 
 
+def test_whoever_is_being_deleted_anyway_is_waited_for_and_not_evicted_over_and_over() -> None:
+    rig = Rig(ANY, node("a"), replace(low(), deleting=True), high())
+    rig.settle()
+
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, ()))
+    rig.pass_time(60)
+    before = evictions(rig)
+    rig.tell(e.PodGone(low().pod.uid))
+    rig.pass_time(10)
+
+    assert before == [("high", "a", [])]
+    assert rig.where() == {"high": "a"}
+
+
+def test_who_waits_for_anothers_victim_evicts_it_where_that_was_refused() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high("first", cpu="1"), high("second", cpu="1"))
+    rig.settle()
+    first, second = rig.of(c.Evict)
+    assert (len(first.victims), second.victims) == (1, ())
+
+    rig.tell(e.Evicted(second.uid, ()))
+    rig.settle()
+    rig.tell(e.PodGone(first.uid), e.EvictionRefused(first.uid, "the API server is not well"))
+    rig.pass_time(11)
+
+    assert evictions(rig)[2:] == [("second", "a", ["low"])]
+
+
 def test_a_pod_that_shares_all_but_its_priority_with_one_that_failed_may_still_evict() -> None:
     rig = Rig(ANY, node("a"), low(), pod("meek", cpu="2", priority=1))
     rig.settle()
