@@ -9,8 +9,12 @@ def pods_of(api: Api) -> str:
 
 
 def bound_pod(api: Api, pods: str, name: str) -> None:
+    """A pod on a node, also for the API server's watch cache. Where that is behind, kube-apiserver takes the pod to be
+    deleted for one without a node, and it is gone at once."""
     api.post(pods, pod(name)).ok()
     api.post(f"{pods}/{name}/binding", binding(name, "n1")).ok()
+    at_least = api.get(f"{pods}/{name}").version
+    api.get(f"{pods}/{name}", resourceVersion=at_least).ok()
 
 
 def test_a_pod_without_a_node_is_gone_at_once(api: Api) -> None:

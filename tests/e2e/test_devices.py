@@ -152,6 +152,11 @@ def put_world(control_plane: ControlPlane) -> None:
         control_plane.api.post(f"{GROUP}/resourceslices", new(one))
 
 
+NOT_SEEN_YET = "could not find ResourceClaim"
+"""Pods and claims come by two watches: of a claim that is there already the pod's may know first. kube-scheduler's
+PreEnqueue then waits and says nothing."""
+
+
 def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, node: str | None) -> Any:
     """What becomes of one pod with one such claim that may go to the node alone, and then of neither anything is left."""
     api = control_plane.api
@@ -170,7 +175,7 @@ def outcome(control_plane: ControlPlane, scheduler: str, name: str, spec: Json, 
         if found["spec"].get("nodeName"):
             return found["spec"]["nodeName"]
         refused = conditions.get("PodScheduled")
-        return refused and refused["message"]
+        return refused and NOT_SEEN_YET not in refused["message"] and refused["message"]
 
     said = wait_for(look, f"{scheduler} to say something of {name}")
     held = api.get(f"{CLAIMS}/{name}")
