@@ -208,8 +208,8 @@ def _qos(status: Json, containers: list[_Container], pod_requests: Amounts, pod_
         asked = [(pod_requests, pod_limits)]
     else:
         asked = [(one.requests, one.limits) for one in containers]
-    named = [{**limits, **requests} for requests, limits in asked]
-    if not any(amounts_.get(resource) for amounts_ in named for resource in _POD_LEVEL):
+    given = [amounts_ for pair in asked for amounts_ in pair]
+    if not any(amounts_.get(resource) for amounts_ in given for resource in _POD_LEVEL):
         return 0
     guaranteed = all(
         limits.get(resource) and requests.get(resource, limits[resource]) == limits[resource]

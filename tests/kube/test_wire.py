@@ -280,6 +280,20 @@ def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
     ]
 
 
+def test_a_limit_beside_a_request_of_nothing_makes_a_pod_burstable_and_two_zeroes_best_effort() -> None:
+    limits = {"cpu": "1", "memory": "1Gi"}
+    nothing = {"cpu": "0", "memory": "0"}
+
+    asked = [
+        wire.pod(_asking({"limits": limits})).pod,
+        wire.pod(_asking({"limits": limits, "requests": nothing})).pod,
+        wire.pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
+        wire.pod(_asking({"limits": nothing, "requests": nothing})).pod,
+    ]
+
+    assert [pod.qos for pod in asked] == [2, 1, 1, 0]
+
+
 def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> None:
     asked = _asking({"requests": {"cpu": "250m"}})
     held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
