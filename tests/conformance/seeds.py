@@ -3,13 +3,14 @@
     python tests/conformance/seeds.py tests/conformance/cases/seeds/*.json
 
 A line a case: `ok`, `choice` (it differs, and the policy's page in docs/seeds says why) or `DIFFERS`; last how many. Exit
-1 where something differs that no page lists, 2 where a file cannot be read.
+1 where something differs that no page lists, 2 where a file or a case in it cannot be read; the others are answered all the same.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class Outcome:
 
 def judge(system: str, case: Json, known: Sequence[Choice]) -> Outcome:
     try:
-        found = differences(case["expected"], answer(system, case), Tolerance.of(case.get("tolerance", {})))
+        found = differences(case["expected"], answer(system, case), Tolerance.of(case.get("tolerance") or {}))
     except _UNFORESEEN as error:
         found = [Difference("", case["expected"], f"{type(error).__name__}: {error}")]
     listed, unlisted = [], []
@@ -67,9 +68,44 @@ def judge(system: str, case: Json, known: Sequence[Choice]) -> Outcome:
     return Outcome(case["id"], tuple(listed), tuple(unlisted))
 
 
+class Unreadable(Exception):
+    """A file or a case that is none. The text says where, and what is wrong."""
+
+
 def outcomes(path: Path, known: Sequence[Choice]) -> list[Outcome]:
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return [judge(document["system"], case, known) for case in document["cases"]]
+    """Raises Unreadable."""
+    found = []
+    for one in _cases(path):
+        if isinstance(one, Unreadable):
+            raise one
+        found.append(judge(*one, known))
+    return found
+
+
+def _cases(path: Path) -> Iterator[tuple[str, Json] | Unreadable]:
+    """Each case with its system; in the place of a case that is none, what is wrong with it. Raises Unreadable: nothing in the file
+    can be told from anything else."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path}: cannot be read: {error}") from error
+    if not (
+        isinstance(document, dict)
+        and isinstance(document.get("system"), str)
+        and isinstance(document.get("cases"), list)
+    ):
+        raise Unreadable(f"{path}: no file of cases: it needs a `system` (text) and `cases` (a list)")
+    for number, case in enumerate(document["cases"], 1):
+        wanted = {"id": str, "input": dict, "expected": dict}
+        if not isinstance(case, dict):
+            yield Unreadable(f"{path}: case {number} is no object")
+            continue
+        wrong = [key for key, kind in wanted.items() if not isinstance(case.get(key), kind)]
+        if wrong:
+            name = case.get("id", number)
+            yield Unreadable(f"{path}: case {name}: without a good {', '.join(f'`{key}`' for key in wrong)}")
+        else:
+            yield document["system"], case
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,24 +113,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.json")
     files: list[Path] = parser.parse_args(arguments).files
     known = choices()
-    found: list[Outcome] = []
+    counts, wrong = Counter[str](), 0
     for path in files:
         try:
-            found += outcomes(path, known)
-        except (OSError, ValueError, KeyError) as error:
-            print(f"{path}: cannot be used: {type(error).__name__} {error}", file=sys.stderr)
-            return 2
-    for one in found:
-        print(f"{one.word:7} {one.case}")
-        for difference, why in one.listed:
-            print(f"          {difference} (docs/seeds/{why.page}: {why.why})")
-        for difference in one.unlisted:
-            print(f"          {difference}")
-    counts = {word: sum(one.word == word for one in found) for word in ("ok", "choice", "DIFFERS")}
-    print(f"{counts['ok']} of {len(found)} cases as expected, {counts['choice']} differ by choice (listed)")
+            for case in _cases(path):
+                if isinstance(case, Unreadable):
+                    wrong += 1
+                    print(case, file=sys.stderr)
+                    continue
+                one = judge(*case, known)
+                counts[one.word] += 1
+                _tell(one)
+        except Unreadable as error:
+            wrong += 1
+            print(error, file=sys.stderr)
     if counts["DIFFERS"]:
-        print(f"{counts['DIFFERS']} differ and are not listed", file=sys.stderr)
-    return int(counts["DIFFERS"] > 0)
+        print(f"{counts['DIFFERS']} differ and are not listed", file=sys.stderr, flush=True)
+    print(
+        f"{counts['ok']} of {counts.total()} cases as expected, {counts['choice']} differ by choice (listed)"
+    )
+    return 2 if wrong else int(counts["DIFFERS"] > 0)
+
+
+def _tell(one: Outcome) -> None:
+    print(f"{one.word:7} {one.case}")
+    for difference, why in one.listed:
+        print(f"          {difference} (docs/seeds/{why.page}: {why.why})")
+    for difference in one.unlisted:
+        print(f"          {difference}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The policies that stand in for other systems answer the cases that say what those do."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,52 @@ def test_a_difference_that_nobody_lists_is_told_and_fails(
     assert code == 1
     assert "normalized.n1: expected 31, found 30" in out
     assert out.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
+
+
+def test_what_cannot_be_read_is_told_at_its_place_and_the_others_are_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
+    good = document["cases"][0]
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "some.json").write_text(
+        json.dumps({"cases": ["no case", {**good, "expected": None}, good], "system": document["system"]})
+    )
+    (tmp_path / "none.json").write_text(json.dumps({**document, "cases": []}))
+
+    code = seeds.main([str(path) for path in [tmp_path / "gone.json", *sorted(tmp_path.glob("*.json"))]])
+
+    told = capsys.readouterr()
+    assert code == 2
+    assert [line.removeprefix(f"{tmp_path}/").split(":")[:2] for line in told.err.splitlines()] == [
+        ["gone.json", " cannot be read"],
+        ["empty.json", " cannot be read"],
+        ["list.json", " no file of cases"],
+        ["some.json", " case 1 is no object"],
+        ["some.json", " case nt-doc-example"],
+    ]
+    assert told.out.splitlines() == [
+        "ok      nt-doc-example",
+        "1 of 1 cases as expected, 0 differ by choice (listed)",
+    ]
+
+
+def test_the_count_of_what_is_not_listed_comes_before_the_last_line(tmp_path: Path) -> None:
+    document: dict[str, Any] = json.loads((SEEDS / "networktraffic.json").read_text())
+    document["cases"][0]["expected"] = {"normalized": {"n1": 31}}
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({**document, "cases": document["cases"][:1]}))
+
+    done = subprocess.run(
+        [sys.executable, seeds.__file__, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "0 of 1 cases as expected, 0 differ by choice (listed)"
 
 
 def test_a_policy_with_another_formula_is_noticed(

@@ -47,6 +47,9 @@ def answer(system: str, case: Json) -> Json:
 _ORDERS = ("order", "normalized", "rows", "results")
 """What a list may be that stands under `recommended` alone."""
 
+_WORD = "verdict"
+"""What one word may be that does."""
+
 
 def _recommended(of_system: Answer, case: Json, found: Json) -> Json:
     """What a case recommends is asked as if it were all that the case expects: under `recommended`, or with that word at
@@ -62,6 +65,10 @@ def _recommended(of_system: Answer, case: Json, found: Json) -> Json:
                 answers[key] = inner[plain]
         elif key == "recommended" and isinstance(wanted, dict):
             answers[key] = of_system({**case, "expected": wanted})
+        elif key == "recommended" and isinstance(wanted, str):
+            inner = of_system({**case, "expected": {_WORD: wanted}})
+            if _WORD in inner:
+                answers[key] = inner[_WORD]
         elif key == "recommended" and isinstance(wanted, list):
             inner = of_system({**case, "expected": dict.fromkeys(_ORDERS, wanted)})
             answers[key] = next((inner[name] for name in _ORDERS if name in inner), None)

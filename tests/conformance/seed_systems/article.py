@@ -100,7 +100,10 @@ def _with_nominated(given: Json) -> dict[str, bool]:
     program = Policy("kube-default").program()
     state = given["node"]
     node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(state["allocatable"]))
-    holder = pod_with("holder", node="n", requests=_amounts(state.get("requested", {})))
+    # Nobody is to be evicted: the question is who fits.
+    holder = pod_with(
+        "holder", node="n", priority=2_000_000_000, requests=_amounts(state.get("requested", {}))
+    )
     promised = [
         pod_with(f"nominated-{index}", priority=one["priority"], requests=_amounts(one["request"]))
         | {"status": {"phase": "Pending", "nominatedNodeName": "n"}}

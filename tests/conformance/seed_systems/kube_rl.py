@@ -29,6 +29,8 @@ def answer(case: Json) -> Json:
         return {"scores": _scores(given)}
     if "rewards" in given:
         return _averaged(given)
+    if "containerStatus" in given and "reward" in case["expected"]:
+        return {"reward": _reward({"containerStatuses": [{"name": "c", **given["containerStatus"]}]})}
     if "containerStatus" in given:
         return {"recommended": _of_one_end(given)}
     for key in ("statuses", "rows", "events"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from tests.conformance.seed_systems.gates import in_tiers, order, verdicts
@@ -77,6 +78,8 @@ def _of_the_gate(given: Json, expected: Json) -> Json:
     )
     words = set(said.values())
     answer: Json = {
+        **{pod: verdict for pod, verdict in found.items() if pod in expected},
+        **({"verdict": found[given["attempt"]]} if given.get("attempt") in found else {}),
         "verdicts": found,
         "condition_message": next(iter(words)) if len(words) == 1 else sorted(words),
         "phase": "Pending" if said and set(found.values()) == {"Unschedulable"} else "Running",
@@ -92,10 +95,12 @@ def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[st
     """By group, or by namespace and group, as the case has it: the largest minimum with which the group passes the gate."""
     counts: Json = {}
     for minimum in range(2, len(pods) + 2):
-        passed, _ = verdicts(policy, [_asking_for(pod, minimum) for pod in pods], scheduler=_scheduler(given))
+        label = _label(given, "minLabel", "minAvailable")
+        asking = [_asking_for(pod, label, minimum) for pod in pods]
+        passed, _ = verdicts(policy, asking, scheduler=_scheduler(given))
         for pod in pods:
             meta = pod["metadata"]
-            group = meta.get("labels", {}).get("podGroup", "")
+            group = meta.get("labels", {}).get(_label(given, "groupLabel", "podGroup"), "")
             key = group if group in asked else f"{meta.get('namespace', 'default')}/{group}"
             if passed.get(meta["name"]) == "Success":
                 counts[key] = minimum
@@ -104,8 +109,12 @@ def _counts(policy: Policy, pods: Sequence[Json], given: Json, asked: Mapping[st
     return counts
 
 
-def _asking_for(pod: Json, minimum: int) -> Json:
-    labels = {**pod["metadata"].get("labels", {}), "minAvailable": str(minimum)}
+def _label(given: Json, key: str, usual: str) -> str:
+    return str(given.get("config", {}).get(key, usual))
+
+
+def _asking_for(pod: Json, label: str, minimum: int) -> Json:
+    labels = {**pod["metadata"].get("labels", {}), label: str(minimum)}
     return {**pod, "metadata": {**pod["metadata"], "labels": labels}}
 
 
@@ -135,7 +144,7 @@ def _only(values: Mapping[str, int | float | None]) -> int | float | None:
 
 def _shared(pattern: str, words: Mapping[str, str]) -> str:
     """The word of all pods that a pattern such as `hi-*` means."""
-    found = {word for pod, word in words.items() if pod.startswith(pattern.removesuffix("*"))}
+    found = {word for pod, word in words.items() if fnmatchcase(pod, pattern)}
     return found.pop() if len(found) == 1 else "/".join(sorted(found))
 
 

