@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
-from policysched.app.given_parameters import SETTINGS_KEY, given_in
+from policysched.app.given_parameters import SETTINGS_KEY, byte_of_no_text, given_in, header_in
 from policysched.app.policy_files import PARAMETERS_SUFFIX
 from policysched.lang.bundle import Bundle, Checked, check_bundle
 from policysched.lang.rules import diagnostic
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 POLICY_SUFFIX = ".policy"
 Texts = Mapping[str, str]
+"""By key. A byte that is no part of UTF-8 is a half surrogate in it (`as_text`), which no text from the API server has."""
 Compile = Callable[[Texts, str], Awaitable[Bundle]]
 """Texts by key and what they stand in (`ConfigMap kube-system/policies`), to a bundle. Never raises for its input."""
 
@@ -36,8 +37,13 @@ def policy_texts(data: Texts) -> dict[str, str]:
     return {key: data[key] for key in sorted(data) if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX))}
 
 
+def as_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
 def compile_here(texts: Texts, place: str) -> Bundle:
-    return check_bundle(_sources(texts, place), given_in(_given_sources(texts, place)))
+    bundle = check_bundle(_sources(texts, place), given_in(_given_sources(texts, place)))
+    return Bundle(dict(sorted({**bundle.checked, **_no_texts(texts, place)}.items())))
 
 
 async def compile_in_line(texts: Texts, place: str) -> Bundle:
@@ -50,8 +56,26 @@ def _sources(texts: Texts, place: str) -> dict[str, Source]:
     return {
         key: Source(f"{place} key {key}", text)
         for key, text in texts.items()
-        if not key.endswith(PARAMETERS_SUFFIX)
+        if not key.endswith(PARAMETERS_SUFFIX) and byte_of_no_text(text) is None
     }
+
+
+def _no_texts(texts: Texts, place: str) -> dict[str, Checked]:
+    """The keys that are to be policies and hold no text."""
+    return {
+        key: Checked(key, False, None, (_no_text(f"{place} key {key}", at),), header_in(text))
+        for key, text in texts.items()
+        if not key.endswith(PARAMETERS_SUFFIX) and (at := byte_of_no_text(text)) is not None
+    }
+
+
+def _no_text(name: str, at: int) -> Diagnostic:
+    return diagnostic(
+        "PS907",
+        f"not UTF-8 text (byte {at})",
+        Span(Source(name, ""), 0, 0),
+        help="save the file as UTF-8; kubectl put it under `binaryData`, for a ConfigMap's `data` is text",
+    )
 
 
 def _given_sources(texts: Texts, place: str) -> dict[str, Source]:
@@ -143,9 +167,8 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
 def _not_checked(texts: Texts, place: str, why: str) -> Bundle:
     """Nobody knows which text is to blame, so none of them is accepted: what runs, runs on."""
     sources = _sources(texts, place)
-    return Bundle(
-        {key: Checked(key, False, None, (_unchecked(source, why),)) for key, source in sources.items()}
-    )
+    unchecked = {key: Checked(key, False, None, (_unchecked(one, why),)) for key, one in sources.items()}
+    return Bundle(dict(sorted({**unchecked, **_no_texts(texts, place)}.items())))
 
 
 def _unchecked(source: Source, why: str) -> Diagnostic:

@@ -56,6 +56,7 @@ def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None
     places: dict[str, Place] = {}
     quoted: set[str] = set()
     params: dict[str, Source] = {}
+    _refuse_binary(_fields(_value(fields, "binaryData")), name, called)
     for key, (key_node, node) in _fields(_value(fields, "data")).items():
         if not key.endswith((SUFFIX, PARAMETERS_SUFFIX)) or not isinstance(node, yaml.ScalarNode):
             continue
@@ -73,6 +74,16 @@ def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None
     if not sources:
         return None
     return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted), params)
+
+
+def _refuse_binary(fields: Fields, name: str, called: str) -> None:
+    """kubectl puts a file there that is not UTF-8, and the scheduler refuses it."""
+    for key, (node, _) in fields.items():
+        if key.endswith((SUFFIX, PARAMETERS_SUFFIX)):
+            at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+            raise UnusableFile(
+                f"{at}: key {key} of ConfigMap {called} stands under binaryData, where kubectl puts what is not UTF-8 text"
+            )
 
 
 def _origin(place: Place | None, key: yaml.Node, note: str) -> Origin:

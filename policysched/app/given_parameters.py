@@ -55,6 +55,21 @@ def without_policy(texts: Mapping[str, str]) -> list[str]:
     return sorted(set(policies) - names)
 
 
+def header_in(text: str) -> str | None:
+    """The policy that a text seems to be."""
+    found = _HEADER.search(text)
+    return None if found is None else found[1]
+
+
+def byte_of_no_text(text: str) -> int | None:
+    """Which byte of what the text was made of is no UTF-8: the first half surrogate stands in its place."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return len(text[: error.start].encode())
+    return None
+
+
 def given_in(sources: Mapping[str, Source]) -> Given:
     """By key; whatever is no `NAME.params.yaml` is passed over."""
     keyed: Given = {}
@@ -83,6 +98,8 @@ def given_by_flags(flags: Iterable[str]) -> Given:
 
 
 def _read(source: Source, place: str) -> GivenParameters:
+    if (at := byte_of_no_text(source.text)) is not None:
+        return _unreadable(Source(source.name, "", source.origin), 0, f"not UTF-8 text (byte {at})")
     if len(source.text.encode()) > _BYTES_MAX or nests_too_deep(source.text.encode()):
         return _unreadable(source, 0, f"more than {_BYTES_MAX // 1024} KiB, or nested too deep")
     try:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
 
-from policysched.app.compiling import POLICY_SUFFIX, Compile, policy_texts
+from policysched.app.compiling import POLICY_SUFFIX, Compile, as_text, policy_texts
 from policysched.app.given_parameters import settings_texts, without_policy
 from policysched.app.settings import Place
 from policysched.kube.api import JSON_PATCH, Api, ApiProblem, Forbidden, NotFound
@@ -26,6 +26,8 @@ from policysched.lang.bundle import Bundle
 from policysched.schedule.events import PoliciesOffered
 
 STATE_SUFFIX = ".state.json"
+SAID_AFTER_S = 5.0
+"""A check that takes longer is said to be under way, for an edit seems to have no effect meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -87,14 +89,15 @@ class PolicyFeed:
     ) -> PoliciesOffered:
         if isinstance(newest, ConfigMapGone):
             return PoliciesOffered(None, "", last_good, self._place, self._kept_in)
-        texts = {**policy_texts(newest.data), **self._settings_texts}
+        there = {**newest.data, **{key: as_text(raw) for key, raw in newest.binary.items()}}
+        texts = {**policy_texts(there), **self._settings_texts}
         unused = without_policy(texts)
         if unused != self._said_unused and unused:
             log.warning(
                 "parameters are set for policies that are not there", extra={"policies": ", ".join(unused)}
             )
         self._said_unused = unused
-        passed_over = sorted(newest.data.keys() - policy_texts(newest.data).keys())
+        passed_over = sorted(there.keys() - texts.keys())
         if passed_over != self._said_passed_over and passed_over:
             log.info(
                 "keys that are not called NAME.policy or NAME.params.yaml are passed over",
@@ -102,8 +105,15 @@ class PolicyFeed:
             )
         self._said_passed_over = passed_over
         log.debug("compiling", extra={"place": self._place, "keys": len(texts)})
-        bundle = await self._compile(texts, self._place)
+        slow = asyncio.get_running_loop().call_later(SAID_AFTER_S, self._say_slow)
+        try:
+            bundle = await self._compile(texts, self._place)
+        finally:
+            slow.cancel()
         return PoliciesOffered(bundle, newest.resource_version, last_good, self._place, self._kept_in)
+
+    def _say_slow(self) -> None:
+        log.info("the texts are still being checked; what runs, runs on", extra={"place": self._place})
 
 
 class LastGood:

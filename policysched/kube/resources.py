@@ -1,5 +1,6 @@
 """What is mirrored of the API server: for each resource its path, its key, and the events that it becomes."""
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -211,11 +212,12 @@ DEVICES = (
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapSeen:
-    """`data` without what is not text."""
+    """`binary` is its `binaryData`, where kubectl puts a file that is not UTF-8."""
 
     data: Mapping[str, str]
     resource_version: str
     uid: str
+    binary: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,4 +252,15 @@ def read_config_map(obj: Json) -> ConfigMapSeen:
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}
     if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
         raise Malformed("ConfigMap", wire.object_name(obj), "data", "is not a map of strings")
-    return ConfigMapSeen(data, str(meta.get("resourceVersion", "")), str(meta.get("uid", "")))
+    version, uid = str(meta.get("resourceVersion", "")), str(meta.get("uid", ""))
+    return ConfigMapSeen(data, version, uid, _binary(obj))
+
+
+def _binary(obj: Json) -> dict[str, bytes]:
+    try:
+        encoded: Mapping[str, str] = obj.get("binaryData") or {}
+        return {key: base64.b64decode(text, validate=True) for key, text in encoded.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise Malformed(
+            "ConfigMap", wire.object_name(obj), "binaryData", "is not a map of base64 texts"
+        ) from None

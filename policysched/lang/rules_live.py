@@ -72,4 +72,15 @@ LIVE_RULES = (
         bad="",
         good="",
     ),
+    RuleDoc(
+        "PS907",
+        "not-text",
+        Severity.ERROR,
+        "a key of the policies' ConfigMap is not UTF-8 text",
+        "`kubectl create configmap --from-file` puts a file that is not UTF-8 under `binaryData`, without a word. Such files come from editors and "
+        "shells that write another encoding: Latin-1, or UTF-16 as the `>` of PowerShell. The key is refused, and its policy runs on with the "
+        "text from before. Save the file as UTF-8 and apply it again.",
+        bad="",
+        good="",
+    ),
 )

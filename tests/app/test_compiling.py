@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from policysched.app import compiling
-from policysched.app.compiling import WorkerCompiler, compile_here, policy_texts
+from policysched.app.compiling import WorkerCompiler, as_text, compile_here, policy_texts
 
 TEXTS = {
     "base.policy": "library base version 1\nfilter node_name\n",
@@ -59,11 +59,11 @@ def test_a_worker_that_gets_no_processor_for_longer_than_its_limit_is_waited_for
     """Found by the chaos seeds on a busy machine: good policies were refused, and the scheduler ended at its start."""
 
     async def scenario() -> compiling.Bundle:
-        compiler = WorkerCompiler(timeout_s=0.4)
+        compiler = WorkerCompiler(timeout_s=1.5)
         await compiler.warm_up()
         assert compiler._spare is not None
         compiler._spare.send_signal(signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(1.0, compiler._spare.send_signal, signal.SIGCONT)
+        asyncio.get_running_loop().call_later(2.0, compiler._spare.send_signal, signal.SIGCONT)
         return await compile_once(compiler)
 
     assert asyncio.run(scenario()).checked["main.policy"].program is not None
@@ -110,3 +110,35 @@ def test_only_keys_of_policies_are_read() -> None:
         "a.policy": "1",
         "b.policy": "2",
     }
+
+
+def test_a_key_that_is_no_text_is_refused_in_the_worker_and_the_others_stand() -> None:
+    latin = as_text("policy latin version 1\n# Zürich\n".encode("latin-1"))
+    texts = {**TEXTS, "latin.policy": latin}
+
+    async def scenario() -> compiling.Bundle:
+        compiler = WorkerCompiler(timeout_s=30)
+        try:
+            return await compiler(texts, "ConfigMap a/b")
+        finally:
+            await compiler.close()
+
+    checked = asyncio.run(scenario()).checked
+    (finding,) = checked["latin.policy"].diagnostics
+    assert (finding.code, finding.message) == ("PS907", "not UTF-8 text (byte 26)")
+    assert (checked["latin.policy"].program, checked["latin.policy"].policy) == (None, "latin")
+    assert checked["main.policy"].program is not None
+    assert list(checked) == sorted(texts)
+
+
+def test_parameters_that_are_no_text_refuse_their_policy() -> None:
+    texts = {
+        "a.policy": "policy a version 1\nparam crowd: int = 3\n",
+        "a.params.yaml": as_text("# Größe\ncrowd: 4\n".encode("latin-1")),
+    }
+
+    checked = compile_here(texts, "ConfigMap a/b").checked
+
+    said = [one.message for one in checked["a.policy"].diagnostics if one.code == "PS262"]
+    assert said == ["the parameters cannot be read: not UTF-8 text (byte 4)"]
+    assert checked["a.policy"].program is None

@@ -10,6 +10,7 @@ from policysched.app.policy_feed import PolicyFeed
 from policysched.kube.resources import ConfigMapSeen
 from policysched.lang.bundle import Bundle
 from policysched.schedule.events import PoliciesOffered
+from tests.kube.world import on_virtual_time
 
 
 def offers(edits_while_compiling: int, looks: int) -> list[str]:
@@ -82,3 +83,60 @@ def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCa
 
     said = [record for record in caplog.records if "passed over" in record.message]
     assert [getattr(record, "keys", "") for record in said] == ["mine, other.policy.txt"]
+
+
+def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> None:
+    seen: list[Mapping[str, str]] = []
+
+    async def main() -> None:
+        offered = asyncio.Queue[PoliciesOffered]()
+
+        async def compile_at_once(texts: Mapping[str, str], _place: str) -> Bundle:
+            seen.append(texts)
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            feed.take(
+                ConfigMapSeen({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
+            )
+            await offered.get()
+            running.cancel()
+
+    asyncio.run(main())
+
+    assert seen == [{"a.policy": "a", "b.policy": "\udcfc"}]
+
+
+def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    said: list[list[str]] = []
+
+    async def main() -> None:
+        offered = asyncio.Event()
+
+        async def compile_for(_texts: Mapping[str, str], _place: str) -> Bundle:
+            for seconds in (4.0, 2.0, 10.0):
+                await asyncio.sleep(seconds)
+                said.append([one.message for one in caplog.records if "still being" in one.message])
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        feed = PolicyFeed("here", "", compile_for, lambda _offer: offered.set(), read_last_good=nothing_kept)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            feed.take(ConfigMapSeen({"a.policy": "a"}, "1", "uid"))
+            await offered.wait()
+            running.cancel()
+
+    on_virtual_time(main)
+
+    once = ["the texts are still being checked; what runs, runs on"]
+    assert said == [[], once, once]

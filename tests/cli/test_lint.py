@@ -476,3 +476,19 @@ def test_a_policy_whose_built_ins_are_whole_is_told_nothing(tmp_path: Path) -> N
     path.write_text("policy own version 1\n\nfilter node_resources_fit\n")
 
     assert "not covered" not in run("lint", str(path)).err
+
+
+def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_path: Path) -> None:
+    path = tmp_path / "policies.yaml"
+    path.write_text(
+        "kind: ConfigMap\nmetadata: {name: policies}\n"
+        "data:\n  a.policy: |\n    policy a version 1\n    include kube_default\nbinaryData:\n  b.policy: /A==\n"
+    )
+
+    told = run("lint", str(path))
+
+    assert told.code == 2
+    assert told.err == (
+        f"policysched: {path}:8:3: key b.policy of ConfigMap policies stands under binaryData, "
+        "where kubectl puts what is not UTF-8 text\n"
+    )

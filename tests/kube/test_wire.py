@@ -8,6 +8,7 @@ from policysched.cluster.objects import Rejection, Shortage
 from policysched.kube import wire
 from policysched.kube.malformed import Malformed
 from policysched.kube.reading import time_ns
+from policysched.kube.resources import read_config_map
 from tests.words import node_manifest, pod_manifest, too_little
 
 MIB = 2**20
@@ -319,3 +320,14 @@ def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
 )
 def test_a_time_that_64_bits_do_not_hold_is_the_next_one_that_they_do(written: str, expected_ns: int) -> None:
     assert time_ns(written) == expected_ns
+
+
+def test_what_a_configmap_has_as_bytes_is_read_and_what_is_no_base64_is_said() -> None:
+    def read_binary(encoded: Any) -> Any:
+        return read_config_map({"metadata": {"namespace": "a", "name": "b"}, "binaryData": encoded}).binary
+
+    assert read_binary({"a.policy": "/GE="}) == {"a.policy": b"\xfca"}
+    assert read_binary(None) == {}
+    for wrong in ({"a.policy": "%"}, {"a.policy": 3}, ["a"]):
+        with pytest.raises(Malformed, match="binaryData"):
+            read_binary(wrong)
