@@ -170,9 +170,9 @@ def _start_http(
     pages = Pages(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(
-            app.scheduler, str(settings.policies), app.sampler.statuses(), time.time_ns()
+            app.scheduler, str(settings.policies), app.sampler.statuses(), time.time_ns(), note=app.note
         ),
-        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod),
+        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod, note=app.note),
         configz=lambda: configz_page(settings),
     )
     server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())

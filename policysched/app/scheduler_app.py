@@ -216,6 +216,14 @@ class SchedulerApp:
         return self.runtime.leadership.standing
 
     @property
+    def note(self) -> str | None:
+        """Why this process can say little of policies and decisions; None where it leads and has the cluster."""
+        if self.standing is Standing.FOLLOWING:
+            leads = self.runtime.leadership.holder or "nobody that is known"
+            return f"this process stands by and knows no policies, pods or decisions; {leads} leads"
+        return None if self.synced else "the first lists are not in yet"
+
+    @property
     def synced(self) -> bool:
         return self.scheduler.synced
 

@@ -20,9 +20,15 @@ Json = dict[str, Any]
 
 
 def policy_page(
-    source: HasPolicies, place: str, metrics: Iterable[MetricStatus] = (), now_ns: int = 0
+    source: HasPolicies,
+    place: str,
+    metrics: Iterable[MetricStatus] = (),
+    now_ns: int = 0,
+    *,
+    note: str | None = None,
 ) -> Json:
-    """`place` is `namespace/name` of the ConfigMap; `metrics` are how those of the running texts fare as of `now_ns`."""
+    """`place` is `namespace/name` of the ConfigMap; `metrics` are how those of the running texts fare as of `now_ns`; `note` is why
+    this process has little to say."""
     parameters = {name: parameter_values(program) for name, program in source.programs().items()}
     of_policy: dict[str, Json] = {}
     for one in metrics:
@@ -30,6 +36,7 @@ def policy_page(
     return {
         "configmap": place,
         "resource_version": source.policies_resource_version,
+        "note": note,
         "policies": [
             {
                 **_policy(one, parameters.get(one.name or "", {})),
@@ -40,16 +47,18 @@ def policy_page(
     }
 
 
-def decisions_page(scheduler: Scheduler, limit: int, pod: str) -> Json:
+def decisions_page(scheduler: Scheduler, limit: int, pod: str, *, note: str | None = None) -> Json:
     """Newest first; `pod` is `namespace/name`, or empty for all. Of one pod it also says what it waits for now, decided upon
-    or not."""
+    or not; `note` says why it does not, or, as given, why this process has little to say."""
     newest_first = reversed(scheduler.decisions)
     wanted = (one for one in newest_first if not pod or one.pod == pod)
-    page: Json = {"decisions": [_decision(one) for one in islice(wanted, limit)]}
-    if pod:
-        waits = scheduler.why_named(pod)
-        page["waiting"] = None if waits is None else _waiting(waits)
-    return page
+    decisions = [_decision(one) for one in islice(wanted, limit)]
+    if not pod:
+        return {"decisions": decisions, "note": note}
+    waits = scheduler.why_named(pod)
+    if waits is not None:
+        return {"decisions": decisions, "waiting": _waiting(waits), "note": note}
+    return {"decisions": decisions, "waiting": None, "note": note or scheduler.why_not_ours(pod)}
 
 
 def configz_page(settings: Settings) -> Json:

@@ -52,7 +52,7 @@ from policysched.schedule.steps import Steps
 from policysched.schedule.storage import Storage
 from policysched.schedule.told_to_wait import ToldToWait
 from policysched.schedule.units import PendingPod, Place, Unit
-from policysched.schedule.why import Why, why
+from policysched.schedule.why import Why, why, why_not_ours
 
 __all__ = ["Limits", "Scheduler"]
 
@@ -473,6 +473,10 @@ class Scheduler:
         """The same of `namespace/name`."""
         uids = [uid for uid, one in self._core.pods.items() if one.pod.full_name == pod]
         return why(self._core, uids[-1]) if uids else None
+
+    def why_not_ours(self, pod: str) -> str:
+        """Why `namespace/name`, of which `why_named` knows nothing, does not wait for a policy."""
+        return why_not_ours(self._core, pod)
 
     def explain(
         self, uid: PodUid, now_ns: int, *, among: Collection[NodeName] | None = None

@@ -26,6 +26,20 @@ class Why:
     node: NodeName | None
 
 
+def why_not_ours(core: Core, pod: str) -> str:
+    """Why a pod, by its `namespace/name`, does not wait for a policy, in words for who looks for it."""
+    seen = [one for one in core.cache.pods.values() if one.pod.full_name == pod]
+    if not seen:
+        return f"no pod {pod} is known that has not finished"
+    last = seen[-1]
+    if last.node is not None:
+        return f"it is on {last.node}"
+    if last.deleting:
+        return "it is being deleted"
+    runs = ", ".join(sorted(core.policies.running)) or "none"
+    return f"its schedulerName is `{last.pod.scheduler}`, and no policy of that name runs here; those that run: {runs}"
+
+
 def why(core: Core, uid: PodUid) -> Why | None:
     """What is known of a pending pod of ours; None where it is not one."""
     pod = core.pods.get(uid)

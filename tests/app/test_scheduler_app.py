@@ -21,6 +21,7 @@ from policysched.kube.api import Api
 from policysched.kube.lease import Elector, LeaseSettings
 from policysched.schedule.commands import Command
 from policysched.schedule.events import Event, NodeSeen
+from policysched.schemas import findings
 from policysched.sim.apiserver.kinds import Kind
 from policysched.sim.faults import Climate
 from policysched.sim.transport import MemoryTransport
@@ -473,5 +474,28 @@ def test_a_kind_that_the_server_does_not_serve_keeps_nothing_else_from_running()
 
         app.request_stop()
         await run
+
+    on_virtual_time(scenario)
+
+
+def test_who_stands_by_says_on_its_pages_who_leads() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        leader = app_on(world, world.road(), elected(world, world.road(), "one"), "one")
+        second = app_on(world, world.road(), elected(world, world.road(), "two"), "two")
+        runs = [asyncio.ensure_future(leader.run())]
+        await until(lambda: bool(leader.scheduler.programs()), "the policy")
+        runs.append(asyncio.ensure_future(second.run()))
+        await until(lambda: second.runtime.leadership.holder == "one", "a look at the Lease")
+
+        page = policy_page(second.scheduler, str(second.settings.policies), note=second.note)
+
+        assert page["note"] == "this process stands by and knows no policies, pods or decisions; one leads"
+        assert findings("policy", page) == []
+        assert leader.note is None
+        for app in (second, leader):
+            app.request_stop()
+        await asyncio.gather(*runs)
 
     on_virtual_time(scenario)

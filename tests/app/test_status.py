@@ -1,5 +1,6 @@
 """`/decisions` of one pod: what it waits for now, decided upon or not."""
 
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -8,7 +9,7 @@ from policysched.app.status import decisions_page
 from policysched.schemas import schema
 from tests.schedule.rig import FIT, Rig
 from tests.schedule.test_first_samples import COOL
-from tests.words import node, pod
+from tests.words import finished, node, pending, placed, pod
 
 
 def page(rig: Rig, pod_name: str) -> dict[str, Any]:
@@ -50,8 +51,23 @@ def test_a_gated_pod_says_its_gates() -> None:
     )
 
 
-def test_a_pod_that_is_not_there_waits_for_nothing_and_without_a_pod_nothing_is_said_of_it() -> None:
+def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
+    foreign = replace(pod("foreign"), scheduler="else")
+    leaving = replace(pending(replace(pod("leaving"), scheduler="else")), deleting=True)
+    rig = Rig(FIT, node("a"), foreign, leaving, placed(pod("there"), "a"), finished(pod("done"), "a"))
+
+    notes = {name: page(rig, f"default/{name}")["note"] for name in ("foreign", "leaving", "there", "done")}
+
+    assert notes == {
+        "foreign": "its schedulerName is `else`, and no policy of that name runs here; those that run: test",
+        "leaving": "it is being deleted",
+        "there": "it is on a",
+        "done": "no pod default/done is known that has not finished",
+    }
+
+
+def test_without_a_pod_nothing_is_said_of_one() -> None:
     rig = Rig(FIT, node("a"), pod("web"))
 
-    assert page(rig, "default/none") == {"decisions": [], "waiting": None}
-    assert "waiting" not in page(rig, "")
+    assert page(rig, "") == {"decisions": [], "note": None}
+    assert page(rig, "default/web")["note"] is None
