@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from policysched.sim.sandbox import Sandbox
 
-WITHIN = "--timeout=10s"
+PATIENCE_S = 180.0
+WITHIN = f"--timeout={PATIENCE_S:g}s"
 NUMBERS = itertools.count(1)
 
 WEB = """
@@ -79,9 +81,22 @@ class Kubectl:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
             check=False,
         )
+
+    @contextmanager
+    def reading(self, *words: str) -> Iterator[Iterator[list[str]]]:
+        """The columns of each row as it comes; ended with the block."""
+        process = subprocess.Popen(
+            [self._program, *words], env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        with process:
+            try:
+                yield (line.split() for line in process.stdout)
+            finally:
+                process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +116,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    assert up.wait(timeout=10), "the sandbox is not up"
+    assert up.wait(timeout=PATIENCE_S), "the sandbox is not up"
     environment = {"HOME": str(home), "KUBECONFIG": str(home / "kubeconfig"), "PATH": os.environ["PATH"]}
     yield Kubectl(program, environment)
     loop.call_soon_threadsafe(stop.set)
-    thread.join(timeout=10)
+    thread.join(timeout=PATIENCE_S)
     loop.close()
 
 
@@ -298,12 +313,13 @@ def test_a_pod_is_evicted_when_its_node_is_drained(kubectl: Callable[..., str], 
 def test_a_watch_prints_rows_as_they_change(kubectl: Callable[..., str], cluster: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=WAITING_POD)
 
-    watched = cluster.run("get", "pods", "--watch", "--request-timeout=1s")
+    with cluster.reading("get", "pods", "--watch") as rows:
+        header, first = next(rows), next(rows)
+        kubectl("annotate", "pod", "waiting", "note=hello")
+        changed = next(rows)
 
-    assert columns(watched.stdout) == [
-        ["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
-        ["waiting", "0/1", "Pending", "0", columns(watched.stdout)[1][4]],
-    ]
+    assert header == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert first[:4] == changed[:4] == ["waiting", "0/1", "Pending", "0"]
 
 
 def test_a_dry_run_on_the_server_keeps_nothing(kubectl: Callable[..., str]) -> None:

@@ -22,6 +22,9 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
+PATIENCE_S = 120.0
+"""What comes in time costs nothing of it."""
+
 
 class HttpTransport:
     """A `Transport` over aiohttp, with nothing of the scheduler's own in between."""
@@ -107,20 +110,25 @@ class Watch:
         self._buffer = b""
         self.status = stream.status
 
-    def next(self, *, within_s: float = 10.0) -> Json:
+    def next(self, *, within_s: float = PATIENCE_S) -> Json:
         """The next event. Fails where none comes in time, or where the watch ended."""
-        event = self._run(asyncio.wait_for(self._next(), within_s))
+        event = self.next_or_end(within_s=within_s)
         assert event is not None, "the watch ended"
         return event
 
-    def next_of(self, event_type: str, *, within_s: float = 10.0) -> Json:
+    def next_or_end(self, *, within_s: float = PATIENCE_S) -> Json | None:
+        """None where the watch ended."""
+        event: Json | None = self._run(asyncio.wait_for(self._next(), within_s))
+        return event
+
+    def next_of(self, event_type: str, *, within_s: float = PATIENCE_S) -> Json:
         while (event := self.next(within_s=within_s))["type"] != event_type:
             pass
         return event
 
-    def ends(self, *, within_s: float = 10.0) -> bool:
+    def ends(self, *, within_s: float = PATIENCE_S) -> bool:
         """True once it ends without another event."""
-        return self._run(asyncio.wait_for(self._next(), within_s)) is None
+        return self.next_or_end(within_s=within_s) is None
 
     async def _next(self) -> Json | None:
         while b"\n" not in self._buffer:
@@ -152,7 +160,7 @@ class Api:
         **params: str,
     ) -> Answer:
         encoded = b"" if body is None else orjson.dumps(body)
-        request = ApiRequest(method, path, params, encoded, content_type, timeout_s=30.0)
+        request = ApiRequest(method, path, params, encoded, content_type, timeout_s=PATIENCE_S)
         answer = self._runner.run(self.transport.request(request))
         is_json = answer.headers.get("content-type", "").startswith("application/json")
         return Answer(answer.status, orjson.loads(answer.body) if is_json else {})
@@ -174,7 +182,9 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, **params: str) -> Iterator[Watch]:
-        manager = self.transport.stream(ApiRequest("GET", path, {"watch": "true", **params}, timeout_s=30.0))
+        manager = self.transport.stream(
+            ApiRequest("GET", path, {"watch": "true", **params}, timeout_s=PATIENCE_S)
+        )
         stream = self._runner.run(_enter(manager))
         try:
             yield Watch(self._runner.run, stream)

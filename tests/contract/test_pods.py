@@ -1,8 +1,10 @@
 """What becomes of a pod when it is created, and what may not become of it after."""
 
+import time
+
 import pytest
 
-from tests.contract.carriers import Api
+from tests.contract.carriers import PATIENCE_S, Answer, Api, Json
 from tests.contract.manifests import container, pod
 
 
@@ -74,12 +76,20 @@ def test_limits_become_the_requests_that_were_not_given(api: Api) -> None:
     assert created["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 
+def once_admission_knows(api: Api, pods: str, body: Json) -> Answer:
+    """The answer to a new pod of a new class: kube-apiserver's admission hears of classes by a watch of its own."""
+    ends_s = time.monotonic() + PATIENCE_S
+    while (answer := api.post(pods, body)).status == 403 and time.monotonic() < ends_s:
+        time.sleep(0.02)
+    return answer
+
+
 def test_a_priority_class_gives_its_value_and_an_unknown_one_is_refused(api: Api) -> None:
     pods = pods_of(api)
     body = {"metadata": {"generateName": "contract-"}, "value": 1000, "preemptionPolicy": "Never"}
     name = api.post("/apis/scheduling.k8s.io/v1/priorityclasses", body).ok().json["metadata"]["name"]
 
-    known = api.post(pods, pod("known", priorityClassName=name)).ok().json["spec"]
+    known = once_admission_knows(api, pods, pod("known", priorityClassName=name)).ok().json["spec"]
     critical = api.post(pods, pod("critical", priorityClassName="system-node-critical")).ok().json["spec"]
     unknown = api.post(pods, pod("unknown", priorityClassName="no-such-class"))
     contradicted = api.post(pods, pod("contradicted", priorityClassName=name, priority=7))

@@ -34,7 +34,8 @@ def test_a_terminating_pod_that_is_made_to_go_is_seen_with_its_new_grace_period_
 
 def test_a_watch_from_nowhere_that_takes_bookmarks_is_told_where_the_first_state_ends(api: Api) -> None:
     pods = f"/api/v1/namespaces/{api.namespace()}/pods"
-    api.post(pods, pod("web")).ok()
+    at_least = api.post(pods, pod("web")).ok().version
+    api.get(f"{pods}/web", resourceVersion=at_least).ok()  # the first state is that of the watch cache
 
     with api.watch(pods, allowWatchBookmarks="true") as watch:
         first, second = watch.next(), watch.next()

@@ -15,7 +15,8 @@ from typing import Any, Self
 from tests.controlplane.certificates import KeyPair
 
 Json = dict[str, Any]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
+"""Far more than any answer takes on a busy machine; only a server that hangs for good is given up."""
 MERGE_PATCH = "application/merge-patch+json"
 
 

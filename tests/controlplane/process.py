@@ -1,21 +1,23 @@
 """One program of the control plane as a process: its log in a file, its end seen to, its standstill on demand."""
 
 import contextlib
+import itertools
 import os
 import random
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.controlplane.guardian import Guardian
 
 POLL_EVERY_S = 0.02
-STOP_WITHIN_S = 30.0
+STOP_WITHIN_S = 120.0
 LOG_TAIL_BYTES = 4_000
 OUTSIDE_THE_EPHEMERAL_RANGE = range(20_000, 32_000)
+WORKERS_MOST = 16
 
 
 class NotReady(Exception):
@@ -97,11 +99,14 @@ class Process:
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that were free a moment ago, all different.
 
+    A program takes its port only when it has started. Until then nobody else may be given it: so each test worker has ports of its
+    own, and none comes again before all others did.
+
     Not the system's own choice (port 0): that comes from the range out of which it serves outgoing connections too, so while a server is
     stopped a client could be given its port, or even reach itself when it tries to connect to it.
     """
     found: list[int] = []
-    for port in random.SystemRandom().sample(OUTSIDE_THE_EPHEMERAL_RANGE, 100):
+    for port in itertools.islice(_ports, 100):
         with contextlib.closing(socket.socket()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -112,3 +117,15 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise NotReady(f"found only {found} free among 100 ports of 127.0.0.1")
+
+
+def _ports_of(worker: str) -> Iterator[int]:
+    """Round and round through the ports of a pytest-xdist worker ("gw3"), or of tests that run in one process ("")."""
+    mine = list(
+        OUTSIDE_THE_EPHEMERAL_RANGE[int(worker.removeprefix("gw") or 0) % WORKERS_MOST :: WORKERS_MOST]
+    )
+    random.SystemRandom().shuffle(mine)
+    return itertools.cycle(mine)
+
+
+_ports = _ports_of(os.environ.get("PYTEST_XDIST_WORKER", ""))

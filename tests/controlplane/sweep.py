@@ -40,6 +40,7 @@ NAMESPACED = (
     "/api/v1/persistentvolumeclaims",
     "/apis/storage.k8s.io/v1/csistoragecapacities",
     "/api/v1/configmaps",
+    "/api/v1/secrets",
     "/api/v1/resourcequotas",
     "/api/v1/serviceaccounts",
     "/apis/coordination.k8s.io/v1/leases",
@@ -47,9 +48,15 @@ NAMESPACED = (
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 )
-# The API server makes these some time after it is ready.
+NAMESPACES = frozenset(
+    f"/api/v1/namespaces/{name}" for name in ("default", "kube-system", "kube-public", "kube-node-lease")
+)
+"""The API server makes these some time after it is ready: they are waited for."""
+
+# And these, for which nobody has to wait.
 MADE_LATE = (
     "/api/v1/namespaces/default/services/kubernetes",
+    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication",
     "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking",
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/apiserver-",
 )

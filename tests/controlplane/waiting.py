@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 LOOK_EVERY_S = 0.02
+PATIENCE_S = 180.0
+"""A wait that ends early costs nothing, and a busy machine gives a program a tenth of the time that it needs."""
 
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T | None], what: str, *, within_s: float = 30.0) -> T:
+def wait_for(look: Callable[[], T | None], what: str, *, within_s: float = PATIENCE_S) -> T:
     """The first thing that `look` returns which is neither None nor False nor empty."""
     deadline = time.monotonic() + within_s
     while not (seen := look()):

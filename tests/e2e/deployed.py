@@ -21,7 +21,8 @@ from tests.controlplane.api import ApiError, Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod
 from tests.controlplane.process import free_ports
-from tests.controlplane.waiting import wait_for
+from tests.controlplane.waiting import PATIENCE_S, wait_for
+from tests.e2e.permissions import granted, wait_until_allowed
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBECTL = Path(sys.executable).parent / "kubectl"
@@ -44,7 +45,7 @@ def kubectl(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env={**os.environ, **(environment or {})},
     )
     assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
@@ -53,7 +54,7 @@ def kubectl(
 
 def manifests(folder: Path = DEPLOY) -> list[Json]:
     """What `kubectl apply -k` would apply."""
-    done = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]
 
@@ -69,6 +70,7 @@ class Deployed:
         applied = [one for one in manifests() if one["kind"] not in NEEDS_A_KUBELET]
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched")
+        wait_until_allowed(self.api, f"{NAMESPACE}:policysched", granted(applied))
         self.say_that_nobody_led_before()
 
     def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
@@ -110,11 +112,11 @@ class Deployed:
         node: str = self.api.get(f"{PODS}/{name}")["spec"].get("nodeName", "")
         return node
 
-    def bound(self, name: str, *, within_s: float = 30.0) -> str:
+    def bound(self, name: str) -> str:
         """Wait until it has a node."""
-        return wait_for(lambda: self.node_of(name), f"pod {name} to be bound", within_s=within_s)
+        return wait_for(lambda: self.node_of(name), f"pod {name} to be bound")
 
-    def all_bound(self, count: int, *, within_s: float = 30.0) -> list[Json]:
+    def all_bound(self, count: int) -> list[Json]:
         """Wait until so many pods exist and each has a node."""
 
         found: list[Json] = []
@@ -124,7 +126,7 @@ class Deployed:
             return found if len(found) == count and not pending(found) else []
 
         try:
-            return wait_for(look, f"{count} pods to be bound", within_s=within_s)
+            return wait_for(look, f"{count} pods to be bound")
         except AssertionError as error:
             raise AssertionError(
                 f"{error}: of {len(found)} there are pending {pending(found)[:20]}"
@@ -219,17 +221,26 @@ class Running:
     def said(self, words: str) -> list[Json]:
         return [line for line in self.lines() if words in line["msg"]]
 
-    def heard(self, words: str, *, within_s: float = 30.0) -> Json:
+    def heard(self, words: str) -> Json:
         """Wait until it has said so."""
-        return wait_for(lambda: self.said(words), f"the log to say `{words}`", within_s=within_s)[0]
+        return wait_for(lambda: self.said(words), f"the log to say `{words}`")[0]
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             text: str = answer.read().decode()
             return text
 
     def json(self, path: str) -> Any:
         return json.loads(self.get(path))
+
+    def wait_until_ready(self) -> None:
+        def look() -> bool:
+            try:
+                return self.get("/readyz") == "ok"
+            except OSError:  # not listening yet, or 500 while it is not
+                return False
+
+        wait_for(look, "it to be ready")
 
     def state_of(self, policy: str) -> str | None:
         """active, last_known_good, rejected; None while it does not answer or knows none of that name."""
@@ -251,7 +262,7 @@ class Running:
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=40)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
         """As a power cut would (SIGKILL)."""

@@ -16,6 +16,7 @@ from tests.controlplane.objects import pod
 from tests.controlplane.process import Process, free_ports
 from tests.controlplane.waiting import wait_for
 from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, Running, kubectl, manifests
+from tests.e2e.permissions import granted, wait_until_allowed
 
 NAMESPACE = "policysched"
 EXTENDER = DEPLOY / "extender"
@@ -36,6 +37,7 @@ class Extending:
         self.applied = applied
         kubectl(control_plane.kubeconfig_path, "apply", "-f", "-", stdin=yaml.safe_dump_all(applied))
         self.kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "policysched-extender")
+        wait_until_allowed(self.api, f"{NAMESPACE}:policysched-extender", granted(applied))
 
     def put_policies(self, **texts: str) -> None:
         """`main="..."` is the key main.policy; whatever was there is replaced."""

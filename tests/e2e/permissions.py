@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.controlplane.api import Json
+from tests.controlplane.api import Api, Json
+from tests.controlplane.waiting import wait_for
 
 
 @dataclass(frozen=True, order=True)
@@ -60,4 +61,30 @@ def asked(records: Iterable[Json]) -> dict[Permission, set[int]]:
             about.get("apiGroup", ""), resource, record["verb"], about.get("namespace", ""), name
         )
         found.setdefault(one, set()).add(record["responseStatus"]["code"])
+    return found
+
+
+def wait_until_allowed(api: Api, account: str, permissions: Iterable[Permission]) -> None:
+    """kube-apiserver's authorizer hears of roles by watches of its own, on a busy machine some time after they were applied. `account`
+    is NAMESPACE:NAME of a ServiceAccount."""
+    for one in permissions:
+        wait_for(lambda one=one: allowed(api, account, one), f"{account} to be allowed to {one}")  # type: ignore[misc]
+
+
+def allowed(api: Api, account: str, permission: Permission) -> bool:
+    """What the API server says of it now."""
+    resource, _, subresource = permission.resource.partition("/")
+    attributes = {
+        "group": permission.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": permission.verb,
+        "namespace": permission.namespace,
+        "name": permission.name,
+    }
+    answer = api.post(
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {"spec": {"user": f"system:serviceaccount:{account}", "resourceAttributes": attributes}},
+    )
+    found: bool = answer["status"]["allowed"]
     return found

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -12,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.controlplane.waiting import wait_for
+from tests.controlplane.process import free_ports
+from tests.controlplane.waiting import PATIENCE_S, wait_for
 
 BIN = Path(sys.executable).parent
 POLICIES = "kube-system/policies"
@@ -22,16 +22,9 @@ BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.
 NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" else "node-1 is kept free"\n'
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
     command = [str(BIN / "kubectl"), "--kubeconfig", str(kubeconfig), *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
     return done.stdout
 
@@ -42,7 +35,7 @@ class Cluster:
     def __init__(self, folder: Path, nodes: int = 2) -> None:
         self.kubeconfig = folder / "kubeconfig"
         self.folder = folder
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         self._nodes = nodes
         self._process: subprocess.Popen[str] | None = None
         self._logs = 0
@@ -72,7 +65,7 @@ class Cluster:
 
     def get(self, path: str) -> Any:
         """Straight from the server: a kubectl process for each look of a wait would be the test's whole time."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     def put_policies(self, **texts: str) -> None:
@@ -130,7 +123,7 @@ class Cluster:
 
 class Scheduler:
     def __init__(self, cluster: Cluster, log: Path, flags: tuple[str, ...], *, elect: bool) -> None:
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         self._log = log
         arguments = [
             *("run", "--kubeconfig", str(cluster.kubeconfig), "--policies", POLICIES),
@@ -149,16 +142,27 @@ class Scheduler:
         return self._log.read_text()
 
     def said(self, words: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.log().splitlines()]
+        """Of complete lines only."""
+        whole, _, _ = self.log().rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in lines if words in line["msg"]]
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             text: str = answer.read().decode()
             return text
 
     def json(self, path: str) -> Any:
         return json.loads(self.get(path))
+
+    def wait_until_ready(self) -> None:
+        def look() -> bool:
+            try:
+                return self.get("/readyz") == "ok"
+            except OSError:  # not listening yet, or 500 while it is not
+                return False
+
+        wait_for(look, "it to be ready")
 
     def state_of(self, policy: str) -> str | None:
         try:
@@ -170,4 +174,4 @@ class Scheduler:
 
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=40)
+        return self.process.wait(timeout=PATIENCE_S)

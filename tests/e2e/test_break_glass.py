@@ -7,6 +7,7 @@ import yaml
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.e2e.deployed import DEPLOY, LEASE, NAMESPACE, Deployed, manifests
+from tests.e2e.permissions import Permission, granted, wait_until_allowed
 
 OURS = "kube-default"
 """The policy that `deploy/` ships."""
@@ -15,8 +16,8 @@ SOON_EXPIRED = {
     "leader_election": {
         "enabled": True,
         "lease": f"{NAMESPACE}/policysched",
-        "duration_s": 4,
-        "renew_deadline_s": 3,
+        "duration_s": 10,
+        "renew_deadline_s": 8,
         "retry_s": 0.5,
     }
 }
@@ -30,6 +31,8 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
     shipped = {one["kind"]: one for one in manifests(DEPLOY / "break-glass")}
     asleep = [one for one in manifests(DEPLOY / "break-glass") if one["kind"] != "Deployment"]
     deployed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(asleep))
+    binding = Permission("", "pods/binding", "create")  # which kube-scheduler's own role grants
+    wait_until_allowed(deployed.api, f"{NAMESPACE}:break-glass", {binding, *granted(asleep)})
     with deployed.running(elect=True, settings=SOON_EXPIRED) as dead:
         deployed.create("before", scheduler=OURS)
         deployed.bound("before")
@@ -40,7 +43,7 @@ def test_kube_scheduler_takes_over_from_a_dead_policysched_and_gives_back(
         shipped["ConfigMap"]["data"]["config.yaml"],
         kubeconfig_path=whole_control_plane.service_account_kubeconfig(NAMESPACE, "break-glass"),
     )
-    deployed.bound("stranded", within_s=60)
+    deployed.bound("stranded")
     deployed.create("meanwhile", scheduler=OURS)
     deployed.bound("meanwhile")
     with deployed.running(elect=True, settings=SOON_EXPIRED) as back:

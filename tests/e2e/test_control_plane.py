@@ -14,6 +14,7 @@ from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import deployment, pod, ready_node
 from tests.controlplane.waiting import wait_for
+from tests.e2e.permissions import Permission, wait_until_allowed
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -139,6 +140,8 @@ def test_a_service_account_may_do_what_rbac_grants_it_and_nothing_else(control_p
         *("--role=reader", "--serviceaccount=team:default"),
     )
 
+    reading = [Permission("", "pods", verb, "team") for verb in ("get", "list")]
+    wait_until_allowed(control_plane.api, "team:default", reading)
     assert kubectl(kubeconfig, "auth", "whoami", "-o=jsonpath={.status.userInfo.username}") == (
         "system:serviceaccount:team:default"
     )

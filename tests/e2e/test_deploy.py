@@ -27,8 +27,10 @@ from policysched.resources import resource
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import claim, local_volume, storage_class, using
-from tests.controlplane.waiting import wait_for
+from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.devices import claim_spec, claiming, class_manifest, gpu, new, slice_manifest
+from tests.e2e.permissions import granted as rules_of
+from tests.e2e.permissions import wait_until_allowed
 from tests.e2e.sandbox import BIN, Cluster, kubectl
 from tests.kube.test_bind import bind
 from tests.kube.test_report import failed
@@ -330,11 +332,12 @@ def test_with_the_shipped_account_alone_it_binds_reports_and_reloads(
     settings = tmp_path / "settings.yaml"
     settings.write_text((DEPLOY / "settings.yaml").read_text().replace("http: :10259\n", ""))
     kubeconfig = control_plane.service_account_kubeconfig("policysched", "policysched")
+    wait_until_allowed(control_plane.api, "policysched:policysched", rules_of(items))
     try:
         with admin.run("--kubeconfig", str(kubeconfig), "--config", str(settings)) as log:
             admin.run_pod("web", cpu="100m")
             admin.run_pod("huge", cpu="100")
-            wait_for(lambda: admin.node_of("web") == "a", "the pod to be bound", within_s=60)
+            wait_for(lambda: admin.node_of("web") == "a", "the pod to be bound")
             wait_for(lambda: admin.said("web", "Scheduled"), "the event")
             (why,) = wait_for(lambda: admin.said("huge", "FailedScheduling"), "the reason")
             assert why == (
@@ -413,7 +416,7 @@ def program(log: Path, *flags: str) -> Iterator[Path]:
     try:
         yield log
         process.terminate()
-        assert process.wait(timeout=40) == 0, log.read_text()
+        assert process.wait(timeout=PATIENCE_S) == 0, log.read_text()
     except BaseException:
         print(log.read_text())
         raise

@@ -335,7 +335,7 @@ def told(control_plane: ControlPlane, name: str) -> Any:
     if found["spec"].get("nodeName"):
         return found["spec"]["nodeName"], status.get("extendedResourceClaimStatus", {})
     refused = {one["type"]: one for one in status.get("conditions", [])}.get("PodScheduled")
-    return refused and (refused["message"], {})
+    return refused and NOT_SEEN_YET not in refused["message"] and (refused["message"], {})
 
 
 def plain_claim(claim: Json, node: str) -> Any:

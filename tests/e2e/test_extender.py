@@ -11,7 +11,7 @@ from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
-from tests.controlplane.waiting import wait_for
+from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.e2e.extending import NAMESPACE, Extending
 from tests.e2e.permissions import asked, granted
 
@@ -91,7 +91,7 @@ def test_without_an_answer_it_is_kube_schedulers_configuration_that_decides(exte
     extending.control_plane.add_node(ready_node("a"))
     dead = extending.start_kube_scheduler("racks", ignorable=False)
     extending.create("needed")
-    assert "connection refused" in extending.note("needed", "FailedScheduling")
+    extending.note("needed", "FailedScheduling", containing="connection refused")
     dead.kill()
 
     extending.start_kube_scheduler("racks", ignorable=True)
@@ -107,7 +107,7 @@ def test_a_policy_that_there_is_none_of_is_named_in_the_pods_event(extending: Ex
 
         extending.create("web")
 
-        assert "there is no policy `shelves` (active: racks)" in extending.note("web", "FailedScheduling")
+        extending.note("web", "FailedScheduling", containing="there is no policy `shelves` (active: racks)")
 
 
 def test_whom_the_policy_protects_is_not_evicted(extending: Extending) -> None:
@@ -201,7 +201,7 @@ def bind_a_pod_that_is_bound(extending: Extending) -> None:
         {"PodName": "web", "PodNamespace": "default", "PodUID": uid, "Node": "elsewhere"}
     ).encode()
     with urllib.request.urlopen(
-        f"http://127.0.0.1:{extending.port}/fast/bind", data=body, timeout=10
+        f"http://127.0.0.1:{extending.port}/fast/bind", data=body, timeout=PATIENCE_S
     ) as answer:
         assert "somebody bound it to a" in json.load(answer)["Error"]
 

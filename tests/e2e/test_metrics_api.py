@@ -103,5 +103,5 @@ def test_usage_decides_once_the_role_is_applied_and_its_lack_is_said_before(
         assert "had no sample of used" in deployed.condition("web")["message"]
 
         deployed.kubectl("apply", "-f", str(DEPLOY / "metrics-api.yaml"))
-        assert deployed.bound("web", within_s=90.0) == "quiet"
-        assert trouble(scheduler) is None
+        assert deployed.bound("web") == "quiet"
+        wait_for(lambda: trouble(scheduler) is None, "a good poll")

@@ -62,7 +62,7 @@ def placed(deployed: Deployed, name: str, replicas: int) -> set[str]:
         nodes = nodes_of(deployed, name)
         return nodes if len(nodes) == replicas and all(nodes) else []
 
-    return set(wait_for(look, f"{replicas} pods of {name} to be bound", within_s=60.0))
+    return set(wait_for(look, f"{replicas} pods of {name} to be bound"))
 
 
 def metric_of(scheduler: Running) -> Any:
@@ -75,7 +75,7 @@ def wait_for_trouble(scheduler: Running, kind: str) -> None:
         trouble = metric_of(scheduler)["trouble"]
         return trouble is not None and trouble["kind"] == kind
 
-    wait_for(look, f"trouble of the kind {kind}", within_s=60.0)
+    wait_for(look, f"trouble of the kind {kind}")
 
 
 def wait_for_a_poll(scheduler: Running) -> None:
@@ -123,7 +123,7 @@ def test_a_deployment_goes_to_the_quiet_node_and_follows_the_traffic(
         for one in bound:
             assert one["samples"]["net_rx"]["value"] < 8e6
             assert 0 <= one["samples"]["net_rx"]["age_s"] <= 5
-        assert metric_of(scheduler)["last_good"]["nodes"] == 2
+        wait_for(lambda: metric_of(scheduler)["last_good"]["nodes"] == 2, "a poll that knows both")
 
 
 def test_while_prometheus_hangs_pods_wait_or_go_on_as_the_policy_says(
@@ -149,7 +149,7 @@ def test_while_prometheus_hangs_pods_wait_or_go_on_as_the_policy_says(
 
         experiment.put_policies(main=PATIENT)
         monitoring.resume()
-        wait_for(lambda: metric_of(scheduler)["trouble"] is None, "good polls again", within_s=90.0)
+        wait_for(lambda: metric_of(scheduler)["trouble"] is None, "good polls again")
         # The first two scrapes after a pause can come so close that nothing flowed in between: a rate of 0, and honestly so.
         monitoring.wait_for_rates("a")
         wait_for_a_poll(scheduler)
@@ -179,7 +179,7 @@ def test_a_server_that_answers_nonsense_stops_nothing(
             deployed.create(f"web-{number}")
             assert deployed.bound(f"web-{number}") == "a"
             say(200, b'{"status":"success","data":{"resultType":"vector","result":[{"value":[0,"1"]},null]}}')
-            wait_for(lambda: metric_of(scheduler)["trouble"] is None, "an answer that is one", within_s=90.0)
+            wait_for(lambda: metric_of(scheduler)["trouble"] is None, "an answer that is one")
             assert metric_of(scheduler)["last_good"]["invalid"] == 2
 
 

@@ -13,7 +13,7 @@ from tests.controlplane.volumes import CLAIMS, CLASSES, VOLUMES, claim, local_vo
 from tests.controlplane.waiting import wait_for
 from tests.devices import claim_spec, claiming, gpu, new, slice_manifest
 from tests.e2e.deployed import BROKEN, DEPLOY, NAMESPACE, PLAIN, PODS, Deployed, Running, manifests, refused
-from tests.e2e.permissions import Permission, asked, granted
+from tests.e2e.permissions import Permission, allowed, asked, granted
 
 GROUP = "/apis/resource.k8s.io/v1"
 NOT_AUDITED = {"patch resource.k8s.io/resourceclaims/binding"}
@@ -47,6 +47,8 @@ def test_where_preemption_is_left_out_nobody_is_evicted_nor_marked_for_it(
 ) -> None:
     deployed = Deployed(control_plane, tmp_path)
     deployed.kubectl("delete", "-f", str(DEPLOY / "preemption.yaml"))
+    account, deleting = f"{NAMESPACE}:policysched", Permission("", "pods", "delete")
+    wait_for(lambda: not allowed(control_plane.api, account, deleting), "the permission to be gone")
     control_plane.add_node(ready_node("a", cpu="4"))
     priority = "/apis/scheduling.k8s.io/v1/priorityclasses"
     deployed.api.post(priority, {"metadata": {"name": "urgent"}, "value": 1000})
@@ -54,7 +56,7 @@ def test_where_preemption_is_left_out_nobody_is_evicted_nor_marked_for_it(
 
     with deployed.running():
         deployed.create("low", cpu="3")
-        deployed.bound("low", within_s=90)
+        deployed.bound("low")
         deployed.create("urgent", cpu="3", priorityClassName="urgent")
         said = deployed.event("policies", "PreemptionForbidden")
 
@@ -142,8 +144,10 @@ def gives_devices(deployed: Deployed) -> None:
         path = f"{GROUP}/namespaces/default/resourceclaims"
         deployed.api.post(path, {"metadata": {"name": name}, "spec": claim_spec()})
         deployed.create(name, cpu="1m", memory="1Mi", **claiming(name))
-        for turn in range(20):
+        for turn in range(500):
             deployed.api.patch(f"{path}/{name}", {"metadata": {"annotations": {"turn": str(turn)}}})
+            if deployed.node_of(name):
+                break
         deployed.bound(name)
         used = asked(deployed.control_plane.audit_records())
         if any((one.resource, one.verb) == ("resourceclaims", "get") for one in used):

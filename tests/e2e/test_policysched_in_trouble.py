@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.api import TIMEOUT_S, ApiError, Json
+from tests.controlplane.api import ApiError, Json
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.kubeconfig import write_kubeconfig
 from tests.controlplane.objects import pod, ready_node
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import NAMESPACE, PLAIN, PODS, Deployed
+from tests.e2e.deployed import NAMESPACE, PLAIN, PODS, Deployed, Running
 
 BURST = 400
 CPU_MILLI = 40
 """Of each pod: together they fill most of the three nodes."""
-LEASE_TIMES = {"duration_s": 4, "renew_deadline_s": 3, "retry_s": 0.5}
+LEASE_TIMES = {"duration_s": 10, "renew_deadline_s": 8, "retry_s": 0.5}
+"""Long enough for a leader that a busy machine keeps waiting."""
 SETTLE_S = 7.0
 """What a new leader waits where the one before it may have left a bind under way (kube.lease)."""
 
@@ -41,7 +42,7 @@ def test_an_api_server_that_is_killed_and_comes_back_in_a_burst_costs_no_pod(dep
 
         deployed.control_plane.restart_apiserver()
 
-        deployed.all_bound(BURST, within_s=60)
+        deployed.all_bound(BURST)
         assert scheduler.process.poll() is None
     seen.check(deployed)
 
@@ -51,10 +52,10 @@ def test_an_api_server_that_hangs_in_a_burst_costs_no_pod(deployed: Deployed) ->
         in_the_middle(deployed, created)
 
         deployed.control_plane.pause_apiserver()
-        scheduler.heard("cannot be reached", within_s=20)
+        scheduler.heard("cannot be reached")
         deployed.control_plane.resume_apiserver()
 
-        deployed.all_bound(BURST, within_s=60)
+        deployed.all_bound(BURST)
         scheduler.heard("answers again")
         assert scheduler.process.poll() is None
     seen.check(deployed)
@@ -75,20 +76,19 @@ def test_a_forgotten_history_is_read_anew(deployed: Deployed) -> None:
 def test_when_the_leader_is_killed_in_a_burst_the_other_takes_over_and_no_pod_is_lost(
     deployed: Deployed,
 ) -> None:
-    lease = yaml_lease()
+    lease = lease_that_is_told_of()
     with deployed.running(elect=True, settings=lease) as one, history(deployed) as seen:
         one.heard("leading")
         with deployed.running(elect=True, settings=lease) as two:
-            two.heard("answering")
-            assert two.get("/readyz") == "ok"
+            two.wait_until_ready()
             with burst(deployed) as created:
                 in_the_middle(deployed, created)
 
                 one.kill()
 
-                # The Lease's time and one look at it, and as much again for a busy machine.
-                two.heard("leading", within_s=2 * (LEASE_TIMES["duration_s"] + LEASE_TIMES["retry_s"]))
-                deployed.all_bound(BURST, within_s=60)
+                two.heard("leading")
+                deployed.all_bound(BURST)
+            assert 0 < looks_at_the_dead(two) <= LOOKS_MOST
             assert two.said("leading")[0]["first_decision_in_s"] == SETTLE_S
             assert two.metric("policysched_leader") == 1
     seen.check(deployed)
@@ -145,7 +145,7 @@ class History:
 def history(deployed: Deployed) -> Iterator[History]:
     """Look at the pods five times a second from now on, in a thread, through restarts."""
     seen, ended = History(), threading.Event()
-    api = deployed.control_plane.api_as(deployed.control_plane.admin, timeout_s=TIMEOUT_S)
+    api = deployed.control_plane.api_as(deployed.control_plane.admin)
 
     def look() -> None:
         while not ended.wait(0.2):
@@ -164,46 +164,69 @@ def history(deployed: Deployed) -> Iterator[History]:
         thread.join()
 
 
+class Burst:
+    """Pods, created one after the other, whatever the server does. `go_on`: the second half of them may come, too."""
+
+    def __init__(self, deployed: Deployed) -> None:
+        self._api = deployed.control_plane.api_as(deployed.control_plane.admin)
+        self.go_on = threading.Event()
+        self.ended = threading.Event()
+
+    def create(self) -> None:
+        created = 1
+        while created < BURST and not self.ended.is_set():
+            if created == BURST // 2 and not self.go_on.wait(0.05):
+                continue
+            created += self._one(f"web-{created:03}")
+
+    def _one(self, name: str) -> bool:
+        """Whether it is there now."""
+        try:
+            self._api.post(PODS, pod(name, cpu=f"{CPU_MILLI}m", memory="16Mi", schedulerName="test"))
+        except ApiError as error:
+            return error.status == 409  # the answer to an earlier try was lost
+        except (OSError, HTTPException):  # once more
+            self.ended.wait(0.05)
+            return False
+        return True
+
+
 @contextmanager
-def burst(deployed: Deployed) -> Iterator[list[str]]:
-    """Pods, created one after the other from now on, whatever the server does; the names of those there are so far."""
+def burst(deployed: Deployed) -> Iterator[Burst]:
+    """The first half of it begins now."""
     deployed.create("first", cpu=f"{CPU_MILLI}m", memory="16Mi")
     deployed.bound("first")  # the scheduler is up
-    created, ended = ["first"], threading.Event()
-    api = deployed.control_plane.api_as(deployed.control_plane.admin, timeout_s=TIMEOUT_S)
-
-    def create() -> None:
-        while len(created) < BURST and not ended.is_set():
-            name = f"web-{len(created):03}"
-            try:
-                api.post(PODS, pod(name, cpu=f"{CPU_MILLI}m", memory="16Mi", schedulerName="test"))
-            except ApiError as error:
-                if error.status == 409:  # the answer to an earlier try was lost
-                    created.append(name)
-            except (OSError, HTTPException):  # once more
-                ended.wait(0.05)
-            else:
-                created.append(name)
-
-    thread = threading.Thread(target=create)
+    made = Burst(deployed)
+    thread = threading.Thread(target=made.create)
     thread.start()
     try:
-        yield created
+        yield made
     finally:
-        ended.set()
+        made.ended.set()
         thread.join()
 
 
-def in_the_middle(deployed: Deployed, created: list[str]) -> None:
-    """The scheduler is at it, and there is more to come."""
+def in_the_middle(deployed: Deployed, created: Burst) -> None:
+    """The scheduler is at it, and the other half of the pods comes from now on."""
     wait_for(
         lambda: sum("nodeName" in one["spec"] for one in deployed.pods()) >= 50, "the first pods to be bound"
     )
-    assert len(created) < BURST - 50, "the burst is over before the trouble begins"
+    created.go_on.set()
 
 
-def yaml_lease() -> Json:
-    return {"leader_election": {"enabled": True, "lease": f"{NAMESPACE}/policysched", **LEASE_TIMES}}
+LOOKS_MOST = LEASE_TIMES["duration_s"] / LEASE_TIMES["retry_s"] + 1
+"""As many fit into the Lease's time, and the one that finds it over: on a busy machine that is longer, and there are fewer."""
+
+
+def looks_at_the_dead(follower: Running) -> int:
+    """How often who leads now found the last renewal of the one before it, and that the Lease was held."""
+    renewals = [line["renewed"] for line in follower.said("the Lease is held")]
+    return renewals.count(renewals[-1])
+
+
+def lease_that_is_told_of() -> Json:
+    election = {"enabled": True, "lease": f"{NAMESPACE}/policysched", **LEASE_TIMES}
+    return {"leader_election": election, "log": {"format": "json", "level": "debug"}}
 
 
 def bound_token(deployed: Deployed, secret: str) -> str:

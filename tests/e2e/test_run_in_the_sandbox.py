@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from policysched.schemas import findings
-from tests.controlplane.waiting import wait_for
+from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.e2e.sandbox import BIN, BROKEN, NOT_ON_NODE_1, PLAIN, Cluster
 
 
@@ -31,7 +31,7 @@ def test_pods_are_bound_and_the_others_told_why_not(cluster: Cluster) -> None:
 
         node = cluster.bound("web")
         why = wait_for(lambda: cluster.events("huge", "FailedScheduling"), "the reason")
-        cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s")
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/web", f"--timeout={PATIENCE_S:g}s")
 
         message = wait_for(lambda: _condition(cluster, "huge"), "the condition")
         assert why == [message] == ["0/2 nodes are available: 2 Insufficient cpu."]
@@ -41,7 +41,7 @@ def test_pods_are_bound_and_the_others_told_why_not(cluster: Cluster) -> None:
         assert cluster.node_of("foreign") == ""
         assert cluster.events("foreign", "FailedScheduling") == []
         assert scheduler.get("/livez") == "ok"
-        assert scheduler.get("/readyz") == "ok"
+        scheduler.wait_until_ready()
         assert 'scheduler_schedule_attempts_total{result="scheduled",profile="test"} 1' in scheduler.get(
             "/metrics"
         )
@@ -75,7 +75,8 @@ def test_a_pod_of_higher_priority_gets_the_room_of_a_lower_one(cluster: Cluster)
             f"Preempted by pod {uid} on node {node}"
         ]
         assert "scheduler_preemption_victims_count 1" in scheduler.get("/metrics")
-        assert 'policysched_evictions_total{outcome="evicted"} 1' in scheduler.get("/metrics")
+        evicted = 'policysched_evictions_total{outcome="evicted"} 1'
+        wait_for(lambda: evicted in scheduler.get("/metrics"), "the eviction to be answered and counted")
 
 
 def test_what_it_says_of_itself_fits_the_schemas(cluster: Cluster) -> None:
@@ -166,7 +167,7 @@ def test_with_nothing_to_run_it_ends_and_says_so(cluster: Cluster) -> None:
     cluster.put_policies(main=BROKEN)
 
     with cluster.scheduler() as scheduler:
-        assert scheduler.process.wait(timeout=30) == 3
+        assert scheduler.process.wait(timeout=PATIENCE_S) == 3
 
         assert scheduler.said("no policy to run")
 
@@ -221,7 +222,7 @@ def test_of_two_one_leads_and_when_it_is_stopped_the_other_goes_on(cluster: Clus
             cluster.run_pod("first")
             cluster.bound("first")
             assert not two.said("leading")
-            assert two.get("/readyz") == "ok"
+            two.wait_until_ready()
             assert standing_by["holder"] and not one.said("standing by: another leads")
 
             assert one.terminate() == 0
@@ -290,7 +291,7 @@ def test_what_cannot_run_says_so_in_one_line(arguments: list[str], words: str, t
         [str(BIN / "policysched"), *(one.format(folder=tmp_path) for one in arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 2, done.stderr
@@ -300,7 +301,7 @@ def test_what_cannot_run_says_so_in_one_line(arguments: list[str], words: str, t
 
 def test_an_address_that_is_taken_is_said_in_one_line(cluster: Cluster) -> None:
     with cluster.scheduler("--http", f"127.0.0.1:{cluster.port}") as scheduler:
-        assert scheduler.process.wait(timeout=20) == 2
+        assert scheduler.process.wait(timeout=PATIENCE_S) == 2
 
         assert scheduler.log().splitlines()[-1].startswith(f"policysched: --http 127.0.0.1:{cluster.port}: ")
 
@@ -310,4 +311,4 @@ def test_ctrl_c_ends_the_sandbox(cluster: Cluster) -> None:
 
     cluster._process.send_signal(signal.SIGINT)
 
-    assert cluster._process.wait(timeout=10) == 0
+    assert cluster._process.wait(timeout=PATIENCE_S) == 0

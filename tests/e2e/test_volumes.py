@@ -20,9 +20,12 @@ def deployed_with_volumes(control_plane: ControlPlane, folder: Path, *nodes: str
     return deployed
 
 
-def phase(deployed: Deployed, name: str) -> str:
-    found: str = deployed.api.get(f"{CLAIMS}/{name}")["status"].get("phase", "")
-    return found
+def wait_until_bound(deployed: Deployed, claim: str) -> None:
+    """The PV controller writes that into the status last, after what the pod waits for."""
+    wait_for(
+        lambda: deployed.api.get(f"{CLAIMS}/{claim}")["status"].get("phase") == "Bound",
+        f"{claim} to be Bound",
+    )
 
 
 def test_a_claim_that_waits_is_bound_to_a_volume_of_the_node_and_then_the_pod_is(
@@ -43,7 +46,7 @@ def test_a_claim_that_waits_is_bound_to_a_volume_of_the_node_and_then_the_pod_is
     assert volume["spec"]["claimRef"]["name"] == "data"
     assert volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
     assert deployed.api.get(f"{CLAIMS}/data")["spec"]["volumeName"] == "on-b"
-    assert phase(deployed, "data") == "Bound"
+    wait_until_bound(deployed, "data")
 
 
 def test_a_volume_is_made_for_a_claim_once_its_pod_has_a_node(
@@ -60,7 +63,7 @@ def test_a_volume_is_made_for_a_claim_once_its_pod_has_a_node(
     data = deployed.api.get(f"{CLAIMS}/data")
     assert node == "a"
     assert data["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "a"
-    assert phase(deployed, "data") == "Bound"
+    wait_until_bound(deployed, "data")
 
 
 def test_the_claim_of_an_ephemeral_volume_is_waited_for_and_bound(
@@ -75,7 +78,7 @@ def test_the_claim_of_an_ephemeral_volume_is_waited_for_and_bound(
         node = deployed.bound("web")
 
     assert node == "a"
-    assert phase(deployed, "web-scratch") == "Bound"
+    wait_until_bound(deployed, "web-scratch")
 
 
 def test_a_pod_whose_immediate_claim_is_unbound_is_told_so_and_goes_once_it_is_bound(
@@ -134,4 +137,4 @@ def test_who_comes_after_a_kill_goes_on_from_what_was_written(
         node = deployed.bound("web")
 
     assert node == "b"
-    assert phase(deployed, "data") == "Bound"
+    wait_until_bound(deployed, "data")

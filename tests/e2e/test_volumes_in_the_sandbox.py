@@ -90,10 +90,11 @@ def test_an_immediate_claim_and_the_claim_of_an_ephemeral_volume_are_bound(clust
             cluster,
             stateful("web", volumes=[*using("data"), {"name": "scratch", "ephemeral": scratch}]),
         )
-        told = wait_for(lambda: cluster.events("web", "FailedScheduling"), "the reason")
+        # At first the claim of the ephemeral volume may not have been made yet, and that is what it is told.
+        immediate = "pod has unbound immediate PersistentVolumeClaims"
+        wait_for(lambda: immediate in "".join(cluster.events("web", "FailedScheduling")), "the reason")
         create(cluster, local_volume("on-1", node="node-1", of_class="now"))
         node = cluster.bound("web")
 
-    assert "pod has unbound immediate PersistentVolumeClaims" in told[0]
     assert node == "node-1"
-    assert row(cluster, "pvc", "web-scratch")[1] == "Bound"
+    wait_for(lambda: row(cluster, "pvc", "web-scratch")[1] == "Bound", "the claim to be bound")

@@ -207,7 +207,7 @@ def test_an_answer_of_another_kind_is_none(handler: Answering, words: str) -> No
     answers(handler, scenario)
 
 
-def raw(behaviour: Callable[[asyncio.StreamWriter], Awaitable[None]], *, timeout_s: float = 5.0) -> str:
+def raw(behaviour: Callable[[asyncio.StreamWriter], Awaitable[None]], *, timeout_s: float = 120.0) -> str:
     """What is said of a peer that does this with a connection after it has read the head of the request."""
 
     async def main() -> str:

@@ -22,9 +22,18 @@ from tests.controlplane.waiting import wait_for
 from tests.prometheus import host
 from tests.prometheus.programs import Programs
 
-LIFETIME_S = 900
-READY_WITHIN_S = 60.0
-RATE = "sum by (instance) (rate(node_network_receive_bytes_total{device='lo'}[5s]))"
+LIFETIME_S = 3600
+READY_WITHIN_S = 300.0
+
+
+def received(window: str) -> str:
+    """The query for the bytes a second that each host gets, over that time."""
+    return f"sum by (instance) (rate(node_network_receive_bytes_total{{device='lo'}}[{window}]))"
+
+
+RATE = received("10s")
+LONG_RATE = received("5m")
+"""Known of a host for as long, however late or seldom a busy machine lets it be scraped."""
 SAMPLED_AT = "max by (instance) (timestamp(node_network_receive_bytes_total{device='lo'}))"
 
 
@@ -110,7 +119,7 @@ class Monitoring:
     def ask(self, query: str) -> list[dict[str, Any]]:
         """An instant query by a client of the tests' own."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=READY_WITHIN_S) as answer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             return found
 
@@ -183,7 +192,7 @@ class Monitoring:
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=10) as answer:
                 return bool(answer.status == 200)
         except OSError:  # not listening yet, or 503 while it reads its storage
             return False

@@ -6,14 +6,14 @@ import pytest
 
 from tests.cli.words import Run, run
 from tests.controlplane.waiting import wait_for
-from tests.prometheus.monitoring import RATE, SAMPLED_AT, Monitoring
+from tests.prometheus.monitoring import LONG_RATE, SAMPLED_AT, Monitoring
 
 TWICE = "label_replace(up, 'twin', '1', '', '') or label_replace(up, 'twin', '2', '', '')"
 
 
 @pytest.fixture
 def lint(monitoring: Monitoring, tmp_path: Path) -> "Lint":
-    wait_for(lambda: len(monitoring.ask(RATE)) == 2, "two series")
+    wait_for(lambda: len(monitoring.ask(LONG_RATE)) == 2, "two series")
     return Lint(monitoring, tmp_path)
 
 
@@ -34,13 +34,13 @@ class Lint:
 
 
 def test_what_the_server_answers_to_a_metrics_query_is_told_before_it_runs(lint: Lint) -> None:
-    assert lint(RATE, f'  sampled_at = "{SAMPLED_AT}"\n').out == ""
+    assert lint(LONG_RATE, f'  sampled_at = "{SAMPLED_AT}"\n').out == ""
     assert "PS903" in lint("node_netwrok_receive_bytes_total").out
     assert "there is no series" in lint("node_netwrok_receive_bytes_total").out
-    assert "none of its 2 series has the label `node`" in lint(RATE, join="node").out
+    assert "none of its 2 series has the label `node`" in lint(LONG_RATE, join="node").out
     assert "PS904" in lint("sum by (instance").out
     assert "PS904" in lint("1 + 1").out
-    assert "PS903" in lint(RATE, '  sampled_at = "timestamp(nothing)"\n').out
+    assert "PS903" in lint(LONG_RATE, '  sampled_at = "timestamp(nothing)"\n').out
     twice = lint(TWICE).out
     assert "PS905" in twice
     assert "has 2 series with `instance` = `10.64.0." in twice
