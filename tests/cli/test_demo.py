@@ -34,7 +34,13 @@ def test_the_demo_tells_its_story_and_ends_with_zero() -> None:
 
 def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
     kubectl = Path(sys.executable).parent / "kubectl"
-    process = subprocess.Popen((*COMMAND, "--keep"), stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+    process = subprocess.Popen(
+        (*COMMAND, "--keep"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ.copy(),
+        preexec_fn=_hear_interrupts,
+    )
     try:
         assert process.stdout is not None
         line = next(one for one in process.stdout if "export KUBECONFIG=" in one)
@@ -65,6 +71,11 @@ def test_the_policies_of_the_demo_check_before_and_after_the_edit(key: str) -> N
         before = without_rule(text)
         assert before != text
         assert check_text(before).program is not None
+
+
+def _hear_interrupts() -> None:
+    """What a shell starts behind `&` ignores them, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _scheduler_is_gone(kubeconfig: Path) -> bool:
