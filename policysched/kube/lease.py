@@ -99,6 +99,7 @@ class Elector:
         self._leads_until_s = float("-inf")
         self._decides_from_s = float("inf")
         self._ours: Json | None = None
+        self._unanswered_s: dict[str, float] = {}  # by renewTime: when it was sent
         self.standing = Standing.FOLLOWING
         self.holder = ""
 
@@ -254,7 +255,7 @@ class Elector:
                     log.warning("the Lease could not be renewed", extra={"why": str(error)})
                 failing = True
             except TimeoutError:
-                break
+                failing = True  # and over, unless a look has told meanwhile that an earlier try arrived
         self._leads_until_s = float("-inf")
         log.error("the Lease is lost", extra={"lease": self._name, "holder": self.holder})
         self._change(Standing.LOST)
@@ -287,13 +288,24 @@ class Elector:
         except NotFound:
             return None
         self.holder = str(lease["spec"].get("holderIdentity") or "")
-        return lease if self.holder == self._identity else None
+        if self.holder != self._identity:
+            return None
+        sent_s = self._unanswered_s.get(str(lease["spec"].get("renewTime")))
+        if sent_s is not None:
+            # A renewal that got no answer is there all the same, and nobody saw it before it was sent.
+            self._leads_until_s = max(self._leads_until_s, sent_s + self._settings.renew_deadline_s)
+        return lease
 
     async def _renewed(self, lease: Json) -> None:
         spec = lease["spec"]
         lease = {**lease, "spec": self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))}
         sent_s = self._monotonic_s()
+        if lease["spec"]["renewTime"] != spec.get(
+            "renewTime"
+        ):  # else it could not be told from the one before it
+            self._unanswered_s[lease["spec"]["renewTime"]] = sent_s
         await self._replace(lease)
+        self._unanswered_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────

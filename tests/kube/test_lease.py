@@ -10,6 +10,7 @@ import pytest
 
 from policysched.kube.api import Api
 from policysched.kube.lease import Elector, LeaseSettings, Standing
+from policysched.kube.transport import ApiRequest, ApiResponse, TransportError
 from policysched.sim.faults import Climate
 from policysched.sim.transport import MemoryTransport
 from tests.kube.world import Failing, World, on_virtual_time, running, until
@@ -204,6 +205,47 @@ def test_a_server_that_answers_500_to_half_the_requests_ends_no_leadership(seed:
             for _ in range(3600):
                 await asyncio.sleep(1)
                 assert one.leads(), f"it lost the Lease after {world.loop.time():.0f} s"
+
+    on_virtual_time(scenario)
+
+
+class Silent(MemoryTransport):
+    """The server acts on every write and nobody hears of it, but where it refuses."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        answer = await super().request(request)
+        if request.method == "PUT" and answer.status == 200 and self.begun:
+            raise TransportError("the answer is lost")
+        return answer
+
+    begun = False
+
+
+class Forgetful(dict[str, float]):
+    """The planted bug: of a renewal that got no answer nothing is known."""
+
+    def __setitem__(self, _key: str, _value: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_leader_whose_renewals_arrive_and_are_not_answered_leads_on(*, forgets: bool) -> None:
+    async def scenario() -> None:
+        world = World()
+        road = Silent(world.server)
+        one = elector(world, "one", road)
+        if forgets:
+            one._unanswered_s = Forgetful()
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            road.begun = True
+
+            led = []
+            for _ in range(600):
+                await asyncio.sleep(1)
+                led.append(one.leads())
+
+            assert all(led) is not forgets
 
     on_virtual_time(scenario)
 
