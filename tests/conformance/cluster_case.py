@@ -43,6 +43,8 @@ _PRIORITY_CLASSES = {
     "high": (1000, "PreemptLowerPriority"),
     "high-never": (1000, "Never"),
     "top": (100_000, "PreemptLowerPriority"),
+    "system-cluster-critical": (2_000_000_000, "PreemptLowerPriority"),
+    "system-node-critical": (2_000_001_000, "PreemptLowerPriority"),
 }
 
 
@@ -66,14 +68,38 @@ class Decision:
         return f"{self.case}/{self.expected['pod']}"
 
 
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no case, by its number from 1."""
+
+    number: int
+    why: str
+
+
+def read(path: Path) -> Iterator[Json | BadLine]:
+    """Each line that has anything in it. Raises OSError."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            case = json.loads(line)
+        except ValueError as error:  # no JSON, or no text
+            yield BadLine(number, str(error))
+            continue
+        yield case if isinstance(case, dict) else BadLine(number, "a case is an object")
+
+
 def load(path: Path) -> list[Json]:
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    """Every case of a file that has nothing else."""
+    cases = list(read(path))
+    bad = [f"{path}:{one.number}: {one.why}" for one in cases if isinstance(one, BadLine)]
+    assert not bad, bad
+    return [one for one in cases if not isinstance(one, BadLine)]
 
 
 def replay(case: Json) -> Iterator[Decision]:
     cache = Cache()
-    objects = case.get("objects", [])
+    objects = case.get("objects") or []
     for one in objects:
         if one["kind"] == "Namespace":
             cache.put_namespace(wire.namespace(one))
@@ -83,22 +109,34 @@ def replay(case: Json) -> Iterator[Decision]:
             cache.put_storage(storage.READERS[one["kind"]](one))
         elif one["kind"] in devices.READERS:
             cache.put_device_object(devices.READERS[one["kind"]](one))
+        elif one["kind"] == "PodDisruptionBudget":
+            cache.put_budget(wire.disruption_budget(one))
+        elif one["kind"] == "LimitRange":
+            raise ValueError("a LimitRange fills in requests, and pods are recorded as they were sent")
     for one in case["nodes"]:
         cache.put_node(wire.node(one))
-    for one in case.get("pdbs", ()):
+    for one in case.get("pdbs") or ():
         cache.put_budget(wire.disruption_budget(one))
     classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
-    on_nodes = [as_stored(manifest, classes) for manifest in case["bound"]]
+    on_nodes = [as_stored(manifest, classes) for manifest in case.get("bound") or ()]
     for manifest in on_nodes:
         cache.put_pod(wire.pod(manifest))
     nominated: list[tuple[Pod, NodeName]] = []
 
-    for sent, expected in zip(case["pending"], case["expected"], strict=True):
+    for sent, expected in _paired(case["pending"], case["expected"]):
         manifest = as_stored(sent, classes)
-        assert manifest["metadata"]["name"] == expected["pod"]
         pod = wire.pod(manifest).pod
         reserved = [one for one in nominated if one[0].priority >= pod.priority]
-        yield Decision(case["name"], manifest, pod, expected, cache, tuple(on_nodes), objects, reserved)
+        yield Decision(
+            str(case.get("name", "(a case without a name)")),
+            manifest,
+            pod,
+            expected,
+            cache,
+            tuple(on_nodes),
+            objects,
+            reserved,
+        )
         if expected["nodeName"] is not None:
             node = cache.nodes[NodeName(expected["nodeName"])]
             bind_volumes(cache, pod, node)
@@ -118,6 +156,17 @@ def replay(case: Json) -> Iterator[Decision]:
             cache.put_pod(replace(pending(pod), nominated_node=nominated[-1][1]))
 
 
+def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Json, Json]]:
+    """In the order in which the pods were created, whatever the order of what was recorded of them."""
+    names = [pod["metadata"]["name"] for pod in pending]
+    told = [one["pod"] for one in expected]
+    if names == told:
+        return list(zip(pending, expected, strict=True))
+    assert sorted(names) == sorted(set(told)), f"{names} wait, and {told} are told of"
+    by_name = dict(zip(told, expected, strict=True))
+    return [(pod, by_name[name]) for name, pod in zip(names, pending, strict=True)]
+
+
 def _ending(manifest: Json, cache: Cache) -> Json:
     """The pod takes its time, and is on its node until then."""
     ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
@@ -126,11 +175,12 @@ def _ending(manifest: Json, cache: Cache) -> Json:
 
 
 def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
-    """Of a case that brings its own."""
+    """Of a case that brings its own; under no name that of pods that name none."""
     return {
-        one["metadata"]["name"]: (int(one["value"]), one.get("preemptionPolicy") or "PreemptLowerPriority")
+        name: (int(one["value"]), one.get("preemptionPolicy") or "PreemptLowerPriority")
         for one in objects
         if one["kind"] == "PriorityClass"
+        for name in (one["metadata"]["name"], *([""] if one.get("globalDefault") else []))
     }
 
 

@@ -5,14 +5,14 @@
 Prints for each file how many pods agree on the feasible nodes, on each plugin's weighted scores on them, on the totals, on
 the place, on the devices that claims get, on who is evicted and on the message; with `--verbose` every disagreement in full. What policysched decides is
 asked of the plan that runs and of the oracle that defines the language: both have to agree. The last line is `N of M
-pods agree on everything but wording`; exits 1 if N < M, and 2 where a file cannot be read.
+pods agree on everything but wording`; exits 1 if N < M, and 2 where a file or a line of one cannot be read. The others are
+compared all the same.
 
 Nothing is left out: a pod that uses what no built-in covers, or an object that cannot be read, is a disagreement. The
 one exception is a pod of which the recording says that it `waits` and nothing else; those are counted by themselves.
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from policysched.lang.verdict import Explanation
 from policysched.oracle import evaluate
 from policysched.schedule.preemption import words_after_refusal
 from tests.conformance.beside_nominated import explanations_beside_nominated
-from tests.conformance.cluster_case import Decision, load, replay
+from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices
 from tests.conformance.kube_default import kube_default
 from tests.conformance.making_room import compare_room
@@ -100,7 +100,9 @@ def compare(cases: Iterable[Mapping[str, Any]], program: Program) -> Compared:
 
 def _compare_case(case: Mapping[str, Any], program: Program, found: Compared) -> None:
     """A case that breaks off counts its other pods as disagreeing."""
-    pods = max(len(case.get("pending") or ()), len(case.get("expected") or ()))
+    pods = max(
+        len(listed) if isinstance(listed := case.get(key), list) else 0 for key in ("pending", "expected")
+    )
     found.pods += pods
     done = 0
     try:
@@ -237,25 +239,30 @@ def refused_counts(explanation: Explanation) -> Counter[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Compare with recorded decisions of kube-scheduler.",
-        epilog="Exits 1 where a pod disagrees on more than wording, 2 where a file cannot be read.",
+        epilog="Exits 1 where a pod disagrees on more than wording, 2 where a file or a line cannot be read.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--verbose", action="store_true", help="print every disagreement in full")
     options = parser.parse_args(arguments)
     program = kube_default()
-    agreeing = comparable = 0
+    agreeing = comparable = unread = 0
     for path in options.files:
         try:
-            cases = load(path)
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            cases = list(read(path))
+        except OSError as error:
+            unread += 1
             print(f"{path}: cannot be read: {error}", file=sys.stderr)
-            return 2
-        found = compare(cases, program)
+            continue
+        for bad in cases:
+            if isinstance(bad, BadLine):
+                unread += 1
+                print(f"{path}:{bad.number}: cannot be read: {bad.why}", file=sys.stderr, flush=True)
+        found = compare([one for one in cases if not isinstance(one, BadLine)], program)
         agreeing += found.agreeing
         comparable += found.comparable
         print(report(path.name, found, verbose=options.verbose))
     print(f"{agreeing} of {comparable} pods agree on everything but wording")
-    return 1 if agreeing < comparable else 0
+    return 2 if unread else int(agreeing < comparable)
 
 
 def report(title: str, found: Compared, *, verbose: bool) -> str:

@@ -217,6 +217,62 @@ def test_a_file_that_is_no_recording_is_named(tmp_path: Path, capsys: pytest.Cap
     assert str(path) in capsys.readouterr().err
 
 
+def test_a_bad_line_is_named_by_its_number_and_the_others_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = json.dumps(small_case()).encode()
+    path, empty = tmp_path / "cases.jsonl", tmp_path / "empty.jsonl"
+    path.write_bytes(b"\n".join([good, b"", b"{not json", b"[]", b'"\xff"', good]))
+    empty.write_bytes(b"")
+
+    status = main([str(tmp_path / "gone.jsonl"), str(path), str(empty)])
+
+    told = capsys.readouterr()
+    assert status == 2
+    assert [line.partition(": ")[0] for line in told.err.splitlines()] == [
+        str(tmp_path / "gone.jsonl"),
+        *(f"{path}:{number}" for number in (3, 4, 5)),
+    ]
+    assert "empty.jsonl: 0 pods in 0 cases" in told.out
+    assert told.out.endswith("2 of 2 pods agree on everything but wording\n")
+
+
+def test_what_a_case_says_may_stand_in_any_order_and_what_it_need_not_say_be_absent() -> None:
+    pods = [{**pod_manifest(name, cpu="4")} for name in ("first", "second")]
+    pods[1]["spec"] = {**pods[1]["spec"], "priorityClassName": "system-node-critical"}
+    case = {
+        "expected": [
+            {"pod": "second", "nodeName": None, "feasible": [], "victims": [], "message": ""},
+            {"feasible": ["a"], "nodeName": "a", "pod": "first"},
+        ],
+        "objects": None,
+        "pending": pods,
+        "nodes": [node_manifest("a", cpu="4")],
+    }
+
+    found = compare([case], kube_default())
+
+    assert (found.pods, found.agree["feasible nodes"], found.agree["place"]) == (2, 2, 2)
+    assert {one.pod for one in found.disagreements} == {"(a case without a name)/second"}, "it would evict"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pending": 3, "expected": [{"pod": "x"}]},
+        {"expected": [{"pod": "somebody", "nodeName": None}]},
+        {"objects": [{"kind": "LimitRange", "metadata": {"name": "least"}}]},
+        {"nodes": None},
+    ],
+    ids=["no list", "another pod", "limits", "no nodes"],
+)
+def test_a_case_that_cannot_be_replayed_disagrees_and_the_next_is_compared(more: dict[str, Any]) -> None:
+    found = compare([{**small_case(), **more}, small_case()], kube_default())
+
+    assert (found.pods, found.agreeing) == (2, 1)
+    assert "cannot be compared" in found.disagreements[0].sentence
+
+
 # ── its words ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
