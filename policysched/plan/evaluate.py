@@ -1,61 +1,46 @@
 """One pod against every node.
 
-The Evaluator owns the columns (one set for all policies) and keeps the state of recent evaluations by what their pods have
-in common, so that a thousand replicas cost one evaluation and a thousand refreshed rows.
+The columns (one set for all policies) are kept in `worlds`, what recent evaluations found in `kept_states`.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Iterator
 
 import numpy as np
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.device_binding import BINDING_TIMEOUT_S
 from policysched.cluster.device_promises import DeviceChoice
-from policysched.cluster.device_stock import DeviceStock
-from policysched.cluster.objects import Namespace, NodeName, Pod, PodFacts, Samples
+from policysched.cluster.objects import NodeName, Pod, PodFacts, Samples
 from policysched.cluster.resource_claims import uses_devices
-from policysched.cluster.shares import ShareOf
-from policysched.lang.arithmetic import Number
 from policysched.lang.events import ClusterEvent
-from policysched.lang.program import BuiltinFilter, BuiltinScore, Metric
+from policysched.lang.program import BuiltinFilter, BuiltinScore
 from policysched.lang.types import INT64_MAX
 from policysched.lang.verdict import Explanation, Judgement
-from policysched.plan.assume import Laid
-from policysched.plan.bind import bind, bind_claims
-from policysched.plan.census import Counts, Without
+from policysched.plan.bind import bind_claims
 from policysched.plan.column_kinds import ColumnKind
-from policysched.plan.columns import Array, Columns, text_hash
+from policysched.plan.columns import text_hash
 from policysched.plan.dry_run import DryRun
 from policysched.plan.explain import explanation
 from policysched.plan.judge import judgement, rows_of
-from policysched.plan.kernel import NOTHING_AROUND, Around
+from policysched.plan.kept_states import KeptStates
 from policysched.plan.kernels import COLUMNS
 from policysched.plan.kernels.dynamic_resources import DynamicResources
 from policysched.plan.kernels.volume_binding import VolumeBinding
 from policysched.plan.lower import AnyRule, Variant, deciding
-from policysched.plan.metrics import MetricColumn
 from policysched.plan.of_node import columns_of
 from policysched.plan.overlay import Overlay
 from policysched.plan.plan import Plan
-from policysched.plan.reads import nameless
 from policysched.plan.reasons import Beforehand, refused_beforehand, why_not
 from policysched.plan.rules import ConditionalFilter
-from policysched.plan.seen import Seen, Value
+from policysched.plan.seen import Seen
 from policysched.plan.state import State
 from policysched.plan.times import crossing_ns, next_change_ns
 from policysched.plan.verdict import BeforeBind, NoNode, Verdict, VolumesToBind
 from policysched.plan.withheld import NOTHING_WITHHELD, Reserved, withheld_rows
 from policysched.plan.within import Within, domains_worth_trying, room_for
 from policysched.plan.world import World
+from policysched.plan.worlds import Worlds
 
-StateKey = tuple[Plan, Hashable]
-"""What pods have in common that share a state: the plan, and what it reads of them."""
-
-_STATES_BYTES_MAX = 64 * 2**20
-_STATES_MIN = 4
-_BYTES_A_ROW = 120  # of a state: masks, totals and a few scores
 _SECOND_NS = 10**9
 
 _POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_UPDATE, ClusterEvent.NAMESPACE})
@@ -66,12 +51,9 @@ class Evaluator:
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._columns = Columns(cache)
-        self._counts = Counts(cache)
-        self._states: OrderedDict[StateKey, State] = OrderedDict()
-        self._overlay_states: tuple[Overlay, dict[StateKey, State]] | None = None
-        self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
-        self._laid: dict[Plan, Laid] = {}
+        self._worlds = Worlds(cache)
+        self._states = KeptStates(self._worlds)
+        self._columns = self._worlds.columns
 
     # ── getting ready ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,12 +72,8 @@ class Evaluator:
         """Give back what was kept for plans that decide no more. Without it each edit of a policy would leave its columns
         behind, to be refreshed for ever."""
         self._columns.keep_only({kind for plan in plans for kind in _columns_needed(plan)})
-        metrics = {(plan.program.name, metric) for plan in plans for metric in plan.program.metrics.values()}
-        self._metric_columns = {key: one for key, one in self._metric_columns.items() if key in metrics}
-        self._laid = {plan: laid for plan, laid in self._laid.items() if plan in plans}
-        self._overlay_states = None
-        for key in [one for one in self._states if one[0] not in plans]:
-            del self._states[key]
+        self._worlds.keep_only(plans)
+        self._states.keep_only(plans)
 
     def overlay(self) -> Overlay:
         """A hypothetical cluster, equal to the real one so far."""
@@ -121,12 +99,12 @@ class Evaluator:
         others if it passes the filters. `within` a domain it goes to a node of that, whatever is better elsewhere. Nodes are
         `reserved` for pods that are nominated to them: they must do with those as well."""
         self._columns.refresh()
-        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        seen = self._worlds.seen(pod, facts, now_ns, samples, overlay)
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return self._refused(refusal)
         variant = plan.variant(plan.active_layers(seen))
-        state, world = self._state(plan, variant, seen, overlay)
+        state, world = self._states.of(plan, variant, seen, overlay)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
             until_ns = self._valid_until_ns(plan, variant, state, world, seen) if beforehand.waits else None
@@ -176,9 +154,9 @@ class Evaluator:
         self._columns.refresh()
         if self._refusal(plan, pod) is not None:
             return ()
-        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        seen = self._worlds.seen(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(seen))
-        state, world = self._state(plan, variant, seen, overlay)
+        state, world = self._states.of(plan, variant, seen, overlay)
         view = world.view()
         order = state.ordered(text_hash(pod.uid), self._columns.name_hash)
         room = room_for(pod.requests, variant, view) if alike else None
@@ -199,9 +177,9 @@ class Evaluator:
         """For a pod that finds no node on this cluster (`within` a domain): to ask where it would if pods were lifted off the
         overlay (a fresh one where none is given). Nodes are `reserved` as in `evaluate`."""
         self._columns.refresh()
-        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        seen = self._worlds.seen(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(seen))
-        state, world = self._state(plan, variant, seen, overlay)
+        state, world = self._states.of(plan, variant, seen, overlay)
         return DryRun(state, world, overlay or self.overlay(), within, reserved)
 
     def before_bind(
@@ -221,10 +199,10 @@ class Evaluator:
         if not uses_devices(pod) and all(one is not None and one.fully_bound for one in claims):
             return None
         self._columns.refresh()
-        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        seen = self._worlds.seen(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(seen))
-        state, world = self._shared_state(plan, variant, seen, overlay)
-        bound, _ = bind_claims(state.bound, self._around(plan, variant, pod))
+        state, world = self._states.shared(plan, variant, seen, overlay)
+        bound, _ = bind_claims(state.bound, self._worlds.around(plan, variant, pod))
         row = self._columns.row(node)
         assert row is not None, f"node {node} is not known"
         view = world.view([row])
@@ -258,9 +236,9 @@ class Evaluator:
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return Explanation(refusal, (), {}, {}, {}, None)
-        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        seen = self._worlds.seen(pod, facts, now_ns, samples, overlay)
         rows = None if among is None else rows_of(self._columns, among)
-        state, world = self._fresh_state(plan, seen, overlay, among=rows)
+        state, world = self._states.fresh(plan, seen, overlay, among=rows)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
             return Explanation(beforehand.words, (), {}, {}, {}, None, refused_by=beforehand.rule)
@@ -285,9 +263,9 @@ class Evaluator:
         refusal = self._refusal(plan, pod)
         if refusal is not None:
             return Judgement(refusal, {}, {}, 0)
-        seen = self._seen(pod, facts, now_ns, samples, overlay)
+        seen = self._worlds.seen(pod, facts, now_ns, samples, overlay)
         rows = rows_of(self._columns, among)
-        state, world = self._fresh_state(plan, seen, overlay, among=rows)
+        state, world = self._states.fresh(plan, seen, overlay, among=rows)
         beforehand = refused_beforehand(state, world)
         if beforehand is not None:
             return Judgement(beforehand.words, {}, {}, 0)
@@ -299,7 +277,7 @@ class Evaluator:
 
     def active_layers(self, plan: Plan, pod: Pod, *, now_ns: int, facts: PodFacts) -> tuple[int, ...]:
         """Indexes of the layers that apply to the pod, the cluster being as it is."""
-        return plan.active_layers(self._seen(pod, facts, now_ns, {}, None))
+        return plan.active_layers(self._worlds.seen(pod, facts, now_ns, {}, None))
 
     def seen_by_others(self, plan: Plan, pod: Pod) -> Hashable:
         """Those of the pod's labels that terms of placed pods ask about and, where a filter spreads by default, its
@@ -310,16 +288,6 @@ class Evaluator:
         return labels, self._cache.pod_sets.siblings(pod)
 
     # ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _seen(
-        self, pod: Pod, facts: PodFacts, now_ns: int, samples: Samples, overlay: Overlay | None
-    ) -> Seen:
-        shares: ShareOf = self._cache.shares if overlay is None else overlay.shares
-        counts = self._counts if overlay is None else Without(self._counts, overlay)
-        return Seen(pod, self._namespace(pod), facts, now_ns, samples, shares=shares, everybody=counts)
-
-    def _namespace(self, pod: Pod) -> Namespace:
-        return self._cache.namespaces.get(pod.namespace) or nameless(pod)
 
     def _refusal(self, plan: Plan, pod: Pod) -> str | None:
         return plan.admission(pod, self._cache.namespaces.get(pod.namespace))
@@ -339,125 +307,6 @@ class Evaluator:
             why_not=lambda: NoNode({}, only_scaleup_no=waits, wakes=wakes),
             refused_by=None if by is None else by.rule,
         )
-
-    def _state(
-        self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None
-    ) -> tuple[State, World]:
-        """The state of all that ask the same, brought up to date. Of their claims pods have each their own: rules about these
-        are asked on top of what all others say, for this one answer."""
-        shared, world = self._shared_state(plan, variant, seen, overlay)
-        if not seen.pod.claims or not plan.read_set(variant.active).claims:
-            return shared, world
-        bound, places = bind_claims(shared.bound, self._around(plan, variant, seen.pod))
-        return shared.with_claims(bound, places, world), world
-
-    def _shared_state(
-        self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None
-    ) -> tuple[State, World]:
-        """What pods say that agree on everything but their claims, as if they had none."""
-        leaves = variant.machine.leaf_values(seen)
-        if overlay is not None and plan.read_set(variant.active).selected_labels:
-            overlay.pods.take_moves()  # their terms may ask about yet other labels
-        around = self._around(plan, variant, seen.pod)
-        key = self._key(plan, variant, seen, leaves, around)
-        base_world = self._world(plan, variant, seen, None)
-        state = self._states.get(key)
-        if state is None:
-            bare = replace(seen, pod=replace(seen.pod, claims=())) if seen.pod.claims else seen
-            bound = bind(variant, bare, leaves, around)
-            bound.moment.seen = seen
-            state = self._states[key] = State(bound, plan.program.outage, base_world)
-            self._forget_old_states()
-        else:
-            self._states.move_to_end(key)
-            state.bound.moment.seen, state.bound.moment.leaves = seen, leaves
-            state.catch_up(base_world)
-        if overlay is None:
-            return state, base_world
-        world = self._world(plan, variant, seen, overlay)
-        if self._overlay_states is None or self._overlay_states[0] is not overlay:
-            self._overlay_states = (overlay, {})
-        laid = self._overlay_states[1].get(key)
-        if laid is None:
-            laid = self._overlay_states[1][key] = state.copied()
-        laid.catch_up(world)
-        return laid, world
-
-    def _fresh_state(
-        self, plan: Plan, seen: Seen, overlay: Overlay | None, *, among: Array | None
-    ) -> tuple[State, World]:
-        """One that is not kept. `seen` gets the samples as the overlay has them, for texts that show values."""
-        variant = plan.variant(plan.active_layers(seen))
-        world = self._world(plan, variant, seen, overlay)
-        if overlay is not None and plan.assume.metrics:
-            seen.samples = self._laid_on(overlay, plan, seen.samples).samples
-        bound = bind(variant, seen, variant.machine.leaf_values(seen), self._around(plan, variant, seen.pod))
-        return State(bound, plan.program.outage, world, among=among), world
-
-    def _around(self, plan: Plan, variant: Variant, pod: Pod) -> Around:
-        siblings = None
-        if not pod.spread and plan.read_set(variant.active).siblings:
-            siblings = self._cache.pod_sets.siblings(pod)
-        if pod.extended and plan.sees_to_devices:
-            left_over = DeviceStock(self._cache.devices).has_made_for(pod.uid)
-            return Around(siblings, gives_devices=True, left_over=left_over)
-        return NOTHING_AROUND if siblings is None else Around(siblings)
-
-    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> StateKey:
-        reads = plan.read_set(variant.active)
-        clock = tuple(
-            [value for leaf, value in zip(variant.machine.leaves, leaves, strict=True) if leaf.in_key]
-        )
-        timed = variant.clock.vague or bool(variant.clock.compares)
-        facts = seen.facts if reads.facts or timed else None
-        now_ns = seen.now_ns if variant.clock.in_words else None
-        labels = self._columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
-        share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
-        counts = tuple([count(seen) for count in variant.clock.counts_in_words])
-        # A claim for devices that pods share may be reserved for one of them.
-        reserved_for = seen.pod.uid if seen.pod.device_claims else None
-        return plan, (
-            variant.active,
-            reads.key_but_claims(seen),
-            reserved_for,
-            labels,
-            around,
-            clock,
-            facts,
-            now_ns,
-            share,
-            counts,
-        )
-
-    def _world(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
-        columns: dict[str, MetricColumn] = {}
-        for name in variant.metrics:
-            metric = plan.program.metrics[name]
-            column = self._metric_columns.get((plan.program.name, metric))
-            if column is None:
-                column = self._metric_columns[plan.program.name, metric] = MetricColumn(metric, self._columns)
-            column.refresh(seen.samples.get(name))
-            columns[name] = column
-        laid: Mapping[str, Mapping[int, Number]] = {}
-        if overlay is not None and plan.assume.metrics:
-            laid = self._laid_on(overlay, plan, seen.samples).values
-        generations = tuple([column.generation for column in columns.values()])
-        return World(self._columns, overlay, columns, seen.now_ns, generations, laid)
-
-    def _laid_on(self, overlay: Overlay, plan: Plan, samples: Samples) -> Laid:
-        """What the pods on the overlay add to the plan's metrics."""
-        found = self._laid.get(plan)
-        if found is None or not found.is_of(overlay, samples):
-            # Overlays are as large as the cluster: those that are over are not held until their policy needs another.
-            self._laid = {one: laid for one, laid in self._laid.items() if laid.overlay is overlay}
-            found = self._laid[plan] = Laid(plan.assume, overlay, self._columns, self._namespace, samples)
-        found.catch_up(samples)
-        return found
-
-    def _forget_old_states(self) -> None:
-        most = max(_STATES_MIN, _STATES_BYTES_MAX // (_BYTES_A_ROW * self._columns.capacity))
-        while len(self._states) > most:
-            self._states.popitem(last=False)
 
     def _valid_until_ns(
         self, plan: Plan, variant: Variant, state: State, world: World, seen: Seen

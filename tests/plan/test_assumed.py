@@ -156,7 +156,7 @@ def test_an_overlay_that_is_over_is_not_held_by_a_policy_that_wants_none_now() -
     last = evaluator.overlay()
     chosen(evaluator, pod("two"), samples, overlay=last, plan=another)
 
-    assert [laid.overlay for laid in evaluator._laid.values()] == [last]
+    assert [laid.overlay for laid in evaluator._worlds._laid.values()] == [last]
 
 
 def test_an_overlay_leaves_nothing_behind_in_the_samples() -> None:

@@ -11,7 +11,7 @@ from policysched.cluster.cache import Cache
 from policysched.lang import expr as e
 from policysched.lang.program import FilterRule, Program, ScoreRule
 from policysched.lang.types import BOOL, INT
-from policysched.plan import Evaluator, evaluate, lower
+from policysched.plan import Evaluator, kept_states, lower
 from policysched.plan import compile as compile_program
 from policysched.plan.bind import Bound
 from policysched.plan.lower import Lowering
@@ -157,13 +157,13 @@ def test_a_tie_that_the_first_row_wins_is_noticed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_filters_that_are_dropped_when_there_are_several_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind = evaluate.bind
+    bind = kept_states.bind
 
     def forgetful(*args: object) -> Bound:
         bound = bind(*args)  # type: ignore[arg-type]
         return replace(bound, filters=bound.filters[:1] if len(bound.filters) > 2 else bound.filters)
 
-    monkeypatch.setattr(evaluate, "bind", forgetful)
+    monkeypatch.setattr(kept_states, "bind", forgetful)
 
     assert _caught(a_filter_only_takes_away)
 

@@ -13,6 +13,7 @@ from policysched.plan import placed as placed_pods
 from policysched.plan.kernel import Around
 from policysched.plan.lower import Variant
 from policysched.plan.placed import Meant, PlacedPods
+from policysched.plan.worlds import Worlds
 from tests.oracle.checked import program
 from tests.words import node, placed, pod, service, world
 
@@ -173,14 +174,14 @@ def test_pods_with_other_siblings_do_not_share_an_evaluation() -> None:
 
 
 def test_pods_taken_for_alike_whatever_their_siblings_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    around = Evaluator._around
+    around = Worlds.around
     first: list[Around] = []
 
-    def of_the_first(evaluator: Evaluator, plan: Plan, variant: Variant, one: Pod) -> Around:
-        first.append(around(evaluator, plan, variant, one))
+    def of_the_first(worlds: Worlds, plan: Plan, variant: Variant, one: Pod) -> Around:
+        first.append(around(worlds, plan, variant, one))
         return first[0]
 
-    monkeypatch.setattr(Evaluator, "_around", of_the_first)
+    monkeypatch.setattr(Worlds, "around", of_the_first)
 
     with pytest.raises(AssertionError):
         test_pods_with_other_siblings_do_not_share_an_evaluation()

@@ -39,8 +39,8 @@ def held_after(editions: int) -> dict[str, int]:
     evaluator = rig.scheduler._core.evaluator
     return {
         "columns": len(evaluator._columns._kept),
-        "metrics": len(evaluator._metric_columns),
-        "plans": len({key[0] for key in evaluator._states}),
+        "metrics": len(evaluator._worlds._metric_columns),
+        "plans": len({key[0] for key in evaluator._states._states}),
     }
 
 

@@ -26,7 +26,7 @@ from policysched.app.settings import Settings
 from policysched.app.telemetry import Telemetry
 from policysched.kube import reflect
 from policysched.kube.report import ReportSettings
-from policysched.plan import columns, evaluate, placed, state
+from policysched.plan import columns, kept_states, placed, state
 from policysched.schedule import heap
 from policysched.schedule.limits import Limits
 from policysched.sim.apiserver.server import ApiServer
@@ -50,7 +50,7 @@ CHURN_S, REST_S = 100.0, 20.0
 BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (columns, "_CODES_A_ROW", 1),
     (columns, "_POD_COLUMNS_MAX", 8),
-    (evaluate, "_STATES_BYTES_MAX", 64 * 1024),
+    (kept_states, "_STATES_BYTES_MAX", 64 * 1024),
     (placed, "_TALLIES_MAX", 8),
     (placed, "_DEAD_KINDS_MAX", 4),
     (placed, "_ANSWERS_MAX", 16),
