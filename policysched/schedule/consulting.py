@@ -135,9 +135,7 @@ class Consulting:
             core.plan(pod.policy),
             pod.pod,
             nodes,
-            now_ns=now_ns,
-            facts=pod.facts,
-            samples=core.samples.get(pod.policy, {}),
+            **core.known_of(pod, now_ns),
             reserved=reserved_for_others(core, pod.pod),
         )
 

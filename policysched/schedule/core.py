@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TypedDict
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.device_promises import DeviceChoice
@@ -14,9 +15,11 @@ from policysched.cluster.objects import (
     ObservedPod,
     Placement,
     Pod,
+    PodFacts,
     PodUid,
     Preparable,
     ResourceClaimKey,
+    Samples,
 )
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Program
@@ -58,6 +61,14 @@ class Preparation:
     needs: BeforeBind
     ends_ns: int
     versions: Mapping[Preparable, int] | None = None
+
+
+class Known(TypedDict):
+    """What the evaluator is told of a pod and of the time, by its names."""
+
+    now_ns: int
+    facts: PodFacts
+    samples: Samples
 
 
 class Core:
@@ -109,6 +120,10 @@ class Core:
 
     def plan(self, policy: str) -> Plan:
         return self.policies.running[policy].plan
+
+    def known_of(self, pod: PendingPod, now_ns: int) -> Known:
+        """What the rules see beside the pod and the cluster when they are asked now."""
+        return {"now_ns": now_ns, "facts": pod.facts, "samples": self.samples.get(pod.policy, {})}
 
     def _line_of(self, policy: str) -> Line:
         plan = self.plan(policy)

@@ -221,9 +221,7 @@ class _Search:
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),
             pod.pod,
-            now_ns=self.now_ns,
-            facts=pod.facts,
-            samples=core.samples.get(pod.policy, {}),
+            **core.known_of(pod, self.now_ns),
             overlay=self.overlay,
             within=self.within,
         )

@@ -132,9 +132,7 @@ class Preemption:
         dry_run = core.evaluator.dry_run(
             plan,
             value,
-            now_ns=now_ns,
-            facts=pod.facts,
-            samples=core.samples.get(pod.policy, {}),
+            **core.known_of(pod, now_ns),
             reserved=reserved_for_others(core, value),
         )
         allowed = plan.may_evict(value, core.namespace_of(value), pod.facts, now_ns)

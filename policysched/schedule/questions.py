@@ -35,9 +35,7 @@ class Questions:
         verdict = core.evaluator.evaluate(
             core.plan(pod.policy),
             pod.pod,
-            now_ns=now_ns,
-            facts=pod.facts,
-            samples=core.samples.get(pod.policy, {}),
+            **core.known_of(pod, now_ns),
             overlay=overlay,
             nominated=None if nominated is None else nominated.nominated_node,
             within=within,
@@ -93,9 +91,7 @@ class Questions:
             core.plan(pod.policy),
             pod.pod,
             node,
-            now_ns=now_ns,
-            facts=pod.facts,
-            samples=core.samples.get(pod.policy, {}),
+            **core.known_of(pod, now_ns),
             overlay=overlay,
         )
 

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import assert_never
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Node, NodeName, ObservedPod, Placement, PodFacts, PodUid, Samples
+from policysched.cluster.objects import Node, NodeName, ObservedPod, Placement, PodUid, Samples
 from policysched.lang.events import ClusterEvent
 from policysched.lang.program import Metric, Program
 from policysched.lang.verdict import Explanation
@@ -490,9 +490,7 @@ class Scheduler:
         return core.evaluator.explain(
             core.plan(pod.policy),
             pod.pod,
-            now_ns=now_ns,
-            facts=PodFacts(pod.queued_ns, pod.attempts),
-            samples=core.samples.get(pod.policy, {}),
+            **core.known_of(pod, now_ns),
             among=among,
         )
 

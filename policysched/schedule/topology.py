@@ -50,9 +50,7 @@ def worth_trying(
             core.plan(member.policy),
             member.pod,
             key,
-            now_ns=now_ns,
-            facts=member.facts,
-            samples=core.samples.get(member.policy, {}),
+            **core.known_of(member, now_ns),
             overlay=nominated_overlay(core, member.pod, but=gang.due.keys()) or core.evaluator.overlay(),
             needed=gang.needed,
             alike=alike,
@@ -72,9 +70,7 @@ def domains_with_room_to_make(core: Core, gang: Gang, key: str, now_ns: int) -> 
     dry_run = core.evaluator.dry_run(
         core.plan(first.policy),
         first.pod,
-        now_ns=now_ns,
-        facts=first.facts,
-        samples=core.samples.get(first.policy, {}),
+        **core.known_of(first, now_ns),
         overlay=nominated_overlay(core, first.pod, but=gang.due.keys()) or core.evaluator.overlay(),
     )
     labels = [core.cache.nodes[node].labels.get(key) for node in dry_run.possible]
