@@ -5,10 +5,18 @@
 
 import os
 import sys
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import yaml
 
 STANDARD_INPUT = "-"
+
+
+ALIASED_VALUES_MAX = 100_000
+"""So many values may a document have by its aliases: nine of them within each other stand for millions."""
 
 
 class Unreadable(Exception):
@@ -63,7 +71,16 @@ def yaml_of(text: str) -> Any:
     import yaml  # here, for who reads policies alone needs none
 
     try:
-        return yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        written_out: dict[yaml.Node, float] = {}
+        if _written_out(node, written_out) > max(len(written_out), ALIASED_VALUES_MAX):
+            raise Unreadable(
+                f"its aliases stand for more than {ALIASED_VALUES_MAX:,} values, or hold themselves"
+            )
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}: " if mark is not None else ""
@@ -71,3 +88,14 @@ def yaml_of(text: str) -> Any:
     # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Unreadable(f"not YAML: {' '.join(str(error).split())}") from None
+
+
+def _written_out(node: "yaml.Node", known: "dict[yaml.Node, float]") -> float:
+    """How many values a node stands for, each alias counted where it stands; infinite where a node holds itself. `known` gets every
+    node once."""
+    if node not in known:
+        known[node] = inf  # as an alias to it finds it from within
+        inside = node.value if not isinstance(node.value, str) else ()
+        parts = (part for one in inside for part in (one if isinstance(one, tuple) else (one,)))
+        known[node] = 1 + sum(_written_out(part, known) for part in parts)
+    return known[node]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from policysched.samples.file import read_samples
 from tests.cli.words import GOOD, run
 from tests.words import node_manifest
 
@@ -93,6 +94,25 @@ def test_a_file_that_is_of_no_use_is_told_in_a_line(command: str, file: str) -> 
     said = done.err.splitlines()
     assert said and all(line.startswith("policysched") for line in said), done.err
     assert file[:12] in done.err and FILES[file] in done.err
+
+
+@pytest.mark.parametrize("document", ["a: &a [*a]\n", None], ids=["itself", "within each other"])
+def test_aliases_without_end_are_told_in_a_line(folder: Path, document: str | None) -> None:
+    nines = [f"m{n}: &m{n} [{', '.join([f'*m{n - 1}'] * 9)}]\n" for n in range(1, 10)]
+    (folder / "bomb.yaml").write_text(document or "".join(["m0: &m0 [1, 2, 3]\n", *nines]))
+
+    done = run("simulate", "--policy", "good.policy", "--cluster", "cluster.yaml", "--metrics", "bomb.yaml")
+
+    assert done.code == 2
+    assert done.err == (
+        "policysched: bomb.yaml: its aliases stand for more than 100,000 values, or hold themselves\n"
+    )
+
+
+def test_a_few_aliases_are_what_they_stand_for(folder: Path) -> None:
+    (folder / "samples.yaml").write_text("load: &load {a: 0.5}\nheat: *load\n")
+
+    assert read_samples(folder / "samples.yaml") == {"load": {"a": 0.5}, "heat": {"a": 0.5}}
 
 
 def test_a_policy_may_come_from_standard_input(folder: Path) -> None:
