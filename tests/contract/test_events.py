@@ -111,3 +111,14 @@ def test_events_about_nodes_lie_in_the_default_namespace(api: Api) -> None:
 
     assert api.post(OLD.format("default"), about_a_node).status == 201
     assert api.post(OLD.format(api.namespace()), about_a_node).status == 422
+
+
+def test_a_time_that_an_event_has_not_got_is_null_in_both_versions(api: Api) -> None:
+    """kubectl's `--sort-by=.lastTimestamp` shows nothing where the field is nowhere."""
+    namespace = create(api, NEW_KIND).json["metadata"]["namespace"]
+
+    old, new = (api.get(f"{path.format(namespace)}/e").json for path in (OLD, NEW))
+
+    assert [old[name] for name in ("firstTimestamp", "lastTimestamp")] == [None, None]
+    assert [new[name] for name in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp")] == [None, None]
+    assert old["eventTime"] == new["eventTime"] == NEW_KIND["eventTime"]

@@ -257,6 +257,12 @@ def storage_class(obj: Json) -> None:
     obj.setdefault("volumeBindingMode", "Immediate")
 
 
+def event(obj: Json) -> None:
+    """Times that were not given are shown as null: kubectl sorts by them, and by a field that is nowhere it shows nothing."""
+    for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        obj.setdefault(name, None)
+
+
 DEFAULTS: dict[str, Callable[[Json], None]] = {
     "pods": pod,
     "deployments": deployment,
@@ -264,6 +270,7 @@ DEFAULTS: dict[str, Callable[[Json], None]] = {
     "statefulsets": stateful_set,
     "replicationcontrollers": replication_controller,
     "jobs": job,
+    "events": event,
     "namespaces": namespace,
     "nodes": node,
     "priorityclasses": priority_class,
