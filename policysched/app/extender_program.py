@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import socket
 import time
 import uuid
@@ -15,6 +14,7 @@ from typing import Any
 from policysched import __version__
 from policysched.app.clock import SteadyClock, until_set_back
 from policysched.app.compiling import WorkerCompiler
+from policysched.app.ending import ending_signals
 from policysched.app.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
 from policysched.app.extender_desk import ExtenderDesk
 from policysched.app.extender_settings import ExtenderSettings
@@ -78,7 +78,7 @@ async def _run(settings: ExtenderSettings) -> int:
         stopping = asyncio.Event()
         await _serve(settings, app, pulse, telemetry, clock, tls, stopping, stack)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             loop.add_signal_handler(number, stopping.set)
         log.info(
             "started",

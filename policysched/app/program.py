@@ -18,6 +18,7 @@ import aiohttp
 from policysched import __version__
 from policysched.app.clock import SteadyClock, until_set_back
 from policysched.app.compiling import WorkerCompiler
+from policysched.app.ending import ending_signals
 from policysched.app.leading import Alone, ElectedInThread, Leadership
 from policysched.app.loop import run
 from policysched.app.sampling import make_sources
@@ -37,7 +38,6 @@ from policysched.serve.server import HttpThread, Pages
 log = logging.getLogger(__name__)
 
 STUCK_AFTER_S = 60.0
-_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_program(settings: Settings) -> int:
@@ -47,7 +47,7 @@ def run_program(settings: Settings) -> int:
         return run(_run(settings))
     finally:
         # The interpreter puts handlers of ours back to the default as it ends, and leaves these.
-        for number in _ASKED_TO_END:
+        for number in ending_signals():
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -85,7 +85,7 @@ async def _run(settings: Settings) -> int:
         telemetry.watch(app, clock.now_ns)
         _start_http(settings, app, pulse, telemetry, stack)
         loop = asyncio.get_running_loop()
-        for number in _ASKED_TO_END:
+        for number in ending_signals():
             signal.signal(number, partial(_signalled, loop, app))
         checks: set[asyncio.Task[list[str]]] = set()
         loop.add_signal_handler(signal.SIGUSR2, _check, app, Api(session), checks)

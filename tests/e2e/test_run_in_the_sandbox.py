@@ -183,6 +183,17 @@ def test_a_signal_that_comes_while_it_ends_takes_no_exit_code_away(cluster: Clus
         assert scheduler.process.returncode == 3
 
 
+def test_a_terminal_that_closes_ends_it_in_good_order(cluster: Cluster) -> None:
+    cluster.put_policies(main=PLAIN)
+
+    with cluster.scheduler() as scheduler:
+        wait_for(lambda: scheduler.state_of("test") == "active", "the policy")
+        scheduler.process.send_signal(signal.SIGHUP)
+
+        assert scheduler.process.wait(timeout=40) == 0
+        assert [line["signal"] for line in scheduler.said("stopping")] == ["SIGHUP"]
+
+
 def test_the_configmap_deleted_the_policy_runs_on(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
     with cluster.scheduler() as scheduler:
