@@ -58,12 +58,16 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """UTF-8, without a byte order mark, with line ends of any kind as `\\n`. Raises Unreadable."""
+    """UTF-8, as `plain`. Raises Unreadable."""
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        return plain(read_bytes(path).decode())
     except UnicodeDecodeError as error:
         raise Unreadable(f"not UTF-8 text (byte {error.start})") from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def plain(text: str) -> str:
+    """Without a byte order mark, with line ends of any kind as `\\n`."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def yaml_of(text: str) -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from policysched.app.given_parameters import SETTINGS_KEY, byte_of_no_text, given_in, header_in
 from policysched.app.policy_files import PARAMETERS_SUFFIX
+from policysched.files import plain
 from policysched.lang.bundle import Bundle, Checked, check_bundle
 from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Source, Span
@@ -52,9 +53,10 @@ async def compile_in_line(texts: Texts, place: str) -> Bundle:
 
 
 def _sources(texts: Texts, place: str) -> dict[str, Source]:
-    """Of the policies and libraries."""
+    """Of the policies and libraries, as `lint` reads them from files: kubectl takes a file into a ConfigMap with its byte order mark
+    and its line ends."""
     return {
-        key: Source(f"{place} key {key}", text)
+        key: Source(f"{place} key {key}", plain(text))
         for key, text in texts.items()
         if not key.endswith(PARAMETERS_SUFFIX) and byte_of_no_text(text) is None
     }

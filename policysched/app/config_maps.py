@@ -10,6 +10,7 @@ import yaml
 
 from policysched.app.policy_files import PARAMETERS_SUFFIX, SUFFIX, Place, SourceSet, UnusableFile
 from policysched.app.yaml_depth import NESTING_MAX, nests_too_deep
+from policysched.files import plain
 from policysched.text import Origin, Position, Source
 
 Fields = dict[str, tuple[yaml.Node, yaml.Node]]
@@ -62,7 +63,8 @@ def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None
             continue
         note = f"ConfigMap {called}, key {key}" if called else f"ConfigMap, key {key}"
         place = _place(node, lines) if node.style == "|" else None
-        source = Source(name, node.value, _origin(place, key_node, note))
+        text = node.value if place is not None else plain(node.value)
+        source = Source(name, text, _origin(place, key_node, note))
         if key.endswith(PARAMETERS_SUFFIX):
             params[key] = source
             continue

@@ -142,3 +142,14 @@ def test_parameters_that_are_no_text_refuse_their_policy() -> None:
     said = [one.message for one in checked["a.policy"].diagnostics if one.code == "PS262"]
     assert said == ["the parameters cannot be read: not UTF-8 text (byte 4)"]
     assert checked["a.policy"].program is None
+
+
+def test_a_file_of_windows_is_taken_from_a_configmap_as_lint_takes_it() -> None:
+    text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\nfilter few require node.pods < 3\r\n"
+
+    taken = compile_here({"win.policy": text}, "here").checked["win.policy"]
+
+    clean = compile_here({"win.policy": text[1:].replace("\r", "")}, "here").checked["win.policy"]
+    assert taken.diagnostics == ()
+    assert taken.program is not None and clean.program is not None
+    assert taken.program.sha256 == clean.program.sha256

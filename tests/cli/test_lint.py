@@ -492,3 +492,13 @@ def test_a_policy_that_kubectl_put_under_binary_data_is_no_clean_configmap(tmp_p
         f"policysched: {path}:8:3: key b.policy of ConfigMap policies stands under binaryData, "
         "where kubectl puts what is not UTF-8 text\n"
     )
+
+
+def test_a_file_of_windows_is_clean_in_the_configmap_that_kubectl_made_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "policies.yaml"
+    text = "\ufeffpolicy win version 1\r\ninclude kube_default\r\n"
+    path.write_text(json.dumps({"kind": "ConfigMap", "data": {"win.policy": text}}))
+
+    told = run("lint", str(path), "--fail-level", "warning")
+
+    assert (told.code, "error" in told.out) == (0, False)
