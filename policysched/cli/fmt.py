@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
+from io import FileIO
 from pathlib import Path
 
 import click
 
 from policysched.app.policy_files import Place, SourceSet, UnusableFile, load_policy_sources, sources_of_text
-from policysched.cli import Problem, write_file
+from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.files import Unreadable, read_text
 from policysched.lang.formatting import format_source
@@ -150,5 +151,29 @@ def _deliver(job: Job, *, standard: bool) -> None:
     if standard:
         click.echo(job.after, nl=False)
     elif job.after != job.before:
-        write_file(job.name, job.after)
+        rewrite(job.name, job.after)
         click.echo(f"reformatted {job.name}")
+
+
+def rewrite(path: str, text: str) -> None:
+    """In place, so that links, owner and mode stay; where the disk is full in the midst, what was there stands there again. Raises
+    Problem."""
+    try:
+        with Path(path).open("r+b", buffering=0) as file:
+            before = file.readall()
+            try:
+                _put(file, text.encode())
+            except (OSError, KeyboardInterrupt):
+                _put(file, before)  # it has had the room for that
+                raise
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror or error}; it is as it was") from None
+
+
+def _put(file: FileIO, content: bytes) -> None:
+    """From the beginning, and only then cut: what is behind it keeps its room on the disk until all is written."""
+    file.seek(0)
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+    file.truncate()

@@ -1,7 +1,12 @@
 """`policysched fmt` from end to end."""
 
+import resource
 from pathlib import Path
 
+import pytest
+
+from policysched.cli import Problem
+from policysched.cli.fmt import rewrite
 from tests.cli.words import BAD, GOOD, config_map, run, write
 
 MESSY = GOOD.replace(" require", "   require")
@@ -100,3 +105,25 @@ def test_a_missing_file_is_said_in_one_line() -> None:
     done = run("fmt", "nowhere.policy")
 
     assert (done.code, done.err) == (2, "policysched: nowhere.policy: no such file\n")
+
+
+def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=MESSY)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(MESSY), before[1]))
+    try:
+        with pytest.raises(Problem, match="it is as it was"):
+            rewrite(path, GOOD * 3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert Path(path).read_text() == MESSY
+
+
+def test_a_text_that_became_shorter_leaves_nothing_behind_it(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a_policy=MESSY)
+
+    rewrite(path, GOOD)
+
+    assert Path(path).read_text() == GOOD
