@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from policysched.app.cluster_files import ClusterFiles
 from policysched.app.explanations import decision_message
@@ -140,4 +141,14 @@ def _find(files: ClusterFiles, pod_name: str) -> ObservedPod:
     for seen in files.pods:
         if seen.pod.full_name == wanted:
             return seen
-    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({len(files.pods)} pods)")
+    here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
+    meant = _meant(wanted.rpartition("/")[2], {seen.pod.name: seen.pod.full_name for seen in files.pods})
+    hint = f"; did you mean {meant}?" if meant else ""
+    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")
+
+
+def _meant(name: str, there: Mapping[str, str]) -> str | None:
+    """The pod of that name in another namespace (or behind kubectl's `pod/`), else of the most similar name; `there` are full names by
+    name."""
+    near = [name] if name in there else get_close_matches(name, there, n=1)
+    return there[near[0]] if near else None

@@ -296,7 +296,9 @@ def test_a_file_that_is_no_cluster_is_one_line_and_exit_2(files: Path, text: str
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["explain", "default/nobody"], "pod default/nobody is in none of the cluster files"),
+        (["explain", "default/zzz"], "pod default/zzz is in none of the cluster files (4 pods)\n"),
+        (["explain", "pod/huge"], "(4 pods); did you mean default/huge?\n"),
+        (["explain", "hugh"], "(4 pods); did you mean default/huge?\n"),
         (["simulate", "--name", "other"], "has no policy `other`; there is test"),
         (["simulate", "--cluster", "/nowhere.yaml"], "/nowhere.yaml"),
         (["simulate", "--colour"], "--colour"),
