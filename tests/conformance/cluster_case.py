@@ -202,8 +202,8 @@ def as_stored(
     """With what the API server fills in and scheduling reads: what the PriorityClass says, and the tolerations of every
     pod."""
     spec = {**manifest["spec"]}
-    if "priority" not in spec:
-        spec["priority"], preempts = classes[spec.get("priorityClassName", "")]
+    if spec.get("priority") is None:
+        spec["priority"], preempts = classes[spec.get("priorityClassName") or ""]
         spec.setdefault("preemptionPolicy", preempts)
-    spec["tolerations"] = [*spec.get("tolerations", ()), *_DEFAULT_TOLERATIONS]
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_DEFAULT_TOLERATIONS]
     return {**manifest, "spec": spec}

@@ -239,6 +239,7 @@ def test_a_bad_line_is_named_by_its_number_and_the_others_are_compared(
 
 def test_what_a_case_says_may_stand_in_any_order_and_what_it_need_not_say_be_absent() -> None:
     pods = [{**pod_manifest(name, cpu="4")} for name in ("first", "second")]
+    pods[0]["spec"] = {**pods[0]["spec"], "tolerations": None, "affinity": None, "priorityClassName": None}
     pods[1]["spec"] = {**pods[1]["spec"], "priorityClassName": "system-node-critical"}
     case = {
         "expected": [

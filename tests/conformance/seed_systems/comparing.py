@@ -62,6 +62,9 @@ def _differ(key: str, expected: Any, found: Any, tolerance: Tolerance) -> Iterat
         case dict(), dict():
             for name, value in expected.items():
                 yield from _differ(f"{key}.{name}", value, found.get(name, NO_ANSWER), tolerance)
+        case list(), list() if key.rpartition(".")[2] in _SETS:
+            if sorted(map(repr, expected)) != sorted(map(repr, found)):
+                yield Difference(key, expected, found)
         case list(), list() if len(expected) == len(found):
             for index, (one, other) in enumerate(zip(expected, found, strict=True)):
                 yield from _differ(f"{key}.{index}", one, other, tolerance)
@@ -74,6 +77,10 @@ def _differ(key: str, expected: Any, found: Any, tolerance: Tolerance) -> Iterat
         case _:
             if expected != found:
                 yield Difference(key, expected, found)
+
+
+_SETS = ("feasible", "best", "one_of")
+"""Keys of lists whose order says nothing: the order of a mapping in the file."""
 
 
 def _brief(value: Any) -> str:
