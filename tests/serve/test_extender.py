@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from policysched.serve.server import Address, Extras, HttpThread, Pages
 from policysched.serve.tls import BadCertificate, ServerTls, TlsFiles
 from tests.controlplane.certificates import Authority, KeyPair, openssl_missing
 
+PATIENCE_S = 120.0
+"""What is answered at once is answered within it also on a busy machine."""
+
 PAGES = Pages(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
 WELL = Health(live={}, ready={})
 
@@ -24,7 +28,7 @@ WELL = Health(live={}, ready={})
 class Desk:
     """Answers with what it was asked; the verb preempt waits until it is no longer `held`, bind breaks."""
 
-    budget_s = 0.2
+    budget_s = PATIENCE_S
     requests_max = 8
 
     def __init__(self) -> None:
@@ -53,7 +57,7 @@ class Desk:
 
 def post(url: str, body: bytes, context: ssl.SSLContext | None = None) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, data=body, timeout=10, context=context) as answer:
+        with urllib.request.urlopen(url, data=body, timeout=PATIENCE_S, context=context) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -100,10 +104,9 @@ def test_the_policy_is_the_path_and_the_verb_its_end() -> None:
 
 def test_what_takes_longer_than_the_budget_is_answered_with_that_fact() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        began_s = time.monotonic()
+        desk.budget_s = 0.2
         answer = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/preempt", b"{}")
         assert answer == (503, "preempt is late\n")
-        assert time.monotonic() - began_s < 3
         assert desk.noted == [("preempt", "late")]
 
     served(scenario)
@@ -111,12 +114,14 @@ def test_what_takes_longer_than_the_budget_is_answered_with_that_fact() -> None:
 
 def test_a_busy_main_loop_is_late_as_well() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        asking = asyncio.create_task(asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", b"{}"))
-        await asyncio.sleep(0)
-        busy_until_s = time.monotonic() + 0.7
-        while time.monotonic() < busy_until_s:
-            sum(range(1000))
-        assert await asking == (503, "filter is late\n")
+        desk.budget_s = 0.2
+        with ThreadPoolExecutor() as threads:
+            asking = threads.submit(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
+            gives_up_s = time.monotonic() + PATIENCE_S
+            while not asking.done() and time.monotonic() < gives_up_s:
+                sum(range(1000))  # and nothing else runs on this loop
+            assert asking.done()
+            assert asking.result() == (503, "filter is late\n")
         assert desk.noted == [("filter", "late")]
 
     served(scenario)
@@ -143,13 +148,13 @@ def test_a_request_that_is_too_large_is_refused() -> None:
 
 def test_one_request_too_many_is_sent_away_with_when_to_ask_again_and_the_next_is_answered() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        desk.budget_s, desk.requests_max = 30.0, 1
+        desk.requests_max = 1
         base = f"http://127.0.0.1:{port}/p"
         under_way = asyncio.create_task(asyncio.to_thread(post, f"{base}/preempt", b"{}"))
         await desk.begun.wait()
 
         with pytest.raises(urllib.error.HTTPError) as refused:
-            await asyncio.to_thread(urllib.request.urlopen, f"{base}/filter", b"x" * 500_000, 10)
+            await asyncio.to_thread(urllib.request.urlopen, f"{base}/filter", b"x" * 500_000, PATIENCE_S)
         desk.held.set()
         first = await under_way
         after = await asyncio.to_thread(post, f"{base}/filter", b"{}")
@@ -171,7 +176,7 @@ def test_probes_are_answered_when_the_house_is_full() -> None:
         url = f"http://127.0.0.1:{port}"
 
         assert (await asyncio.to_thread(post, f"{url}/p/filter", b"{}"))[0] == 503
-        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/livez", None, 10) as answer:
+        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/livez", None, PATIENCE_S) as answer:
             assert answer.status == 200
 
     served(scenario)
@@ -179,11 +184,12 @@ def test_probes_are_answered_when_the_house_is_full() -> None:
 
 def test_who_stops_sending_keeps_its_place_no_longer_than_the_budget() -> None:
     async def scenario(port: int, desk: Desk) -> None:
-        desk.requests_max = 1
+        desk.budget_s, desk.requests_max = 0.2, 1
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
         writer.write(b"POST /p/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
         status = await reader.readline()
+        desk.budget_s = PATIENCE_S
         after = await asyncio.to_thread(post, f"http://127.0.0.1:{port}/p/filter", b"{}")
 
         assert status == b"HTTP/1.1 503 Service Unavailable\r\n"
@@ -223,7 +229,7 @@ def test_only_who_shows_a_certificate_is_answered_where_one_is_asked_for(authori
         assert without == (403, "a client certificate is asked for\n")
         assert desk.worked_on == 1
         probe = urllib.request.Request(f"{url}/livez")
-        with urllib.request.urlopen(probe, timeout=5, context=trusting(authority)) as answer:
+        with urllib.request.urlopen(probe, timeout=PATIENCE_S, context=trusting(authority)) as answer:
             assert answer.status == 200
 
     served(scenario, tls=tls.context, certificates=True)
