@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 
 
+TEXT_BYTES_MAX = 64 * 2**20
+"""What people write is shorter by far; a pipe that never ends would take all of the machine's memory. Clusters have no such limit."""
+
 ALIASED_VALUES_MAX = 100_000
 """So many values may a document have by its aliases: nine of them within each other stand for millions."""
 
@@ -38,16 +41,24 @@ def is_there(path: str | Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """Raises Unreadable."""
+def read_bytes(path: str | Path, *, bytes_max: int | None = None) -> bytes:
+    """Raises Unreadable, also where there is more."""
+    content = _read(path, -1 if bytes_max is None else bytes_max + 1)
+    if bytes_max is not None and len(content) > bytes_max:
+        raise Unreadable(f"more than {bytes_max // 2**20} MiB, and so no file of this kind")
+    return content
+
+
+def _read(path: str | Path, most: int) -> bytes:
     try:
         if path == "":
             raise Unreadable("an empty name is no file's")
         if path != STANDARD_INPUT:
-            return Path(path).read_bytes()
+            with Path(path).open("rb") as file:
+                return file.read(most)
         if sys.stdin is None:  # `<&-`
             raise Unreadable("standard input is closed")
-        return sys.stdin.buffer.read()
+        return sys.stdin.buffer.read(most)
     except FileNotFoundError:
         raise Unreadable("no such file") from None
     except OSError as error:
@@ -60,7 +71,7 @@ def read_bytes(path: str | Path) -> bytes:
 def read_text(path: str | Path) -> str:
     """UTF-8, as `plain`. Raises Unreadable."""
     try:
-        return plain(read_bytes(path).decode())
+        return plain(read_bytes(path, bytes_max=TEXT_BYTES_MAX).decode())
     except UnicodeDecodeError as error:
         raise Unreadable(f"not UTF-8 text (byte {error.start})") from None
 

@@ -109,6 +109,18 @@ def test_aliases_without_end_are_told_in_a_line(folder: Path, document: str | No
     )
 
 
+def test_a_pipe_that_never_ends_is_told_in_a_line() -> None:
+    command = [sys.executable, "-m", "policysched", "lint", "-"]
+    with subprocess.Popen(["yes", "policy a version 1"], stdout=subprocess.PIPE) as endless:
+        try:
+            done = subprocess.run(command, stdin=endless.stdout, capture_output=True, text=True, timeout=120)
+        finally:
+            endless.kill()
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "policysched: -: more than 64 MiB, and so no file of this kind\n"
+
+
 def test_a_few_aliases_are_what_they_stand_for(folder: Path) -> None:
     (folder / "samples.yaml").write_text("load: &load {a: 0.5}\nheat: *load\n")
 
