@@ -99,7 +99,9 @@ def _with_nominated(given: Json) -> dict[str, bool]:
     """Each pod asked alone, with those that were promised room on the node."""
     program = Policy("kube-default").program()
     state = given["node"]
-    node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(state["allocatable"]))
+    # One more may be there than the case has room for: who holds what is requested is nobody of the case's.
+    room = {**state["allocatable"], "pods": state["allocatable"].get("pods", 0) + 1}
+    node = node_with("n", cpu=0, memory=0, pods=0, resources=_amounts(room))
     # Nobody is to be evicted: the question is who fits.
     holder = pod_with(
         "holder", node="n", priority=2_000_000_000, requests=_amounts(state.get("requested", {}))
