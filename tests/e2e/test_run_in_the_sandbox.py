@@ -183,6 +183,15 @@ def test_a_signal_that_comes_while_it_ends_takes_no_exit_code_away(cluster: Clus
         assert scheduler.process.returncode == 3
 
 
+@pytest.fixture
+def hangups_heard() -> Iterator[None]:
+    """What `nohup` starts ignores them, and so would all that it starts; who has a handler of its own starts others without one."""
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups_heard")
 def test_a_terminal_that_closes_ends_it_in_good_order(cluster: Cluster) -> None:
     cluster.put_policies(main=PLAIN)
 
