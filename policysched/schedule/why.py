@@ -36,6 +36,9 @@ def why_not_ours(core: Core, pod: str) -> str:
         return f"it is on {last.node}"
     if last.deleting:
         return "it is being deleted"
+    for policy in core.policies.status():
+        if (policy.name, policy.state) == (last.pod.scheduler, "rejected"):
+            return f"policy `{policy.name}` is refused, and nothing runs in its place: /policy says what is wrong with {policy.key}"
     runs = ", ".join(sorted(core.policies.running)) or "none"
     return f"its schedulerName is `{last.pod.scheduler}`, and no policy of that name runs here; those that run: {runs}"
 
