@@ -299,11 +299,9 @@ class Elector:
     async def _renewed(self, lease: Json) -> None:
         spec = lease["spec"]
         lease = {**lease, "spec": self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))}
-        sent_s = self._monotonic_s()
-        if lease["spec"]["renewTime"] != spec.get(
-            "renewTime"
-        ):  # else it could not be told from the one before it
-            self._unanswered_s[lease["spec"]["renewTime"]] = sent_s
+        sent_s, renew_time = self._monotonic_s(), lease["spec"]["renewTime"]
+        if renew_time != spec.get("renewTime"):  # else it could not be told from the one before it
+            self._unanswered_s[renew_time] = sent_s
         await self._replace(lease)
         self._unanswered_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
