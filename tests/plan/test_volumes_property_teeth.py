@@ -12,7 +12,7 @@ from policysched.cluster.objects import CsiNode, Node, NodeName, ObservedPod, Po
 from policysched.cluster.storage import StorageObject
 from policysched.cluster.volume_promises import VolumeChoice
 from policysched.cluster.volume_stock import Stock
-from policysched.plan import attached, evaluate, free_volumes
+from policysched.plan import attached, free_volumes, kept_states
 from policysched.plan.kernels import volume_binding, volume_restrictions, volume_zone
 from tests.conformance.kube_default import kube_default
 from tests.plan.test_builtins_property import differences
@@ -225,7 +225,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         ),
     ),
     "claims are left to the pods without": (
-        evaluate,
+        kept_states,
         "bind_claims",
         lambda bound, _: (bound, list(range(len(bound.filters)))),
         Story(
