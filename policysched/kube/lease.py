@@ -34,6 +34,8 @@ RELEASED = "policysched.dev/released-after-transitions"
 _SOONER = 4.0
 """A renewal that failed is tried again after this part of `retry_s`: many tries fit before the deadline, so that a server that
 answers only now and then costs nobody the leadership."""
+_SHORTEST_TRY_S = 0.001
+"""No answer comes in less. A wait as short as a clock's rounding may end without the clock having moved, and so for ever."""
 
 UNTOUCHED_S = 60.0
 """A Lease that is older than this and was never held: nobody is left who may have held one of that name before it."""
@@ -241,7 +243,7 @@ class Elector:
         failing = False
         while True:
             left_s = self._leads_until_s - self._monotonic_s()
-            if left_s <= 0:
+            if left_s < _SHORTEST_TRY_S:
                 break
             retry_s = self._settings.retry_s / _SOONER if failing else self._settings.retry_s
             await asyncio.sleep(min(retry_s, left_s))

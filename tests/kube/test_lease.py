@@ -250,6 +250,37 @@ def test_a_leader_whose_renewals_arrive_and_are_not_answered_leads_on(*, forgets
     on_virtual_time(scenario)
 
 
+class Deaf(MemoryTransport):
+    """Nothing is answered any more. Whoever asks a thousand times for all that lets no time pass between two tries."""
+
+    asked, begun = 0, False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if not self.begun:
+            return await super().request(request)
+        self.asked += 1
+        assert self.asked < 1000, "no time passes between two tries"
+        await asyncio.sleep(3600)
+        raise TransportError("no answer came")
+
+
+def test_a_leader_who_hears_nothing_ends_though_less_is_left_than_its_clock_can_tell() -> None:
+    async def scenario() -> None:
+        world = World()
+        road = Deaf(world.server)
+        one = elector(world, "one", road)
+        async with running(one.run()):
+            await until(one.leads, "one to lead")
+            road.begun = True
+            a_rounding_s = 1e-12
+            end_s = one._leads_until_s - a_rounding_s
+            one._monotonic_s = lambda: min(world.loop.time(), end_s)
+
+            await until(lambda: one.standing is Standing.LOST, "one to give up")
+
+    on_virtual_time(scenario)
+
+
 def test_a_renewal_is_one_request_as_long_as_nobody_else_writes() -> None:
     async def scenario() -> None:
         world = World()
