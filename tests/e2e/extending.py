@@ -15,8 +15,9 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import pod
 from tests.controlplane.process import Process, free_ports
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, Running, kubectl, manifests
+from tests.e2e.deployed import DEPLOY, NEEDS_A_KUBELET, PODS, manifests
 from tests.e2e.permissions import granted, wait_until_allowed
+from tests.e2e.program import Running, kubectl
 
 NAMESPACE = "policysched"
 EXTENDER = DEPLOY / "extender"

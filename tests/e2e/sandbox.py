@@ -1,10 +1,7 @@
 """The whole program as processes: `policysched sandbox`, `policysched run` beside it, and stock kubectl."""
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +10,13 @@ from typing import Any
 
 from tests.controlplane.process import free_ports
 from tests.controlplane.waiting import PATIENCE_S, wait_for
+from tests.e2e.program import BIN, Running, kubectl
 
-BIN = Path(sys.executable).parent
 POLICIES = "kube-system/policies"
 
 PLAIN = "policy test version 1\ninclude kube_default\npreemption never\n"
 BROKEN = "policy test version 1\ninclude kube_default\nfilter pool require node.naem == 1\n"
 NOT_ON_NODE_1 = PLAIN + 'filter away reject node.name == "node-1" else "node-1 is kept free"\n'
-
-
-def kubectl(kubeconfig: Path, *arguments: str, stdin: str = "") -> str:
-    command = [str(BIN / "kubectl"), "--kubeconfig", str(kubeconfig), *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
-    return done.stdout
 
 
 class Cluster:
@@ -108,70 +98,19 @@ class Cluster:
         ]
 
     @contextmanager
-    def scheduler(self, *flags: str, elect: bool = False) -> Iterator["Scheduler"]:
+    def scheduler(self, *flags: str, elect: bool = False) -> Iterator[Running]:
         """`policysched run` for the length of a block; it must end with 0 after SIGTERM."""
         self._logs += 1
-        one = Scheduler(self, self.folder / f"run{self._logs}.log", flags, elect=elect)
+        port = free_ports(1)[0]
+        arguments = [
+            *("run", "--kubeconfig", str(self.kubeconfig), "--policies", POLICIES),
+            *("--http", f"127.0.0.1:{port}", "--log-format", "json"),
+            *("--leader-elect" if elect else "--no-leader-elect", *flags),
+        ]
+        one = Running([str(BIN / "policysched"), *arguments], self.folder / f"run{self._logs}.log", port)
         try:
             yield one
             if one.process.poll() is None:
                 assert one.terminate() == 0, one.log()
         finally:
-            one.process.kill()
-            one.process.wait()
-
-
-class Scheduler:
-    def __init__(self, cluster: Cluster, log: Path, flags: tuple[str, ...], *, elect: bool) -> None:
-        self.port = free_ports(1)[0]
-        self._log = log
-        arguments = [
-            *("run", "--kubeconfig", str(cluster.kubeconfig), "--policies", POLICIES),
-            *("--http", f"127.0.0.1:{self.port}", "--log-format", "json"),
-            *("--leader-elect" if elect else "--no-leader-elect", *flags),
-        ]
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("POLICYSCHED_")
-        }
-        with log.open("w") as file:
-            self.process = subprocess.Popen(
-                [str(BIN / "policysched"), *arguments], stderr=file, env=environment
-            )
-
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def said(self, words: str) -> list[dict[str, Any]]:
-        """Of complete lines only."""
-        whole, _, _ = self.log().rpartition("\n")
-        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        return [line for line in lines if words in line["msg"]]
-
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
-            text: str = answer.read().decode()
-            return text
-
-    def json(self, path: str) -> Any:
-        return json.loads(self.get(path))
-
-    def wait_until_ready(self) -> None:
-        def look() -> bool:
-            try:
-                return self.get("/readyz") == "ok"
-            except OSError:  # not listening yet, or 500 while it is not
-                return False
-
-        wait_for(look, "it to be ready")
-
-    def state_of(self, policy: str) -> str | None:
-        try:
-            return next(
-                (one["state"] for one in self.json("/policy")["policies"] if one["name"] == policy), None
-            )
-        except OSError:
-            return None
-
-    def terminate(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=PATIENCE_S)
+            one.kill()

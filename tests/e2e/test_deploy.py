@@ -31,7 +31,8 @@ from tests.controlplane.waiting import PATIENCE_S, wait_for
 from tests.devices import claim_spec, claiming, class_manifest, gpu, new, slice_manifest
 from tests.e2e.permissions import granted as rules_of
 from tests.e2e.permissions import wait_until_allowed
-from tests.e2e.sandbox import BIN, Cluster, kubectl
+from tests.e2e.program import BIN, kubectl
+from tests.e2e.sandbox import Cluster
 from tests.kube.test_bind import bind
 from tests.kube.test_report import failed
 from tests.kube.world import World, on_virtual_time, running, until

@@ -15,7 +15,8 @@ from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import DEPLOY, Deployed, Running
+from tests.e2e.deployed import DEPLOY, Deployed
+from tests.e2e.program import Running
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLICY = """\

@@ -17,7 +17,8 @@ import pytest
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import deployment, ready_node
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import Deployed, Running
+from tests.e2e.deployed import Deployed
+from tests.e2e.program import Running
 from tests.prometheus.monitoring import RATE, Monitoring
 
 BUSY_BYTES_PER_S = 4_000_000

@@ -12,8 +12,9 @@ from tests.controlplane.programs import Programs
 from tests.controlplane.volumes import CLAIMS, CLASSES, VOLUMES, claim, local_volume, storage_class, using
 from tests.controlplane.waiting import wait_for
 from tests.devices import claim_spec, claiming, gpu, new, slice_manifest
-from tests.e2e.deployed import BROKEN, DEPLOY, NAMESPACE, PLAIN, PODS, Deployed, Running, manifests, refused
+from tests.e2e.deployed import BROKEN, DEPLOY, NAMESPACE, PLAIN, PODS, Deployed, manifests, refused
 from tests.e2e.permissions import Permission, allowed, asked, granted
+from tests.e2e.program import Running
 
 GROUP = "/apis/resource.k8s.io/v1"
 NOT_AUDITED = {"patch resource.k8s.io/resourceclaims/binding"}

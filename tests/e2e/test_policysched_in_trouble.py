@@ -16,7 +16,8 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.kubeconfig import write_kubeconfig
 from tests.controlplane.objects import pod, ready_node
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import NAMESPACE, PLAIN, PODS, Deployed, Running
+from tests.e2e.deployed import NAMESPACE, PLAIN, PODS, Deployed
+from tests.e2e.program import Running
 
 BURST = 400
 CPU_MILLI = 40

@@ -11,7 +11,8 @@ import pytest
 
 from policysched.schemas import findings
 from tests.controlplane.waiting import PATIENCE_S, wait_for
-from tests.e2e.sandbox import BIN, BROKEN, NOT_ON_NODE_1, PLAIN, Cluster
+from tests.e2e.program import BIN
+from tests.e2e.sandbox import BROKEN, NOT_ON_NODE_1, PLAIN, Cluster
 
 
 @pytest.fixture
