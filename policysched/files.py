@@ -19,7 +19,7 @@ TEXT_BYTES_MAX = 64 * 2**20
 """What people write is shorter by far; a pipe that never ends would take all of the machine's memory. Clusters have no such limit."""
 
 ALIASED_VALUES_MAX = 100_000
-"""So many values may a document have by its aliases: nine of them within each other stand for millions."""
+"""So many values may aliases add to a document: nine of them within each other stand for millions."""
 
 
 class Unreadable(Exception):
@@ -90,11 +90,9 @@ def yaml_of(text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        written_out: dict[yaml.Node, float] = {}
-        if _written_out(node, written_out) > max(len(written_out), ALIASED_VALUES_MAX):
-            raise Unreadable(
-                f"its aliases stand for more than {ALIASED_VALUES_MAX:,} values, or hold themselves"
-            )
+        known: dict[yaml.Node, float] = {}
+        if _written_out(node, known) - len(known) > ALIASED_VALUES_MAX:
+            raise Unreadable(f"its aliases add more than {ALIASED_VALUES_MAX:,} values, or hold themselves")
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -44,7 +44,7 @@ def as_text(raw: bytes) -> str:
 
 def compile_here(texts: Texts, place: str) -> Bundle:
     bundle = check_bundle(_sources(texts, place), given_in(_given_sources(texts, place)))
-    return Bundle(dict(sorted({**bundle.checked, **_no_texts(texts, place)}.items())))
+    return _with_no_texts(bundle.checked, texts, place)
 
 
 async def compile_in_line(texts: Texts, place: str) -> Bundle:
@@ -62,13 +62,14 @@ def _sources(texts: Texts, place: str) -> dict[str, Source]:
     }
 
 
-def _no_texts(texts: Texts, place: str) -> dict[str, Checked]:
-    """The keys that are to be policies and hold no text."""
-    return {
+def _with_no_texts(checked: Mapping[str, Checked], texts: Texts, place: str) -> Bundle:
+    """With the keys that are to be policies and hold no text."""
+    no_texts = {
         key: Checked(key, False, None, (_no_text(f"{place} key {key}", at),), header_in(text))
         for key, text in texts.items()
         if not key.endswith(PARAMETERS_SUFFIX) and (at := byte_of_no_text(text)) is not None
     }
+    return Bundle(dict(sorted({**checked, **no_texts}.items())))
 
 
 def _no_text(name: str, at: int) -> Diagnostic:
@@ -170,7 +171,7 @@ def _not_checked(texts: Texts, place: str, why: str) -> Bundle:
     """Nobody knows which text is to blame, so none of them is accepted: what runs, runs on."""
     sources = _sources(texts, place)
     unchecked = {key: Checked(key, False, None, (_unchecked(one, why),)) for key, one in sources.items()}
-    return Bundle(dict(sorted({**unchecked, **_no_texts(texts, place)}.items())))
+    return _with_no_texts(unchecked, texts, place)
 
 
 def _unchecked(source: Source, why: str) -> Diagnostic:

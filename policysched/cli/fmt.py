@@ -158,16 +158,19 @@ def _deliver(job: Job, *, standard: bool) -> None:
 def rewrite(path: str, text: str) -> None:
     """In place, so that links, owner and mode stay; where the disk is full in the midst, what was there stands there again. Raises
     Problem."""
+    left = "it is as it was"
     try:
         with Path(path).open("r+b", buffering=0) as file:
             before = file.readall()
             try:
                 _put(file, text.encode())
             except (OSError, KeyboardInterrupt):
+                left = "and it could not be put back as it was"
                 _put(file, before)  # it has had the room for that
+                left = "it is as it was"
                 raise
     except OSError as error:
-        raise Problem(f"{path}: {error.strerror or error}; it is as it was") from None
+        raise Problem(f"{path}: {error.strerror or error}; {left}") from None
 
 
 def _put(file: FileIO, content: bytes) -> None:

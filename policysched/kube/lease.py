@@ -284,7 +284,7 @@ class Elector:
         return True
 
     async def _held(self) -> Json | None:
-        """The Lease as it is now; None where it is not ours any more."""
+        """The Lease as it is now; None where it is not ours any more. A renewal of ours that it shows has been made."""
         try:
             lease = await self._get()
         except NotFound:

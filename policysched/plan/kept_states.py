@@ -34,9 +34,6 @@ class KeptStates:
         self._states: OrderedDict[StateKey, State] = OrderedDict()
         self._on_overlay: tuple[Overlay, dict[StateKey, State]] | None = None
 
-    def __len__(self) -> int:
-        return len(self._states)
-
     def keep_only(self, plans: Collection[Plan]) -> None:
         """Give back the states of other plans."""
         self._on_overlay = None

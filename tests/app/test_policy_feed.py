@@ -52,6 +52,32 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
     return found
 
 
+def checked(*seen: ConfigMapSeen) -> list[Mapping[str, str]]:
+    """The texts that reach the check, of one ConfigMap after the other."""
+    found: list[Mapping[str, str]] = []
+
+    async def main() -> None:
+        offered = asyncio.Queue[PoliciesOffered]()
+
+        async def compile_at_once(texts: Mapping[str, str], _place: str) -> Bundle:
+            found.append(texts)
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            for one in seen:
+                feed.take(one)
+                await offered.get()
+            running.cancel()
+
+    asyncio.run(main())
+    return found
+
+
 def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next() -> None:
     found = offers(edits_while_compiling=3, looks=4)
 
@@ -60,56 +86,18 @@ def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next(
 
 def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+    texts = {"main.params.yaml": "", "other.policy.txt": "", "mine": ""}
 
-    async def main() -> None:
-        offered = asyncio.Queue[PoliciesOffered]()
-
-        async def compile_at_once(_texts: Mapping[str, str], _place: str) -> Bundle:
-            return Bundle({})
-
-        async def nothing_kept() -> Mapping[str, str]:
-            return {}
-
-        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(feed.run())
-            for version in ("1", "2"):
-                texts = {"main.policy": version, "main.params.yaml": "", "other.policy.txt": "", "mine": ""}
-                feed.take(ConfigMapSeen(texts, version, "uid"))
-                await offered.get()
-            running.cancel()
-
-    asyncio.run(main())
+    checked(*(ConfigMapSeen({"main.policy": version, **texts}, version, "uid") for version in ("1", "2")))
 
     said = [record for record in caplog.records if "passed over" in record.message]
     assert [getattr(record, "keys", "") for record in said] == ["mine, other.policy.txt"]
 
 
 def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> None:
-    seen: list[Mapping[str, str]] = []
+    there = ConfigMapSeen({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
 
-    async def main() -> None:
-        offered = asyncio.Queue[PoliciesOffered]()
-
-        async def compile_at_once(texts: Mapping[str, str], _place: str) -> Bundle:
-            seen.append(texts)
-            return Bundle({})
-
-        async def nothing_kept() -> Mapping[str, str]:
-            return {}
-
-        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(feed.run())
-            feed.take(
-                ConfigMapSeen({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
-            )
-            await offered.get()
-            running.cancel()
-
-    asyncio.run(main())
-
-    assert seen == [{"a.policy": "a", "b.policy": "\udcfc"}]
+    assert checked(there) == [{"a.policy": "a", "b.policy": "\udcfc"}]
 
 
 def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptureFixture) -> None:

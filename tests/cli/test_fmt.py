@@ -1,11 +1,12 @@
 """`policysched fmt` from end to end."""
 
+import errno
 import resource
 from pathlib import Path
 
 import pytest
 
-from policysched.cli import Problem
+from policysched.cli import Problem, fmt
 from policysched.cli.fmt import rewrite
 from tests.cli.words import BAD, GOOD, config_map, run, write
 
@@ -119,6 +120,20 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert Path(path).read_text() == MESSY
+
+
+def test_a_file_that_cannot_be_put_back_is_not_said_to_be_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write(tmp_path, a_policy=MESSY)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fmt, "_put", fails)
+
+    with pytest.raises(Problem, match="Input/output error; and it could not be put back as it was"):
+        rewrite(path, GOOD)
 
 
 def test_a_text_that_became_shorter_leaves_nothing_behind_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from policysched import files
 from policysched.samples.file import read_samples
 from tests.cli.words import GOOD, run
 from tests.words import node_manifest
@@ -105,7 +106,7 @@ def test_aliases_without_end_are_told_in_a_line(folder: Path, document: str | No
 
     assert done.code == 2
     assert done.err == (
-        "policysched: bomb.yaml: its aliases stand for more than 100,000 values, or hold themselves\n"
+        "policysched: bomb.yaml: its aliases add more than 100,000 values, or hold themselves\n"
     )
 
 
@@ -125,6 +126,15 @@ def test_a_few_aliases_are_what_they_stand_for(folder: Path) -> None:
     (folder / "samples.yaml").write_text("load: &load {a: 0.5}\nheat: *load\n")
 
     assert read_samples(folder / "samples.yaml") == {"load": {"a": 0.5}, "heat": {"a": 0.5}}
+
+
+def test_a_long_document_may_have_an_alias_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ALIASED_VALUES_MAX", 5)
+    numbers = ", ".join(["1"] * 20)
+
+    assert files.yaml_of(f"long: [{numbers}]\nshort: &s [1, 2]\nagain: *s\n")["again"] == [1, 2]
+    with pytest.raises(files.Unreadable):
+        files.yaml_of("short: &s [1, 2]\nagain: [*s, *s]\n")
 
 
 def test_a_policy_may_come_from_standard_input(folder: Path) -> None:

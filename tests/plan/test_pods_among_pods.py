@@ -107,7 +107,7 @@ def test_pods_that_a_placed_pods_term_tells_apart_do_not_share_an_evaluation() -
 
     assert unlabelled == {"a", "b"}
     assert labelled == {"b"}
-    assert len(asking.evaluator._states) == 2, "labels that no term asks about make no difference"
+    assert len(asking.evaluator._states._states) == 2, "labels that no term asks about make no difference"
 
 
 def test_pods_taken_for_alike_whatever_their_labels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
