@@ -1,11 +1,11 @@
-"""The vocabulary of tests with devices, as `tests.words` is for pods and nodes: everything goes through `kube.devices`."""
+"""The vocabulary of tests with devices, as `tests.words` is for pods and nodes: everything goes through `kube.decode.devices`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policysched.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
-from policysched.cluster.objects import Pod
-from policysched.kube import devices, wire
+from policysched.kube.decode import devices, pods
+from policysched.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from policysched.model.objects import Pod
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"
@@ -193,7 +193,7 @@ def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, 
         {"name": one, **({"resourceClaimName": found} if found else {})}
         for one, found in (made or {}).items()
     ]
-    return wire.pod(
+    return pods.pod(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {

@@ -1,7 +1,7 @@
 """Policies, drawn through the types of the language: every text that comes out checks.
 
 An expression is drawn for a type, for a place (what may be read there) and for the names that a `has` around it has
-asked for. The alphabets are those of `tests.plan.clusters`, small, so that coincidences happen. `policies()` gives
+asked for. The alphabets are those of `tests.evaluate.clusters`, small, so that coincidences happen. `policies()` gives
 texts; `programs()` what the checker makes of them.
 """
 
@@ -10,10 +10,17 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from policysched.kube.wire import normalized_image_name
+from policysched.kube.decode.pods import normalized_image_name
 from policysched.lang.check import check_text
-from policysched.lang.program import Program
-from tests.plan.clusters import IMAGES, LABEL_KEYS, LABEL_VALUES, NAMESPACES, NODE_NAMES, TAINT_KEYS
+from policysched.lang.ir.program import Program
+from tests.evaluate.clusters import (
+    IMAGES,
+    LABEL_KEYS,
+    LABEL_VALUES,
+    NAMESPACES,
+    NODE_NAMES,
+    TAINT_KEYS,
+)
 
 Draw = st.DrawFn
 

@@ -1,10 +1,11 @@
-"""The vocabulary of tests with volumes, as `tests.words` is for pods and nodes: everything goes through `kube.storage`."""
+"""The vocabulary of tests with volumes, as `tests.words` is for pods and nodes: everything goes through `kube.decode.storage`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.cluster.objects import CsiNode
-from policysched.cluster.storage import (
+from policysched.kube.decode import storage
+from policysched.model.objects import CsiNode
+from policysched.model.storage import (
     CsiDriver,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -12,7 +13,6 @@ from policysched.cluster.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from policysched.kube import storage
 
 BY_HAND = "kubernetes.io/no-provisioner"
 HOSTNAME = "kubernetes.io/hostname"

@@ -1,6 +1,6 @@
 """The vocabulary of tests: pods, nodes and worlds in a few words.
 
-Everything goes through `kube.wire` from a manifest, so that defaults are the real ones.
+Everything goes through `kube.decode.pods` from a manifest, so that defaults are the real ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Node, NodeName, ObservedPod, Pod, PodSet, PodSetKind
-from policysched.kube import wire
-from policysched.kube.rejection import rejection
+from policysched.kube.decode import pods as wire
+from policysched.kube.decode.kubelet_rejection import rejection
+from policysched.model.objects import (
+    Namespace,
+    Node,
+    NodeName,
+    ObservedPod,
+    Pod,
+    PodSet,
+    PodSetKind,
+)
 
 
 def pod_manifest(

@@ -18,7 +18,7 @@ import click
 
 from policysched import __version__
 from policysched.cli import closed_pipe
-from policysched.garbage import look_rarely
+from policysched.gc_tuning import look_rarely
 from policysched.resources import keep_files
 
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from policysched.app.demo import Demo
+    from policysched.sandbox.demo import Demo
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +35,7 @@ def demo(keep: bool) -> None:
     policysched demo
     policysched demo --keep
     """
-    from policysched.app.demo import DemoFailed
+    from policysched.sandbox.demo import DemoFailed
 
     try:
         asyncio.run(_demo(keep))
@@ -48,7 +48,7 @@ def demo(keep: bool) -> None:
 async def _demo(keep: bool) -> None:
     from rich.console import Console
 
-    from policysched.app.demo import Demo
+    from policysched.sandbox.demo import Demo
 
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="policysched-demo-") as directory:
@@ -155,10 +155,10 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     """The newest web pod, explained by the same code as `policysched explain`."""
     import time
 
-    from policysched.app.cluster_files import ClusterFiles
-    from policysched.app.explain import explain
-    from policysched.app.offline import choose_policy, load_samples
     from policysched.cli.explain import print_explained
+    from policysched.harness.cluster_files import ClusterFiles
+    from policysched.harness.inputs import choose_policy, load_samples
+    from policysched.offline.explain import explain
     from policysched.resources import resource
 
     newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))

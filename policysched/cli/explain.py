@@ -5,11 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policysched.app.explain import Explained
-from policysched.app.explain import explain as explain_pod
-from policysched.app.explanations import AgedSample, explain_record, filter_steps, pair_ages, sample_ages
-from policysched.app.given_states import load_states
-from policysched.app.offline import load_samples
 from policysched.cli.offline_options import (
     answer_console,
     load,
@@ -19,8 +14,19 @@ from policysched.cli.offline_options import (
     print_json,
     say,
 )
-from policysched.lang.program import Metric
-from policysched.lang.units import format_value
+from policysched.harness.inputs import load_samples
+from policysched.harness.state_values import load_states
+from policysched.lang.ir.program import Metric
+from policysched.lang.types.units import format_value
+from policysched.offline.explain import Explained
+from policysched.offline.explain import explain as explain_pod
+from policysched.scheduler.explain_record import (
+    AgedSample,
+    explain_record,
+    filter_steps,
+    pair_ages,
+    sample_ages,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

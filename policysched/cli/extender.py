@@ -91,9 +91,9 @@ def extender(
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
     # Here, for `--help` and a misspelt flag need none of it.
-    from policysched.app.extender_program import run_extender
-    from policysched.app.extender_settings import read_extender_settings
-    from policysched.app.logs import set_up_logging
+    from policysched.config.logs import set_up_logging
+    from policysched.extender.program import run_extender
+    from policysched.extender.settings import read_extender_settings
 
     with start_problems():
         settings = read_extender_settings(Path(config) if config else None, os.environ, flags)

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import click
 
-from policysched.app.policy_files import Place, SourceSet, UnusableFile, load_policy_sources, sources_of_text
 from policysched.cli import Problem
 from policysched.cli.colour import wants_colour
 from policysched.files import Unreadable, read_text
-from policysched.lang.formatting import format_source
+from policysched.lang.format.formatter import format_source
+from policysched.policy_files.sources import (
+    Place,
+    SourceSet,
+    UnusableFile,
+    load_policy_sources,
+    sources_of_text,
+)
 from policysched.text import Diagnostic, Source
-from policysched.text.people import full_report
+from policysched.text.render_text import full_report
 
 
 @dataclass(slots=True)

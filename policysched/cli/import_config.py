@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policysched.app.importing import Imported
-from policysched.app.importing import import_config as imported_from
-from policysched.app.policy_files import SUFFIX, UnusableFile
 from policysched.cli import Problem, write_file
 from policysched.files import Unreadable, is_there, read_text
+from policysched.migrate import Imported
+from policysched.migrate import import_config as imported_from
+from policysched.policy_files.sources import SUFFIX, UnusableFile
 
 if TYPE_CHECKING:
-    from policysched.app.importing.report import Item
+    from policysched.migrate.report import Item
 
 
 def _renames(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 import click
 
 from policysched import __version__
-from policysched.app.linting import CannotAsk
-from policysched.app.linting import lint as lint_sets
-from policysched.app.policy_files import UnusableFile, load_policy_sources
+from policysched.builtins.registry import BUILTINS
+from policysched.builtins.uncovered import Uncovered, left_out
 from policysched.cli import Problem, write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.param_option import param_option
 from policysched.files import read_text
-from policysched.lang.builtins import BUILTINS
-from policysched.lang.rules import RULES, find_rule
-from policysched.lang.uncovered import Uncovered, left_out
+from policysched.lang.diagnostics.catalogue import RULES, find_rule
+from policysched.lint.linting import CannotAsk
+from policysched.lint.linting import lint as lint_sets
+from policysched.policy_files.sources import UnusableFile, load_policy_sources
 from policysched.text import Diagnostic, Severity
-from policysched.text.people import concise, full_report, summary
+from policysched.text.render_text import concise, full_report, summary
 
 MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sarif")
 """Their printers are imported when one is asked for."""
 
 if TYPE_CHECKING:
-    from policysched.app.lint_settings import SettingsAtHand
+    from policysched.lint.settings_checks import SettingsAtHand
 
 _LEVELS = {severity.word: severity for severity in Severity}
 
@@ -145,9 +145,9 @@ def _settings_at_hand(config_path: Path | None, *, live: bool) -> "SettingsAtHan
         if live:
             raise Problem("--live asks the servers that the settings name: give --config FILE, too")
         return None
-    from policysched.app.lint_settings import SettingsAtHand
-    from policysched.app.setting_layers import BadSettings
-    from policysched.app.settings import read_settings
+    from policysched.config.setting_layers import BadSettings
+    from policysched.config.settings import read_settings
+    from policysched.lint.settings_checks import SettingsAtHand
 
     try:
         return SettingsAtHand(read_settings(config_path, {}, {}), live=live)
@@ -197,7 +197,7 @@ _PRINTERS: dict[str, Printer] = {"full": _full, "concise": _concise}
 
 def _for_machines(output_format: str) -> Printer:
     def print_report(found: tuple[Diagnostic, ...], files: tuple[str, ...]) -> str:
-        from policysched.text.machines import MACHINE_FORMATS, Report, RuleLine
+        from policysched.text.render_machine import MACHINE_FORMATS, Report, RuleLine
 
         rules = tuple(
             RuleLine(rule.code, rule.name, rule.summary, rule.explanation, rule.severity)

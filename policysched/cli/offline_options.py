@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policysched.app.cluster_files import ClusterFiles, read_cluster_files
-from policysched.app.offline import PolicyHasErrors, choose_policy
-from policysched.app.policy_files import UnusableFile
 from policysched.cli import Problem
 from policysched.cli.param_option import param_option
 from policysched.files import STANDARD_INPUT
-from policysched.lang.program import Program
-from policysched.samples.file import BadSamples
-from policysched.text.people import full
+from policysched.harness.cluster_files import ClusterFiles, read_cluster_files
+from policysched.harness.inputs import PolicyHasErrors, choose_policy
+from policysched.lang.ir.program import Program
+from policysched.metric_sources.file import BadSamples
+from policysched.policy_files.sources import UnusableFile
+from policysched.text.render_text import full
 
 if TYPE_CHECKING:
     from rich.console import Console

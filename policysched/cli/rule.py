@@ -7,7 +7,7 @@ from textwrap import fill, indent
 import click
 
 from policysched.cli import Problem
-from policysched.lang.rules import RULES, RuleDoc, find_rule
+from policysched.lang.diagnostics.catalogue import RULES, RuleDoc, find_rule
 
 _EXAMPLE_LINE_MAX = 100
 

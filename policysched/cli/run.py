@@ -79,9 +79,9 @@ def run(
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
     # Here, for `--help` and a misspelt flag need none of it.
-    from policysched.app.logs import set_up_logging
-    from policysched.app.program import run_program
-    from policysched.app.settings import read_settings
+    from policysched.config.logs import set_up_logging
+    from policysched.config.settings import read_settings
+    from policysched.runtime.program import run_program
 
     with start_problems():
         settings = read_settings(Path(config) if config else None, os.environ, flags)

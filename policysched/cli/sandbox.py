@@ -33,7 +33,7 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
     policysched sandbox --nodes 10 --kubeconfig /tmp/sandbox
     kubectl --kubeconfig /tmp/sandbox get nodes
     """
-    from policysched.sim.sandbox import ManifestRefused, Sandbox
+    from policysched.sandbox.sandbox import ManifestRefused, Sandbox
 
     count, manifests = _nodes(nodes)
     path = at_home(kubeconfig).resolve()
@@ -70,9 +70,9 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
         if int(text) > NODES_MAX:
             raise Problem(f"--nodes {text}: at most {NODES_MAX}")
         return int(text), []
-    from policysched.app.cluster_files import objects_in
-    from policysched.app.policy_files import UnusableFile
-    from policysched.kube.malformed import Malformed
+    from policysched.harness.cluster_files import objects_in
+    from policysched.kube.decode.malformed import Malformed
+    from policysched.policy_files.sources import UnusableFile
 
     try:
         objects = list(objects_in(text))

@@ -12,7 +12,7 @@ from policysched.cli.param_option import param_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from policysched.plan.listing import Listing
+    from policysched.evaluate.compile.listing import Listing
 
 
 @click.command()
@@ -38,10 +38,10 @@ def show(
 
     Exit codes: 0 shown; 2 could not run, or the policy has errors.
     """
-    from policysched.app.offline import choose_policy
-    from policysched.app.policy_files import UnusableFile
-    from policysched.plan import compile as compile_plan
-    from policysched.plan.listing import listing
+    from policysched.evaluate import compile as compile_plan
+    from policysched.evaluate.compile.listing import listing
+    from policysched.harness.inputs import choose_policy
+    from policysched.policy_files.sources import UnusableFile
 
     with one_line_problems():
         program = choose_policy(policy, name, params)
@@ -59,7 +59,7 @@ def show(
 
 
 def _record(rows: "Listing") -> dict[str, Any]:
-    from policysched.lang.uncovered import UNCOVERED
+    from policysched.builtins.uncovered import UNCOVERED
 
     return {
         "format_version": 1,
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
 def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     from rich.table import Table
 
-    from policysched.lang.uncovered import UNCOVERED
+    from policysched.builtins.uncovered import UNCOVERED
 
     console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
     if layers:

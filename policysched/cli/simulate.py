@@ -7,11 +7,6 @@ from pathlib import Path
 
 import click
 
-from policysched.app.explain import not_asked
-from policysched.app.given_states import load_states
-from policysched.app.offline import load_samples
-from policysched.app.simulate import Simulated, scope_of
-from policysched.app.simulate import simulate as simulate_cluster
 from policysched.cli.offline_options import (
     answer_console,
     load,
@@ -21,6 +16,11 @@ from policysched.cli.offline_options import (
     print_json,
     say,
 )
+from policysched.harness.inputs import load_samples
+from policysched.harness.simulate import Simulated, scope_of
+from policysched.harness.simulate import simulate as simulate_cluster
+from policysched.harness.state_values import load_states
+from policysched.offline.explain import not_asked
 
 
 @click.command()

@@ -43,11 +43,11 @@ def given(**values: Any) -> dict[str, Any]:
 def start_problems() -> Iterator[None]:
     """What is wrong with the settings, and with what they name, ends the command with a line each."""
     # Here, for `--help` and a misspelt flag need none of it.
-    from policysched.app.policy_files import UnusableFile
-    from policysched.app.setting_layers import BadSettings
-    from policysched.kube.extender_client import BadPeer
-    from policysched.kube.session import BadConfiguration
-    from policysched.samples.file import BadSamples
+    from policysched.config.setting_layers import BadSettings
+    from policysched.kube.client.session import BadConfiguration
+    from policysched.kube.extender.client import BadPeer
+    from policysched.metric_sources.file import BadSamples
+    from policysched.policy_files.sources import UnusableFile
     from policysched.serve.server import CannotListen
     from policysched.serve.tls import BadCertificate
 

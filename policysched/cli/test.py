@@ -12,10 +12,10 @@ import click
 from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.offline_options import one_line_problems
-from policysched.text.people import concise, full
+from policysched.text.render_text import concise, full
 
 if TYPE_CHECKING:
-    from policysched.app.testing.running import Run
+    from policysched.policytest.running import Run
 
 _LOOK_EVERY_S = 0.5
 
@@ -69,8 +69,8 @@ def test(
     Exit codes: 0 every test passed; 1 one failed, there is none, or less than --threshold was brought about;
     2 could not run: a file that cannot be used, a name that is not there, a policy with errors.
     """
-    from policysched.app.testing.running import find_test_files
-    from policysched.app.testing.running import run as play
+    from policysched.policytest.running import find_test_files
+    from policysched.policytest.running import run as play
 
     def once() -> tuple["Run", int]:
         found = play(find_test_files(paths or (".",)), only=only)
@@ -183,13 +183,13 @@ def _summary(run: "Run") -> str:
 def _json(run: "Run", _show_coverage: bool) -> str:
     import orjson
 
-    from policysched.app.testing.reports import as_record
+    from policysched.policytest.reports import as_record
 
     return orjson.dumps(as_record(run), option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def _junit(run: "Run", _show_coverage: bool) -> str:
-    from policysched.app.testing.reports import as_junit
+    from policysched.policytest.reports import as_junit
 
     return as_junit(run)
 

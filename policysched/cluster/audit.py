@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from policysched.cluster.cache import Cache
 from policysched.cluster.census import remembered
-from policysched.cluster.objects import Node, ObservedPod
+from policysched.model.objects import Node, ObservedPod
 
 
 def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -> list[str]:

@@ -7,7 +7,7 @@ counting: `filterPodsWithPDBViolation` in kubernetes' `pkg/scheduler/framework/p
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from policysched.cluster.objects import DisruptionBudget, Pod
+from policysched.model.objects import DisruptionBudget, Pod
 
 
 def split_by_budget(

@@ -9,18 +9,22 @@ from dataclasses import replace
 from typing import assert_never
 
 from policysched.cluster.census import Census, remembered
-from policysched.cluster.device_objects import (
+from policysched.cluster.devices.device_cache import Devices
+from policysched.cluster.ledger import Ledger, PlacementState
+from policysched.cluster.node_storage import NodeStorage
+from policysched.cluster.nominations import Nominations
+from policysched.cluster.pod_sets import PodSets
+from policysched.cluster.shares import Shares
+from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.devices import (
     DeviceClass,
     DeviceKind,
     DeviceObject,
     ResourceClaim,
     ResourceSlice,
 )
-from policysched.cluster.devices import Devices
-from policysched.cluster.ledger import Ledger, PlacementState
-from policysched.cluster.node_storage import NodeStorage
-from policysched.cluster.nominations import Nominations
-from policysched.cluster.objects import (
+from policysched.model.objects import (
     ClaimKey,
     CsiNode,
     DisruptionBudget,
@@ -35,9 +39,7 @@ from policysched.cluster.objects import (
     PodUid,
     ResourceClaimKey,
 )
-from policysched.cluster.pod_sets import PodSets
-from policysched.cluster.shares import Shares
-from policysched.cluster.storage import (
+from policysched.model.storage import (
     CsiDriver,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -47,8 +49,6 @@ from policysched.cluster.storage import (
     StorageObject,
     VolumeAttachment,
 )
-from policysched.cluster.volumes import Volumes
-from policysched.lang.events import ClusterEvent
 
 Events = frozenset[ClusterEvent]
 _NOTHING: Events = frozenset()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from policysched.cluster.objects import Pod, PodUid
+from policysched.model.objects import Pod, PodUid
 
 _REMEMBERED_MIN = 64
 

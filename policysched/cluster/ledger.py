@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
-from policysched.cluster.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 from policysched.cluster.shares import Held, Shares, added
 from policysched.cluster.usage import Usage
+from policysched.model.objects import ClaimKey, NodeName, Placement, Pod, PodUid
 
 
 class PlacementState(Enum):

@@ -5,9 +5,9 @@ They come by watches of their own, before the node or after it, and become part 
 
 from dataclasses import replace
 
-from policysched.cluster.objects import Attachment, CsiNode, Node, NodeName
-from policysched.cluster.storage import VolumeAttachment
-from policysched.lang.events import ClusterEvent
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.objects import Attachment, CsiNode, Node, NodeName
+from policysched.model.storage import VolumeAttachment
 
 Events = frozenset[ClusterEvent]
 _NOTHING: Events = frozenset()

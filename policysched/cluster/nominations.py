@@ -9,7 +9,7 @@ that is old news. So a promise (a node, or none where we took one back) stands u
 
 from dataclasses import replace
 
-from policysched.cluster.objects import NodeName, ObservedPod, PodUid
+from policysched.model.objects import NodeName, ObservedPod, PodUid
 
 
 class Nominations:

@@ -9,7 +9,7 @@ answers are kept until a set changes. Source of what selects: `DefaultSelector` 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
-from policysched.cluster.objects import LabelSelector, Pod, PodSet, PodSetKind, Requirement
+from policysched.model.objects import LabelSelector, Pod, PodSet, PodSetKind, Requirement
 
 Key = tuple[PodSetKind, str, str]
 """Kind, namespace and name."""

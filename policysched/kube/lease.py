@@ -22,8 +22,8 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from policysched.kube.api import Api, ApiProblem, Conflict, Garbled, NotFound
-from policysched.kube.bind import REQUEST_LIFE_S
+from policysched.kube.client.api import Api, ApiProblem, Conflict, Garbled, NotFound
+from policysched.kube.write.bind import REQUEST_LIFE_S
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ import jsonschema
 import orjson
 import yaml
 
-from policysched.text.shown import shown
+from policysched.text.quote_value import shown
 
 
 @cache

@@ -30,7 +30,7 @@ class Label:
 class Diagnostic:
     """One finding: one cause, at one place.
 
-    `code` is `PS` and three digits, `name` its kebab-case name (both in `policysched.lang.rules`). `message` is one
+    `code` is `PS` and three digits, `name` its kebab-case name (both in `policysched.lang.diagnostics.catalogue`). `message` is one
     sentence without a full stop, what the user wrote in backticks. `label` are a few words under the carets. `help`
     says what to type. `span` is None only for what has no place, such as a file that cannot be read.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from policysched.garbage import look_rarely
+from policysched.gc_tuning import look_rarely
 
 
 def main(wanted: list[str]) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import FACTS, NODES, NOW_NS, cluster, program, replicas
 from tests.bench.measuring import Row, median_s, shown
 

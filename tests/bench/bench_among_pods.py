@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policysched.cluster.objects import PodSet
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
+from policysched.model.objects import PodSet
 from tests.bench.clusters import DEFAULT, FACTS, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.words import pod, service

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from time import process_time
 
-from policysched.kube import wire
-from policysched.schedule import commands as c
-from policysched.schedule import events as e
-from policysched.schedule.scheduler import Scheduler
+from policysched.kube.decode import pods as wire
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.scheduler import Scheduler
 from tests.bench.clusters import DEFAULT, NOW_NS
 from tests.bench.measuring import Row, shown
-from tests.schedule.rig import bundle
+from tests.scheduler.rig import bundle
 from tests.words import node_manifest, pod_manifest
 
 _NODES, _PODS = 5000, 3000

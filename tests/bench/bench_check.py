@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_text
-from policysched.plan import compile as compile_program
 from tests.bench.clusters import NETWORK_AWARE, program
 from tests.bench.measuring import Row, median_s, shown
 

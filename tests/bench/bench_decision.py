@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from policysched.plan import Evaluator, Plan
-from policysched.plan import compile as compile_program
-from policysched.schedule.assumed import Assumed
+from policysched.evaluate import Evaluator, Plan
+from policysched.evaluate import compile as compile_program
+from policysched.scheduler.policies.assumed_load import Assumed
 from tests.bench.clusters import (
     ASSUMING,
     DEFAULT,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Pod
-from policysched.kube import devices
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
+from policysched.kube.decode import devices
+from policysched.model.objects import Pod
 from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.devices import DRIVER, asking, claim_manifest, claiming, class_manifest, gpu, slice_manifest

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import FACTS, NETWORK_AWARE, NODES, NOW_NS, cluster, program, replicas, samples
 from tests.bench.measuring import Row
 

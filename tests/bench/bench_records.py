@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Node, NodeName, Pod
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
+from policysched.model.objects import Node, NodeName, Pod
 from tests.bench.clusters import FACTS, NOW_NS, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.words import node, pod

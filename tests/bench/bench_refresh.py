@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import NETWORK_AWARE, NODES, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 

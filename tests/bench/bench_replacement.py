@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from time import perf_counter
 
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import DEFAULT, FACTS, NETWORK_AWARE, NOW_NS, cluster, program, replicas, samples
 from tests.bench.measuring import Row, median_s, shown
 

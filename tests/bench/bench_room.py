@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
 
-from policysched.schedule import commands as c
-from policysched.schedule import events as e
-from policysched.schedule.scheduler import Scheduler
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.scheduler import Scheduler
 from tests.bench.clusters import NODES, NOW_NS
 from tests.bench.measuring import Row, shown
-from tests.schedule.rig import bundle
+from tests.scheduler.rig import bundle
 from tests.words import node, pending, placed, pod
 
 POLICY = """policy test version 1

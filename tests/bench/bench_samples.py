@@ -13,16 +13,16 @@ from statistics import median
 
 import orjson
 
-from policysched.cluster.objects import Node, PodFacts
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_sources
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
-from policysched.samples.book import Book
-from policysched.samples.polled import PolledSource
-from policysched.samples.prometheus import PrometheusAsker
-from policysched.samples.source import Customer
-from policysched.schedule import events as e
-from policysched.schedule.scheduler import Scheduler
+from policysched.metric_sources.poll_status import Book
+from policysched.metric_sources.polled import PolledSource
+from policysched.metric_sources.prometheus import PrometheusAsker
+from policysched.metric_sources.source import Customer
+from policysched.model.objects import Node, PodFacts
+from policysched.scheduler import events as e
+from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Source
 from tests.bench.clusters import NODES, cluster, program
 from tests.bench.measuring import Row, shown

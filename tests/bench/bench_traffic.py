@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from policysched.cluster.objects import MetricSamples, Peer
+from policysched.cluster.samples import MetricSamples, Peer
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_text
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
 from tests.bench.clusters import FACTS, NOW_NS, cluster
 from tests.bench.measuring import Row, median_s, shown
 from tests.words import pod

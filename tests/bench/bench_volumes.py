@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.cache import Cache
-from policysched.plan import Evaluator
-from policysched.plan import compile as compile_program
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
 from tests.bench.measuring import Row, median_s, shown
 from tests.volumes import capacity, claim, csi_driver, csi_node, storage_class, using, volume

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import MetricSamples, NodeName, Pod, PodFacts, Sample, Samples
+from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.check import check_text
-from policysched.lang.program import Program
+from policysched.lang.ir.program import Program
+from policysched.model.objects import NodeName, Pod, PodFacts
 from tests.words import node, placed, pod, world
 
 NODES = 5_000

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from policysched.app.demo import EDITED, POLICIES, RULE, without_rule
 from policysched.lang.check import check_text
 from policysched.resources import resource
+from policysched.sandbox.demo import EDITED, POLICIES, RULE, without_rule
 
 PATIENCE_S = 600.0
 COMMAND = (sys.executable, "-m", "policysched", "demo")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policysched.app.settings import read_settings
+from policysched.config.settings import read_settings
 from policysched.schemas import findings
-from tests.app.importing.words import config
 from tests.cli.words import run, write
+from tests.migrate.words import config
 
 TWO = config(
     "leaderElection: {resourceName: ours, resourceNamespace: team}\n"
@@ -23,7 +23,7 @@ TWO = config(
 @pytest.fixture(autouse=True)
 def everything_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this version leaves out of the defaults is the matter of other tests."""
-    monkeypatch.setattr("policysched.app.importing.profile.lacks", lambda _plugin: [])
+    monkeypatch.setattr("policysched.migrate.profile.lacks", lambda _plugin: [])
 
 
 def test_one_profile_goes_to_stdout_as_its_policy(tmp_path: Path) -> None:

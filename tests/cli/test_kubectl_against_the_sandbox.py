@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.sim.sandbox import Sandbox
+from policysched.sandbox.sandbox import Sandbox
 
 PATIENCE_S = 180.0
 WITHIN = f"--timeout={PATIENCE_S:g}s"

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 
 import policysched
+from policysched.builtins.uncovered import UNCOVERED
 from policysched.cli.lint import MACHINE_FORMAT_NAMES
-from policysched.lang.uncovered import UNCOVERED
-from policysched.text.machines import MACHINE_FORMATS
+from policysched.text.render_machine import MACHINE_FORMATS
 from tests.cli.words import BAD, GOOD, WARNED, config_map, run, write
 
 SCHEMA = Path(policysched.__file__).parent / "schemas" / "lint.json"
@@ -440,7 +440,12 @@ def test_help_imports_no_command() -> None:
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    light = ["policysched.cli", "policysched.cli.closed_pipe", "policysched.garbage", "policysched.resources"]
+    light = [
+        "policysched.cli",
+        "policysched.cli.closed_pipe",
+        "policysched.gc_tuning",
+        "policysched.resources",
+    ]
     assert done.stdout.splitlines()[-1] == str(light)
     assert "lint" in done.stdout
 

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from policysched.app.explanations import AgedSample, sample_ages
 from policysched.cli import main
-from policysched.cluster.objects import MetricSamples, NodeName, Sample
+from policysched.cluster.samples import MetricSamples, Sample
 from policysched.lang.check import check_text
+from policysched.model.objects import NodeName
+from policysched.scheduler.explain_record import AgedSample, sample_ages
 from policysched.schemas import schema
 from tests.words import node_manifest, pod_manifest
 

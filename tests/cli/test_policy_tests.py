@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from policysched.app.testing import coverage, expecting, running
 from policysched.cli.test import changes
-from policysched.schedule.events import Consulted
+from policysched.policytest import coverage, expecting, running
+from policysched.scheduler.events import Consulted
 from policysched.schemas import schema
 from tests.cli.words import Run, run
 
@@ -340,7 +340,7 @@ def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pyte
     """The planted bug: whom an extender refuses is a candidate all the same."""
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
-        "policysched.app.testing.playing.consulted", lambda command, _: Consulted(command.number, {})
+        "policysched.policytest.playing.consulted", lambda command, _: Consulted(command.number, {})
     )
 
     found = play_tests(

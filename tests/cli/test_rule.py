@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.lang.rules import RULES
+from policysched.lang.diagnostics.catalogue import RULES
 from tests.cli.words import run
 
 

@@ -7,10 +7,10 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from policysched.builtins.uncovered import UNCOVERED
 from policysched.cli import main
-from policysched.lang.beside_rules import clauses
 from policysched.lang.check import check_text
-from policysched.lang.uncovered import UNCOVERED
+from policysched.lang.format.clauses import clauses
 from policysched.resources import resource
 from policysched.schemas import schema
 

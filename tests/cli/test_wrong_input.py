@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policysched import files
-from policysched.samples.file import read_samples
+from policysched.metric_sources.file import read_samples
 from tests.cli.words import GOOD, run
 from tests.words import node_manifest
 

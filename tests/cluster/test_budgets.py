@@ -3,9 +3,9 @@
 import pytest
 
 from policysched.cluster.budgets import split_by_budget
-from policysched.cluster.objects import DisruptionBudget, Pod
-from policysched.kube import wire
-from policysched.kube.malformed import Malformed
+from policysched.kube.decode import pods as wire
+from policysched.kube.decode.malformed import Malformed
+from policysched.model.objects import DisruptionBudget, Pod
 from tests.words import pod
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from policysched.cluster.audit import audit
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName
-from policysched.lang.events import ClusterEvent
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.objects import NodeName
 from tests.words import finished, node, pending, placed, pod, world
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policysched.cluster import device_selectors
-from policysched.cluster.device_selectors import DeviceSelectors, SelectorError
-from policysched.kube import devices
+from policysched.cluster.devices import cel_selectors
+from policysched.cluster.devices.cel_selectors import DeviceSelectors, SelectorError
+from policysched.kube.decode import devices
 from tests.devices import DRIVER, gpu, slice_manifest
 
 OURS = f'device.attributes["{DRIVER}"]'
@@ -109,7 +109,7 @@ def test_an_expression_that_could_hold_us_up_ends(expression: str) -> None:
 
 
 def test_what_is_compiled_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_selectors, "COMPILED_MAX", 3)
+    monkeypatch.setattr(cel_selectors, "COMPILED_MAX", 3)
     one = devices.resource_slice(slice_manifest("a", gpu("g"))).devices[0]
     selectors = DeviceSelectors()
 
@@ -123,7 +123,7 @@ def test_without_the_library_selectors_are_refused_by_its_name(monkeypatch: pyte
     def missing() -> object:
         raise ImportError("no module")
 
-    monkeypatch.setattr(device_selectors, "_environment", missing)
+    monkeypatch.setattr(cel_selectors, "_environment", missing)
 
     assert asked("true") == (
         "CEL compile error: selectors cannot be evaluated here, for the package cel-expr-python is not installed"

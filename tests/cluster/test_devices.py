@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.device_finder import DeviceFinder
-from policysched.cluster.device_objects import ResourceClaim, ResourceClaimKey
-from policysched.cluster.device_promises import DeviceChoice
-from policysched.cluster.device_stock import DeviceStock
-from policysched.cluster.devices import Devices
-from policysched.cluster.objects import NodeName, Pod, PodUid
-from policysched.cluster.resource_claims import PodDevices, choice_on, devices_of, preference_on
-from policysched.lang.events import ClusterEvent
+from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.devices.device_cache import Devices
+from policysched.cluster.devices.finder import DeviceFinder
+from policysched.cluster.devices.pod_claims import PodDevices, choice_on, devices_of, preference_on
+from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.devices import ResourceClaim, ResourceClaimKey
+from policysched.model.objects import NodeName, Pod, PodUid
 from tests.devices import (
     DRIVER,
     ask,

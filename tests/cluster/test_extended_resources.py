@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.device_objects import DeviceRequest
-from policysched.cluster.extended_resources import Mapped, classes_by_resource, may_be_devices, requests_for
-from policysched.cluster.objects import ExtendedRequest
-from policysched.kube.devices import extended_requests
+from policysched.cluster.devices.extended_resources import (
+    Mapped,
+    classes_by_resource,
+    may_be_devices,
+    requests_for,
+)
+from policysched.kube.decode.devices import extended_requests
+from policysched.model.devices import DeviceRequest
+from policysched.model.objects import ExtendedRequest
 from tests.devices import device_class
 
 GPU = "example.com/gpu"

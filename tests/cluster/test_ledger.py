@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from policysched.cluster.ledger import Ledger, PlacementState
-from policysched.cluster.objects import NodeName
 from policysched.cluster.usage import Usage
+from policysched.model.objects import NodeName
 from tests.words import pod
 
 A, B = NodeName("a"), NodeName("b")

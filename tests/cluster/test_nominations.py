@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import NodeName, ObservedPod
-from policysched.kube import wire
-from policysched.lang.events import ClusterEvent
+from policysched.kube.decode import pods
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.objects import NodeName, ObservedPod
 from tests.words import node, pending, placed, pod, pod_manifest, world
 
 A, B = NodeName("a"), NodeName("b")
@@ -82,7 +82,7 @@ def test_the_wire_says_when_a_pod_was_taken_up_and_what_ends_it() -> None:
     manifest["status"] = {"startTime": "2026-01-01T00:00:01Z", "conditions": [target]}
     evicted = {**manifest, "status": {"conditions": [{**target, "reason": "EvictionByEvictionAPI"}]}}
 
-    seen = wire.pod(manifest)
+    seen = pods.pod(manifest)
 
     assert (seen.started_ns, seen.preempted) == (1_767_225_601 * 10**9, True)
-    assert (wire.pod(evicted).started_ns, wire.pod(evicted).preempted) == (None, False)
+    assert (pods.pod(evicted).started_ns, pods.pod(evicted).preempted) == (None, False)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from policysched.cluster import pod_sets
-from policysched.cluster.objects import LabelSelector, Requirement
 from policysched.cluster.pod_sets import PodSets, Siblings
-from policysched.lang.events import ClusterEvent
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.objects import LabelSelector, Requirement
 from tests.words import pod, pod_set, service, world
 
 WEB = {"app": "web", "tier": "front"}

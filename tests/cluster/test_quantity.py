@@ -2,7 +2,7 @@
 
 import pytest
 
-from policysched.text.quantity import milli_units, whole_units
+from policysched.model.quantity import milli_units, whole_units
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ oracle knows of no nominations: it is asked about the cluster as it is and, node
 
 from dataclasses import replace
 
-from policysched import plan
-from policysched.cluster.objects import NodeName, PodFacts
-from policysched.lang.program import Program
-from policysched.lang.verdict import Explanation
-from policysched.oracle import evaluate
+from policysched import evaluate as plan
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import NodeName, PodFacts
 from tests.conformance.cluster_case import Decision
+from tests.reference import evaluate
 from tests.words import pending, placed
 
 FACTS = PodFacts(queued_ns=0, attempts=0)

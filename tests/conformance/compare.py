@@ -23,20 +23,20 @@ from typing import Any, Literal
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from policysched import plan
-from policysched.cluster.objects import NodeName, PodFacts
-from policysched.kube.malformed import Malformed
-from policysched.lang.builtins import BUILTINS
-from policysched.lang.message import refused_message
-from policysched.lang.program import BuiltinScore, Program
-from policysched.lang.verdict import Explanation
-from policysched.oracle import evaluate
-from policysched.schedule.preemption import words_after_refusal
+from policysched import evaluate as plan
+from policysched.builtins.registry import BUILTINS
+from policysched.kube.decode.malformed import Malformed
+from policysched.lang.ir.program import BuiltinScore, Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.messages import refused_message
+from policysched.model.objects import NodeName, PodFacts
+from policysched.scheduler.preemption.preemption import words_after_refusal
 from tests.conformance.beside_nominated import explanations_beside_nominated
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices
 from tests.conformance.kube_default import kube_default
 from tests.conformance.making_room import compare_room
+from tests.reference import evaluate
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
 

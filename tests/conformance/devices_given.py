@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policysched.cluster.device_objects import Allocation, ResourceClaim
-from policysched.cluster.device_promises import DeviceChoice
-from policysched.cluster.device_stock import DeviceStock
-from policysched.cluster.extended_resources import Mapped
-from policysched.cluster.objects import NodeName
-from policysched.cluster.resource_claims import choice_on, devices_of
-from policysched.kube import devices
+from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.devices.extended_resources import Mapped
+from policysched.cluster.devices.pod_claims import choice_on, devices_of
+from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.kube.decode import devices
+from policysched.model.devices import Allocation, ResourceClaim
+from policysched.model.objects import NodeName
 from tests.conformance.cluster_case import Decision
 
 

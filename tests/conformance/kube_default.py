@@ -3,7 +3,7 @@
 from functools import cache
 
 from policysched.lang.check import check_text
-from policysched.lang.program import Program
+from policysched.lang.ir.program import Program
 
 
 @cache

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, islice, permutations, product
 
-from policysched import plan
-from policysched.cluster.device_stock import DeviceStock
-from policysched.cluster.objects import NodeName, Pod, PodFacts, PodUid
-from policysched.lang.message import unavailable_message
-from policysched.lang.program import Program
-from policysched.schedule.candidates import Candidate, Cluster, Found, find_candidates
-from policysched.schedule.preemption import NEVER, words_of, words_of_claims
-from policysched.schedule.steps import at_once
+from policysched import evaluate
+from policysched.cluster.devices.availability import DeviceStock
+from policysched.lang.ir.program import Program
+from policysched.model.messages import unavailable_message
+from policysched.model.objects import NodeName, Pod, PodFacts, PodUid
+from policysched.scheduler.preemption.candidates import Candidate, Cluster, Found, find_candidates
+from policysched.scheduler.preemption.preemption import NEVER, words_of, words_of_claims
+from policysched.scheduler.steps import at_once
 from tests.conformance.cluster_case import Decision
 
 FACTS = PodFacts(queued_ns=0, attempts=0)
@@ -101,7 +101,7 @@ def making_room(
 ) -> Found:
     """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
     cache, pod = decision.cache, decision.pod
-    compiled, evaluator = plan.compile(program), plan.Evaluator(cache)
+    compiled, evaluator = evaluate.compile(program), evaluate.Evaluator(cache)
     evaluator.prepare(compiled)
 
     def pods_on(node: NodeName) -> Collection[Pod]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from policysched.lang.message import truncated, unavailable_message
-from policysched.oracle import builtins
-from policysched.oracle.builtin import NodeScore, Reasons
-from policysched.schedule import candidates
+from policysched.model.messages import truncated, unavailable_message
+from policysched.scheduler.preemption import candidates
 from tests.conformance.cluster_case import CASES, load
 from tests.conformance.compare import Compared, compare, main, report
 from tests.conformance.kube_default import kube_default
+from tests.reference import builtins
+from tests.reference.builtin import NodeScore, Reasons
 from tests.words import node_manifest, pod_manifest
 
 NOT_RECORDED = {"node_name", "node_declared_features", "dynamic_resources"}
@@ -108,7 +108,7 @@ def test_a_filter_that_does_not_refuse_a_pod_as_a_whole_is_noticed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the others refuse so, it refuses in the same words, or it was never recorded."""
-    monkeypatch.setattr(f"policysched.plan.kernels.{name}.VolumeBinding.beforehand", lambda *_: None)
+    monkeypatch.setattr(f"policysched.builtins.kernels.{name}.VolumeBinding.beforehand", lambda *_: None)
 
     assert compared("volume").disagreements
 

@@ -12,26 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policysched.cluster import device_allocation, device_pools, device_search, devices
-from policysched.cluster.device_constraints import Constraint
-from policysched.cluster.device_objects import (
-    Allocation,
-    DeviceToleration,
-    PoolId,
-    Reach,
-    ResourceSlice,
-)
-from policysched.cluster.device_selectors import DeviceSelectors
-from policysched.cluster.device_use import DeviceUse
-from policysched.cluster.objects import DisruptionBudget, ObservedPod
-from policysched.kube import in_tree, wire
-from policysched.oracle import builtins
-from policysched.plan import attached, kernels
-from policysched.plan import evaluate as evaluating
-from policysched.plan.columns import Array
-from policysched.plan.kernels import image_locality, pod_topology_spread, volume_binding
-from policysched.plan.view import View
-from policysched.schedule import candidates
+from policysched.builtins import kernels
+from policysched.builtins.image_locality import kernel as image_locality
+from policysched.builtins.pod_topology_spread import kernel as pod_topology_spread
+from policysched.builtins.volume_binding import kernel as volume_binding
+from policysched.cluster.devices import allocation, allocator, device_cache, pools
+from policysched.cluster.devices.cel_selectors import DeviceSelectors
+from policysched.cluster.devices.constraints import Constraint
+from policysched.cluster.devices.usage import DeviceUse
+from policysched.evaluate import evaluator as evaluating
+from policysched.evaluate.columns import attached_volumes
+from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.view import View
+from policysched.kube.decode import in_tree_volumes, pods
+from policysched.model.devices import Allocation, DeviceToleration, PoolId, Reach, ResourceSlice
+from policysched.model.objects import DisruptionBudget, ObservedPod
+from policysched.scheduler.preemption import candidates
 from tests.conformance import making_room
 from tests.conformance.compare import Aspect, Disagreement
 from tests.conformance.kube_default import kube_default
@@ -40,6 +36,7 @@ from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.draw_rare import HUGE, UNSCHEDULABLE
 from tests.conformance.live.record import Recorder
 from tests.controlplane.cluster import ControlPlane
+from tests.reference import builtins
 
 Json = dict[str, Any]
 
@@ -53,8 +50,8 @@ def nowhere(view: View) -> Array:
 
 def read_otherwise(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
     """As if pods were other than their manifests say."""
-    read = wire.pod
-    return wire, "pod", lambda manifest: change(read(manifest))
+    read = pods.pod
+    return pods, "pod", lambda manifest: change(read(manifest))
 
 
 def without(field: str) -> tuple[Any, str, Any]:
@@ -63,8 +60,8 @@ def without(field: str) -> tuple[Any, str, Any]:
 
 
 def manifests_otherwise(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
-    read = wire.pod
-    return wire, "pod", lambda manifest: read(change(manifest))
+    read = pods.pod
+    return pods, "pod", lambda manifest: read(change(manifest))
 
 
 def portless(kind: str, manifest: Json) -> Json:
@@ -95,7 +92,7 @@ def of_any_generation(by_pool: dict[PoolId, list[ResourceSlice]], one: ResourceS
     by_pool.setdefault(one.pool, []).append(one)
 
 
-read_budget = wire.disruption_budget
+read_budget = pods.disruption_budget
 
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "default spreading by other skews": (pod_topology_spread, "_SYSTEM", (("kubernetes.io/hostname", 1),)),
@@ -122,8 +119,8 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "sidecars hold no ports": manifests_otherwise(lambda one: portless("initContainers", one)),
     "disks that pods name are shared": without("disks"),
     "disks that pods name are attached by nobody": without("mounts"),
-    "volumes of old plugins belong to no driver": (in_tree, "_plugin_of", lambda _: None),
-    "what others have attached does not count": (attached, "told_by", lambda *_: None),
+    "volumes of old plugins belong to no driver": (in_tree_volumes, "_plugin_of", lambda _: None),
+    "what others have attached does not count": (attached_volumes, "told_by", lambda *_: None),
     "claims of ephemeral volumes are anybody's": read_otherwise(owned_by_anybody),
     "huge pages do not run out": read_otherwise(of_small_pages),
     "who is ending is counted on": read_otherwise(
@@ -136,23 +133,23 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
         lambda one: {**one, "status": {**one.get("status", {}), "containerStatuses": []}}
     ),
     "nobody tolerates nodes that are unschedulable": read_otherwise(bold),
-    "who is being disrupted is disrupted again": (wire, "disruption_budget", undisrupted),
+    "who is being disrupted is disrupted again": (pods, "disruption_budget", undisrupted),
     "devices that are taken are free": (DeviceUse, "add", lambda *_: None),
-    "a device can be had twice": (device_search._Search, "_is_free", lambda *_: True),
-    "shares are without bounds": (device_search._Search, "_has_room", lambda *_: True),
-    "counters do not run out": (device_search._Search, "_left", lambda *_: {}),
+    "a device can be had twice": (allocator._Search, "_is_free", lambda *_: True),
+    "shares are without bounds": (allocator._Search, "_has_room", lambda *_: True),
+    "counters do not run out": (allocator._Search, "_left", lambda *_: {}),
     "everybody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: True),
     "nobody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: False),
     "devices need nothing in common": (Constraint, "_allows", lambda *_: True),
     "every device is selected": (DeviceSelectors, "matches", lambda *_: True),
-    "slices of earlier generations count": (device_pools, "_add", of_any_generation),
+    "slices of earlier generations count": (pools, "_add", of_any_generation),
     "devices are of one node or of none": (Reach, "covers", lambda one, node: one.node == node.name),
     "claims that have devices can be used anywhere": (Allocation, "usable_on", lambda *_: True),
     "of alternatives each is as good": (kernels.SCORES, "dynamic_resources", lambda *_: None),
-    "classes stand for no resources": (devices, "classes_by_resource", lambda _: {}),
-    "classes configure nothing": (device_allocation, "_class_configs", lambda *_: []),
-    "claims configure nothing": (device_allocation, "_claim_configs", lambda *_: []),
-    "devices can be used from anywhere": (device_allocation, "_terms", lambda *_: None),
+    "classes stand for no resources": (device_cache, "classes_by_resource", lambda _: {}),
+    "classes configure nothing": (allocation, "_class_configs", lambda *_: []),
+    "claims configure nothing": (allocation, "_claim_configs", lambda *_: []),
+    "devices can be used from anywhere": (allocation, "_terms", lambda *_: None),
     "nodes are kept for nobody": (evaluating, "withheld_rows", lambda *_, **__: {}),
     "other words": (candidates, "NO_VICTIMS", "Nobody to evict"),
 }

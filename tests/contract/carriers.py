@@ -14,7 +14,13 @@ from typing import Any
 import aiohttp
 import orjson
 
-from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport, TransportError
+from policysched.kube.client.transport import (
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    Transport,
+    TransportError,
+)
 
 Json = dict[str, Any]
 

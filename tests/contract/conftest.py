@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policysched.sim.apiserver import ApiServer
-from policysched.sim.http import HttpFront
-from policysched.sim.loop import VirtualTimeLoop
-from policysched.sim.transport import MemoryTransport
+from policysched.sandbox.apiserver import ApiServer
+from policysched.sandbox.http_front import HttpFront
+from policysched.sandbox.transport import MemoryTransport
 from tests.contract.carriers import Api, HttpTransport
+from tests.simulation.virtual_time import VirtualTimeLoop
 
 SERVERS = ("memory", "http", pytest.param("real", marks=pytest.mark.control_plane))
 

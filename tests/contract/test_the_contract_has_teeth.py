@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from policysched.sim.apiserver import patches
-from policysched.sim.apiserver.registry import Registry
-from policysched.sim.apiserver.store import Collection
-from policysched.sim.apiserver.watch import Subscription
+from policysched.sandbox.apiserver import patches
+from policysched.sandbox.apiserver.registry import Registry
+from policysched.sandbox.apiserver.store import Collection
+from policysched.sandbox.apiserver.watch import Subscription
 from tests.contract import test_binding, test_deleting, test_listing, test_watching, test_writing
 from tests.contract.carriers import Api
 

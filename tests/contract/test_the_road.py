@@ -6,12 +6,12 @@ from random import Random
 import orjson
 import pytest
 
-from policysched.kube.transport import ApiRequest, ApiResponse, TransportError
-from policysched.sim.apiserver import ApiServer
-from policysched.sim.faults import Climate, Faults
-from policysched.sim.loop import Deadlock, run_virtual
-from policysched.sim.transport import MemoryTransport
+from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
+from policysched.sandbox.apiserver import ApiServer
+from policysched.sandbox.faults import Climate, Faults
+from policysched.sandbox.transport import MemoryTransport
 from tests.contract.manifests import config_map
+from tests.simulation.virtual_time import Deadlock, run_virtual
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -2,9 +2,9 @@
 
 import orjson
 
-from policysched.kube.transport import ApiResponse
-from policysched.sim.apiserver import ApiServer, Call
-from policysched.sim.apiserver.kinds import Kind
+from policysched.kube.client.transport import ApiResponse
+from policysched.sandbox.apiserver import ApiServer, Call
+from policysched.sandbox.apiserver.kinds import Kind
 from tests.contract.carriers import Api
 from tests.contract.manifests import config_map, event, pod
 

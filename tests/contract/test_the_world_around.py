@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from policysched.sim.apiserver import ApiServer
-from policysched.sim.controllers import Controllers
-from policysched.sim.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
-from policysched.sim.local import Local
-from policysched.sim.loop import run_virtual
-from policysched.sim.nodes import make_nodes
+from policysched.sandbox.apiserver import ApiServer
+from policysched.sandbox.controllers import Controllers
+from policysched.sandbox.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
+from policysched.sandbox.local import Local
+from policysched.sandbox.nodes import make_nodes
 from tests.contract.manifests import config_map, deployment, node, pod
+from tests.simulation.virtual_time import run_virtual
 
 Result = TypeVar("Result")
 

@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from policysched.app import families, telemetry
-from policysched.app.compiling import compile_in_line
-from policysched.app.leading import ElectedHere
-from policysched.app.scheduler_app import Runtime, SchedulerApp
-from policysched.app.settings import read_settings
-from policysched.kube.api import Api
-from policysched.kube.devices import EXTENDED
+from policysched.config.settings import read_settings
+from policysched.daemon import metric_families
+from policysched.daemon.compiling import compile_in_line
+from policysched.kube.client.api import Api
+from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
+from policysched.kube.decode.devices import EXTENDED
 from policysched.kube.lease import Elector
-from policysched.kube.report import Words
-from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport
+from policysched.kube.write.report import Words
 from policysched.resources import resource
+from policysched.runtime import telemetry
+from policysched.runtime.leadership import ElectedHere
+from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.volumes import claim, local_volume, storage_class, using
@@ -290,7 +291,7 @@ def test_the_shipped_policy_is_the_one_among_the_policies() -> None:
 
 def test_the_alerts_name_metrics_that_exist() -> None:
     rules = yaml.safe_load((DEPLOY / "alerts" / "policysched.rules.yaml").read_text())["groups"][0]["rules"]
-    sources = [Path(str(module.__file__)).read_text() for module in (telemetry, families)]
+    sources = [Path(str(module.__file__)).read_text() for module in (telemetry, metric_families)]
     known = set(re.findall(r'"((?:policysched|scheduler)_[a-z_]+)"', "".join(sources)))
 
     for rule in rules:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from policysched.sim.controllers import Controllers
+from policysched.sandbox.controllers import Controllers
 from tests.devices import FINALIZER, asking, claim_spec, class_manifest, gpu, new, slice_manifest
 from tests.kube.world import World, on_virtual_time, running, until
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from policysched.app.compiling import compile_in_line
-from policysched.app.leading import Alone
-from policysched.app.scheduler_app import Runtime, SchedulerApp
-from policysched.app.settings import Settings, read_settings
-from policysched.cluster.device_use import DeviceUse
-from policysched.cluster.devices import Devices
-from policysched.sim.controllers import Controllers
-from policysched.sim.faults import Climate
+from policysched.cluster.devices.device_cache import Devices
+from policysched.cluster.devices.usage import DeviceUse
+from policysched.config.settings import Settings, read_settings
+from policysched.daemon.compiling import compile_in_line
+from policysched.runtime.leadership import Alone
+from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.sandbox.controllers import Controllers
+from policysched.sandbox.faults import Climate
 from tests.devices import asking, claim_spec, claiming, class_manifest, gpu, new, slice_manifest
 from tests.e2e.test_deploy import DEPLOY, create_what_the_program_is_given
 from tests.kube.world import World, on_virtual_time, running

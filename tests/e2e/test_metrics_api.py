@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policysched.samples.metrics_api import PATH
+from policysched.metric_sources.metrics_api import PATH
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node

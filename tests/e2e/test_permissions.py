@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.kube.devices import EXTENDED
+from policysched.kube.decode.devices import EXTENDED
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from policysched.kube.session import Where, connect
-from policysched.kube.transport import ApiRequest, TransportError
+from policysched.kube.client.session import Where, connect
+from policysched.kube.client.transport import ApiRequest, TransportError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.connect_proxy import ConnectProxy, connect_proxy
 from tests.controlplane.objects import ready_node

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from policysched.lang.attributes import ATTRIBUTES, OWNERS, Attribute
-from policysched.lang.expr import Owner, Stage
-from policysched.lang.types import Kind
-from policysched.lang.units import SUFFIXES, UNITS
+from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, Attribute
+from policysched.lang.ir.expr import Owner, Stage
+from policysched.lang.types.kinds import Kind
+from policysched.lang.types.units import SUFFIXES, UNITS
 
 _INTRODUCTION = """# Attributes
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
-from policysched.lang.declaration import Declaration, Parameter
-from policysched.lang.program import ParamValue
+from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
+from policysched.lang.ir.program import ParamValue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "builtins.md"
 
@@ -25,7 +25,7 @@ brings all of them in this order and with these weights; each can also be writte
 them with recorded decisions of a kube-scheduler.
 
 This page is made from the declarations in `policysched/lang/builtins` and the plain meanings in
-`policysched/oracle/builtins`: `python -m tests.house.builtins_doc --update`.
+`tests/reference/builtins`: `python -m tests.house.builtins_doc --update`.
 """
 
 
@@ -79,7 +79,7 @@ def _section(one: Declaration) -> str:
 
 
 def _meaning(name: str) -> str:
-    documented = inspect.getdoc(import_module(f"policysched.oracle.builtins.{name}"))
+    documented = inspect.getdoc(import_module(f"tests.reference.builtins.{name}"))
     assert documented, f"oracle.builtins.{name} says nothing of what it means"
     return documented
 

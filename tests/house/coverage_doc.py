@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION
+from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION
+from policysched.builtins.uncovered import UNCOVERED
 from policysched.lang.check import check_text
-from policysched.lang.uncovered import UNCOVERED
 from policysched.text import Severity
 
 _METRIC = """\

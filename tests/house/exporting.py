@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from policysched.app.compiling import compile_in_line
-from policysched.app.leading import Alone
-from policysched.app.sampling import make_sources
-from policysched.app.scheduler_app import Runtime, SchedulerApp
-from policysched.app.settings import read_settings
-from policysched.app.telemetry import Telemetry
+from policysched.config.settings import read_settings
+from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.sampling import make_sources
+from policysched.runtime.leadership import Alone
+from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.telemetry import Telemetry
 from tests.kube.world import World, on_virtual_time, until
 
 

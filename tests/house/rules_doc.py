@@ -1,6 +1,6 @@
 """`docs/rules.md`: every diagnostic, from the catalogue that `policysched rule` prints."""
 
-from policysched.lang.rules import RULES, RuleDoc
+from policysched.lang.diagnostics.catalogue import RULES, RuleDoc
 
 _INTRODUCTION = """# Diagnostics
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from policysched.app.extender_desk import ExtenderLimits
-from policysched.app.setting_layers import ENVIRONMENT_PREFIX
 from policysched.cli.run import run
-from policysched.kube.bind import BindSettings
+from policysched.config.setting_layers import ENVIRONMENT_PREFIX
+from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.lease import LeaseSettings
-from policysched.kube.reflect import ReflectSettings
-from policysched.kube.report import ReportSettings
-from policysched.schedule.limits import Limits
+from policysched.kube.watch.reflector import ReflectSettings
+from policysched.kube.write.bind import BindSettings
+from policysched.kube.write.report import ReportSettings
+from policysched.scheduler.limits import Limits
 from policysched.schemas import schema
 
 _DEFAULTS: Mapping[str, object] = {

@@ -6,17 +6,17 @@ from unittest.mock import Mock
 import pytest
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import Namespace, Pod, PodFacts
-from policysched.kube import wire
-from policysched.lang.attributes import ATTRIBUTES, Attribute
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compiled
+from policysched.kube.decode import pods
 from policysched.lang.check import check_text
-from policysched.lang.program import Program
-from policysched.lang.types import Kind
-from policysched.lang.verdict import Explanation
-from policysched.oracle import attributes as plain
-from policysched.oracle import evaluate
-from policysched.plan import Evaluator
-from policysched.plan import compile as compiled
+from policysched.lang.ir.attributes import ATTRIBUTES, Attribute
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.lang.types.kinds import Kind
+from policysched.model.objects import Namespace, Pod, PodFacts
+from tests.reference import attributes as plain
+from tests.reference import evaluate
 from tests.words import node, placed, pod_manifest, world
 
 DAY_NS = 86_400 * 10**9
@@ -39,7 +39,7 @@ def a_pod(name: str) -> Pod:
         spec={"serviceAccountName": "robot", "activeDeadlineSeconds": 600},
     )
     manifest["metadata"]["ownerReferences"] = [OWNER]
-    return wire.pod(manifest).pod
+    return pods.pod(manifest).pod
 
 
 def a_world() -> Cache:

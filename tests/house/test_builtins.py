@@ -6,22 +6,23 @@ from pkgutil import iter_modules
 
 import pytest
 
-from policysched import lang, oracle, plan
-from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
-from policysched.oracle.builtins import FILTERS, SCORES
+from policysched import builtins
+from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
+from tests import reference
 from tests.house.builtins_doc import PAGE, page
+from tests.reference.builtins import FILTERS, SCORES
 
 
-def modules_in(package: str, *path: str) -> set[str]:
-    return {module.name for module in iter_modules([str(Path(package).parent.joinpath(*path))])}
+def test_every_built_in_is_a_folder_with_a_declaration_a_kernel_and_a_reference() -> None:
+    folders = {folder.name for folder in Path(builtins.__file__).parent.iterdir() if folder.is_dir()}
+    modules = {
+        folder: {file.stem for file in (Path(builtins.__file__).parent / folder).glob("*.py")}
+        for folder in folders - {"__pycache__"}
+    }
+    references = {module.name for module in iter_modules([str(Path(reference.__file__).parent / "builtins")])}
 
-
-def test_every_built_in_is_declared_has_a_kernel_and_a_plain_meaning() -> None:
-    declared = modules_in(lang.__file__, "builtins")
-    kernels = modules_in(plan.__file__, "kernels")
-    plain = modules_in(oracle.__file__, "builtins")
-
-    assert declared == kernels == plain == set(BUILTINS)
+    assert modules.keys() == references == set(BUILTINS)
+    assert all(files >= {"declaration", "kernel"} for files in modules.values())
 
 
 def test_what_filters_and_scores_is_what_is_declared_so() -> None:

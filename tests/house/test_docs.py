@@ -11,21 +11,21 @@ import jsonschema
 import pytest
 import yaml
 
-from policysched.app.compiling import compile_in_line
-from policysched.app.extender_app import ExtenderApp, ExtenderRuntime
-from policysched.app.extender_program import CLOCK_SET_BACK
-from policysched.app.extender_settings import read_extender_settings
-from policysched.app.extender_telemetry import ExtenderTelemetry
-from policysched.app.scheduler_app import Outcome
-from policysched.app.setting_layers import BadSettings
-from policysched.app.settings import read_settings
+from policysched.builtins.registry import BUILTINS
+from policysched.builtins.uncovered import UNCOVERED
 from policysched.cli import COMMANDS, Problem, main
-from policysched.lang.attributes import ATTRIBUTES
-from policysched.lang.builtins import BUILTINS
+from policysched.config.setting_layers import BadSettings
+from policysched.config.settings import read_settings
+from policysched.daemon.compiling import compile_in_line
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
+from policysched.extender.program import CLOCK_SET_BACK
+from policysched.extender.settings import read_extender_settings
+from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.lang.check import check_text
-from policysched.lang.rules import RULES
-from policysched.lang.uncovered import UNCOVERED
-from policysched.schedule.reports import PendingReason
+from policysched.lang.diagnostics.catalogue import RULES
+from policysched.lang.ir.attributes import ATTRIBUTES
+from policysched.runtime.scheduler_app import Outcome
+from policysched.scheduler.reports import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
 from tests.house import coverage_doc, docs, metrics_doc, settings_doc
@@ -334,7 +334,10 @@ _REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|Words\(about, "(?:Warning|Norm
 
 def reasons_in_the_code() -> set[str]:
     """Reasons of events and conditions, where they are written."""
-    files = [*(ROOT / "policysched" / "schedule").glob("*.py"), ROOT / "policysched" / "app" / "carry_out.py"]
+    files = [
+        *(ROOT / "policysched" / "scheduler").rglob("*.py"),
+        ROOT / "policysched" / "runtime" / "command_dispatcher.py",
+    ]
     code = "\n".join(file.read_text(encoding="utf-8") for file in files)
     return set(re.findall(_REASON, code)) | set(get_args(PendingReason)) | {"FailedScheduling"}
 

@@ -18,9 +18,9 @@ import click
 import pytest
 import yaml
 
-from policysched.app.linting import lint
-from policysched.app.policy_files import SourceSet
 from policysched.cli import COMMANDS, main
+from policysched.lint.linting import lint
+from policysched.policy_files.sources import SourceSet
 from policysched.schemas import findings
 from policysched.text import Severity, Source
 from tests.house.docs import ROOT, written_pages

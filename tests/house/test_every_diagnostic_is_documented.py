@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from policysched.app.linting import lint
-from policysched.app.policy_files import SourceSet, sources_of_text
-from policysched.lang.rules import RULES, RuleDoc
+from policysched.lang.diagnostics.catalogue import RULES, RuleDoc
+from policysched.lint.linting import lint
+from policysched.policy_files.sources import SourceSet, sources_of_text
 from policysched.text import Source
 
 

@@ -7,15 +7,21 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.cluster.objects import NodeName, PodUid
-from policysched.kube import bind as bind_module
-from policysched.kube.api import Api
-from policysched.kube.bind import Binder, BindOutcome, BindSettings, LostLeadership, binding_body
-from policysched.kube.connectivity import Connectivity
-from policysched.kube.transport import ApiRequest, Transport
-from policysched.schedule.commands import Bind
-from policysched.schedule.events import BindConfirmed, BindLost, BindRefused
-from policysched.sim.faults import Climate
+from policysched.kube.client.api import Api
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import ApiRequest, Transport
+from policysched.kube.write import bind as bind_module
+from policysched.kube.write.bind import (
+    Binder,
+    BindOutcome,
+    BindSettings,
+    LostLeadership,
+    binding_body,
+)
+from policysched.model.objects import NodeName, PodUid
+from policysched.sandbox.faults import Climate
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
 from tests.kube.world import Script, World, no_answer, on_virtual_time, running, until
 from tests.words import pod_manifest
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from policysched.kube.api import Forbidden
-from policysched.kube.connectivity import Connectivity
-from policysched.kube.transport import TransportError
+from policysched.kube.client.api import Forbidden
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import TransportError
 
 NO = Forbidden(403, "Forbidden", "nodes is forbidden")
 HUNG = TransportError("timed out")

@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 
-from policysched.cluster.objects import NodeName, PodUid
-from policysched.kube.api import Api
-from policysched.kube.connectivity import Connectivity
-from policysched.kube.evict import EvictionOutcome, Evictor
-from policysched.kube.transport import TransportError
-from policysched.schedule.commands import ClearNomination, Evict, Victim
-from policysched.schedule.events import Evicted, EvictionRefused
-from policysched.sim.faults import Climate
+from policysched.kube.client.api import Api
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import TransportError
+from policysched.kube.write.evict import EvictionOutcome, Evictor
+from policysched.model.objects import NodeName, PodUid
+from policysched.sandbox.faults import Climate
+from policysched.scheduler.commands import ClearNomination, Evict, Victim
+from policysched.scheduler.events import Evicted, EvictionRefused
 from tests.kube.world import Script, World, on_virtual_time, running, until
 
 OK = (200, {"kind": "Pod", "metadata": {}})

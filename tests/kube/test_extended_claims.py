@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.device_objects import Allocation, Consumer
-from policysched.cluster.extended_resources import Mapped, requests_for
-from policysched.cluster.objects import ExtendedRequest, PodUid, ResourceClaimKey
-from policysched.kube import devices
-from policysched.kube.api import Conflict, NotFound
-from policysched.kube.extended_claims import drop, make
-from policysched.kube.reserve import FINALIZER, NotReserved
-from policysched.schedule.commands import ClaimToMake, DropClaim
+from policysched.cluster.devices.extended_resources import Mapped, requests_for
+from policysched.kube.client.api import Conflict, NotFound
+from policysched.kube.decode import devices
+from policysched.kube.write.extended_claims import drop, make
+from policysched.kube.write.reserve import FINALIZER, NotReserved
+from policysched.model.devices import Allocation, Consumer
+from policysched.model.objects import ExtendedRequest, PodUid, ResourceClaimKey
+from policysched.scheduler.commands import ClaimToMake, DropClaim
 from tests.devices import claim_manifest, given
 
 Json = dict[str, Any]

@@ -10,7 +10,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from policysched.kube.extender_client import BadPeer, ExtenderClient, NoExtenderAnswer, Peer, PeerTls
+from policysched.kube.extender.client import (
+    BadPeer,
+    ExtenderClient,
+    NoExtenderAnswer,
+    Peer,
+    PeerTls,
+)
 from policysched.serve.tls import ServerTls, TlsFiles
 from tests.controlplane.certificates import Authority, openssl_missing
 from tests.words import node_manifest, pod_manifest

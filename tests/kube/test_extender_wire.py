@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policysched.kube.extender_wire import (
+from policysched.kube.extender.wire import (
     BadArguments,
     NodeReader,
     filter_result,

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.kube.api import Api
+from policysched.kube.client.api import Api
+from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
 from policysched.kube.lease import Elector, LeaseSettings, Standing
-from policysched.kube.transport import ApiRequest, ApiResponse, TransportError
-from policysched.sim.faults import Climate
-from policysched.sim.transport import MemoryTransport
+from policysched.sandbox.faults import Climate
+from policysched.sandbox.transport import MemoryTransport
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 
 LOSSY = Climate(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.objects import LabelSelector, Pod, Requirement
-from policysched.kube import wire
-from policysched.kube.malformed import Malformed
+from policysched.kube.decode import pods
+from policysched.kube.decode.malformed import Malformed
+from policysched.model.objects import LabelSelector, Pod, Requirement
 from tests.words import pod_manifest
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -15,7 +15,7 @@ WEB = {"matchLabels": {"app": "web"}}
 
 
 def read(labels: dict[str, str] | None = None, **spec: Any) -> Pod:
-    return wire.pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
+    return pods.pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
 
 
 def with_term(**term: Any) -> dict[str, Any]:

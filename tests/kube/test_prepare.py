@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from policysched.cluster.objects import NodeName, PodUid, ResourceClaimKey
-from policysched.kube.api import Api
-from policysched.kube.connectivity import Connectivity
-from policysched.kube.devices import allocation
-from policysched.kube.prepare import PreparationWriter, PrepareOutcome
-from policysched.schedule.commands import ClaimToReserve, Prepare
-from policysched.schedule.events import PreparationRefused, PreparationWritten
+from policysched.kube.client.api import Api
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.decode.devices import allocation
+from policysched.kube.write.prebind import PreparationWriter, PrepareOutcome
+from policysched.model.objects import NodeName, PodUid, ResourceClaimKey
+from policysched.scheduler.commands import ClaimToReserve, Prepare
+from policysched.scheduler.events import PreparationRefused, PreparationWritten
 from tests.devices import asking, claim_spec, given
 from tests.kube.world import World, on_virtual_time, running
 
@@ -71,6 +71,6 @@ def test_a_claim_that_has_its_devices_is_given_up_after_a_while() -> None:
 
 
 def test_a_planted_writer_that_gives_up_devices_too_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policysched.kube.prepare._Patient", lambda writer: writer)
+    monkeypatch.setattr("policysched.kube.write.prebind._Patient", lambda writer: writer)
 
     assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PreparationRefused)

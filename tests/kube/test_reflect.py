@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.cluster.objects import PodUid
-from policysched.kube.api import Api
-from policysched.kube.connectivity import Connectivity
-from policysched.kube.malformed import Malformed
-from policysched.kube.reflect import Reflector, ReflectSettings
-from policysched.kube.resources import NODES, PODS
-from policysched.kube.transport import ApiRequest, ApiStream, Transport
-from policysched.schedule.events import NodeGone, NodeSeen, PodGone, PodSeen
-from policysched.sim.faults import Climate
+from policysched.kube.client.api import Api
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.watch.reflector import Reflector, ReflectSettings
+from policysched.kube.watch.resources import NODES, PODS
+from policysched.model.objects import PodUid
+from policysched.sandbox.faults import Climate
+from policysched.scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen
 from tests.kube.world import (
     Script,
     World,
@@ -113,7 +113,7 @@ def test_on_a_stormy_road_the_mirror_ends_up_as_the_server_is(seed: int) -> None
 
 def test_a_mirror_that_believes_old_news_is_caught() -> None:
     """The planted bug: versions are not compared."""
-    with patch("policysched.kube.reflect._version", lambda _: 0), pytest.raises(AssertionError):
+    with patch("policysched.kube.watch.reflector._version", lambda _: 0), pytest.raises(AssertionError):
         out_of_order()
 
 
@@ -382,7 +382,7 @@ def test_a_server_that_came_back_without_its_memory_is_read_anew() -> None:
 def test_a_server_that_cannot_be_reached_is_said_once_and_once_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "policysched.kube.connectivity")
+    caplog.set_level(logging.INFO, "policysched.kube.client.connectivity")
 
     async def scenario() -> None:
         world = World()

@@ -10,14 +10,14 @@ from unittest.mock import patch
 import orjson
 import pytest
 
-from policysched.kube.api import Api, Throttled
-from policysched.kube.backoff import Backoff
-from policysched.kube.budget import Budget
-from policysched.kube.report import About, Condition, Reporter, ReportSettings, Shown, Words
-from policysched.kube.transport import ApiRequest, ApiResponse, Transport
-from policysched.sim.apiserver.eventversions import as_events_v1
-from policysched.sim.apiserver.requests import Call
-from policysched.sim.faults import Climate
+from policysched.kube.client.api import Api, Throttled
+from policysched.kube.client.backoff import Backoff
+from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
+from policysched.kube.write.rate_limit import Budget
+from policysched.kube.write.report import About, Condition, Reporter, ReportSettings, Shown, Words
+from policysched.sandbox.apiserver.eventversions import as_events_v1
+from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.faults import Climate
 from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until
 
 

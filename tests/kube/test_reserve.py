@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.device_objects import Consumer
-from policysched.cluster.device_stock import DeviceStock
-from policysched.cluster.objects import PodUid, ResourceClaimKey
-from policysched.cluster.resource_claims import PodDevices, choice_on
-from policysched.kube import devices
-from policysched.kube.api import Conflict
-from policysched.kube.reserve import CONFLICTS_MAX, FINALIZER, NotReserved, deallocate, reserve, unreserve
-from policysched.schedule.commands import ClaimToReserve, Deallocate
+from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.devices.pod_claims import PodDevices, choice_on
+from policysched.kube.client.api import Conflict
+from policysched.kube.decode import devices
+from policysched.kube.write.reserve import (
+    CONFLICTS_MAX,
+    FINALIZER,
+    NotReserved,
+    deallocate,
+    reserve,
+    unreserve,
+)
+from policysched.model.devices import Consumer
+from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.scheduler.commands import ClaimToReserve, Deallocate
 from tests.cluster.test_devices import world
 from tests.devices import claim_manifest, device_slice, given, gpu, user
 from tests.words import node

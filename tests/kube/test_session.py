@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from policysched.kube.session import BadConfiguration, Session, Where, connect
-from policysched.kube.transport import ApiRequest, TransportError
+from policysched.kube.client.session import BadConfiguration, Session, Where, connect
+from policysched.kube.client.transport import ApiRequest, TransportError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from policysched.app.cluster_files import ClusterFiles
-from policysched.kube import storage, wire
-from policysched.kube.malformed import Malformed
-from policysched.kube.object_shapes import SHAPES
-from policysched.kube.shapes import (
+from policysched.harness.cluster_files import ClusterFiles
+from policysched.kube.decode import pods, storage
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.object_shapes import SHAPES
+from policysched.kube.decode.shapes import (
     FLAG,
     QUANTITY,
     TEXT,
@@ -27,14 +27,14 @@ from policysched.kube.shapes import (
 Path = tuple[str | int, ...]
 
 READERS: Mapping[str, Callable[[Any], object]] = {
-    "Pod": wire.pod,
-    "Node": wire.node,
-    "Namespace": wire.namespace,
-    "PodDisruptionBudget": wire.disruption_budget,
-    "Service": lambda obj: wire.pod_set(obj, "Service"),
-    "ReplicationController": lambda obj: wire.pod_set(obj, "ReplicationController"),
-    "ReplicaSet": lambda obj: wire.pod_set(obj, "ReplicaSet"),
-    "StatefulSet": lambda obj: wire.pod_set(obj, "StatefulSet"),
+    "Pod": pods.pod,
+    "Node": pods.node,
+    "Namespace": pods.namespace,
+    "PodDisruptionBudget": pods.disruption_budget,
+    "Service": lambda obj: pods.pod_set(obj, "Service"),
+    "ReplicationController": lambda obj: pods.pod_set(obj, "ReplicationController"),
+    "ReplicaSet": lambda obj: pods.pod_set(obj, "ReplicaSet"),
+    "StatefulSet": lambda obj: pods.pod_set(obj, "StatefulSet"),
     **storage.READERS,
 }
 WRONG: tuple[Any, ...] = ("Wrong", 7, 1.5, True, 2**70, [], {}, [7], ["Wrong"], [None], {"a": 7}, {7: "a"})
@@ -150,7 +150,7 @@ def test_a_field_that_a_shape_leaves_out_would_be_seen() -> None:
     smaller = Fields({"metadata": Fields({"name": TEXT}, {})}, {})
     whole["metadata"] = {"name": "a"}
 
-    wire.namespace(recording(whole, smaller, strange))
+    pods.namespace(recording(whole, smaller, strange))
 
     assert strange == {"labels", "annotations"}
 

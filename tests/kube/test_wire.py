@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.objects import Rejection, Shortage
-from policysched.kube import wire
-from policysched.kube.malformed import Malformed
-from policysched.kube.reading import time_ns
-from policysched.kube.resources import read_config_map
+from policysched.kube.decode import pods
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.reading import time_ns
+from policysched.kube.watch.resources import read_config_map
+from policysched.model.objects import Rejection, Shortage
 from tests.words import node_manifest, pod_manifest, too_little
 
 MIB = 2**20
@@ -20,7 +20,7 @@ def container(name: str, cpu: str | None = None, memory: str | None = None, **mo
 
 
 def read(**spec: Any) -> Any:
-    return wire.pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
+    return pods.pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
 
 
 def test_the_larger_of_start_and_run_counts_and_overhead_comes_on_top() -> None:
@@ -80,7 +80,7 @@ def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
         "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
     }
 
-    seen = wire.pod(
+    seen = pods.pod(
         {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
     )
 
@@ -98,8 +98,8 @@ def test_what_no_builtin_covers_is_named() -> None:
 
 
 def test_an_image_without_a_tag_is_the_latest() -> None:
-    assert wire.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
-    assert wire.normalized_image_name("app@sha256:0") == "app@sha256:0"
+    assert pods.normalized_image_name("registry:5000/app") == "registry:5000/app:latest"
+    assert pods.normalized_image_name("app@sha256:0") == "app@sha256:0"
 
 
 def test_a_host_network_pod_holds_its_container_ports() -> None:
@@ -109,7 +109,7 @@ def test_a_host_network_pod_holds_its_container_ports() -> None:
 
 
 def test_a_node_without_allocatable_has_its_capacity() -> None:
-    seen = wire.node({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}})
+    seen = pods.node({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}})
 
     assert seen.allocatable == {"cpu": 4000, "pods": 110}
 
@@ -128,7 +128,7 @@ def test_a_node_without_allocatable_has_its_capacity() -> None:
 )
 def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(Malformed) as caught:
-        wire.pod({**pod_manifest("p"), **change})
+        pods.pod({**pod_manifest("p"), **change})
 
     assert caught.value.field == field
 
@@ -139,13 +139,13 @@ def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
     manifest["spec"]["taints"] = [taint]
 
     with pytest.raises(Malformed, match="Node a"):
-        wire.node(manifest)
+        pods.node(manifest)
 
 
 @pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
 def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
     with pytest.raises(Malformed):
-        wire.pod(junk)
+        pods.pod(junk)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
 def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
     status: dict[str, Any], expected: Rejection | None
 ) -> None:
-    seen = wire.pod({**pod_manifest("p", node="a"), "status": status})
+    seen = pods.pod({**pod_manifest("p", node="a"), "status": status})
 
     assert seen.rejection == expected
 
@@ -211,7 +211,7 @@ def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_
     status = {"name": "c", "restartCount": 1, "containerID": "containerd://2", "state": again}
     manifest["status"]["containerStatuses"] = [{**status, "lastState": {"terminated": before}}]
 
-    one, two = wire.pod(manifest).containers
+    one, two = pods.pod(manifest).containers
 
     assert (one.name, one.id, one.terminated, one.exit_code, one.reason) == (
         "c",
@@ -232,10 +232,10 @@ def test_a_pod_that_failed_says_so_once_more_than_its_containers() -> None:
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     changed = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:02:00Z"}
     manifest["status"] |= {"conditions": [changed], "reason": "Evicted"}
-    evicted = wire.pod(manifest).containers
+    evicted = pods.pod(manifest).containers
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
 
-    container, failure = wire.pod(manifest).containers
+    container, failure = pods.pod(manifest).containers
 
     assert evicted == (failure,)
     assert (failure.name, failure.of_pod, failure.terminated, failure.reason) == ("", True, True, "Evicted")
@@ -247,11 +247,11 @@ def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_it
     manifest = pod_manifest("p", node="a", phase="Running")
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
-    at_once = wire.pod(manifest)
+    at_once = pods.pod(manifest)
     waits = {"name": "c", "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     manifest["status"]["containerStatuses"] = [{**waits, "lastState": {"terminated": ended}}]
 
-    backing_off = wire.pod(manifest)
+    backing_off = pods.pod(manifest)
 
     assert at_once == backing_off, "what containers do makes no other pod of it"
     assert [(one.id, one.terminated) for one in at_once.containers] == [("containerd://1", True)]
@@ -266,11 +266,11 @@ def _asking(resources: object, **more: object) -> dict[str, object]:
 def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
     asked = {"requests": {"cpu": "250m"}}
 
-    one, twin = wire.pod(_asking(asked)).pod, wire.pod(_asking(dict(asked))).pod
+    one, twin = pods.pod(_asking(asked)).pod, pods.pod(_asking(dict(asked))).pod
     others = [
-        wire.pod(_asking({"requests": {"cpu": "251m"}})).pod,
-        wire.pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
-        wire.pod({"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}).pod,
+        pods.pod(_asking({"requests": {"cpu": "251m"}})).pod,
+        pods.pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
+        pods.pod({"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}).pod,
     ]
 
     assert one.requests is twin.requests
@@ -286,10 +286,10 @@ def test_a_limit_beside_a_request_of_nothing_makes_a_pod_burstable_and_two_zeroe
     nothing = {"cpu": "0", "memory": "0"}
 
     asked = [
-        wire.pod(_asking({"limits": limits})).pod,
-        wire.pod(_asking({"limits": limits, "requests": nothing})).pod,
-        wire.pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
-        wire.pod(_asking({"limits": nothing, "requests": nothing})).pod,
+        pods.pod(_asking({"limits": limits})).pod,
+        pods.pod(_asking({"limits": limits, "requests": nothing})).pod,
+        pods.pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
+        pods.pod(_asking({"limits": nothing, "requests": nothing})).pod,
     ]
 
     assert [pod.qos for pod in asked] == [2, 1, 1, 0]
@@ -299,13 +299,13 @@ def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> N
     asked = _asking({"requests": {"cpu": "250m"}})
     held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
 
-    before, after = wire.pod(asked).pod, wire.pod({**asked, "status": held}).pod
+    before, after = pods.pod(asked).pod, pods.pod({**asked, "status": held}).pod
 
     assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
 
 
 def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
-    found = wire.pod(_asking({"requests": {"memory": 10**30}})).pod
+    found = pods.pod(_asking({"requests": {"memory": 10**30}})).pod
 
     assert found.requests == {"memory": 2**63 - 1}
 

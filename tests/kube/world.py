@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.api import Api
-from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
-from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.faults import Climate, Faults
-from policysched.sim.local import Local
-from policysched.sim.loop import run_virtual
-from policysched.sim.transport import MemoryTransport
+from policysched.kube.client.api import Api
+from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.faults import Climate, Faults
+from policysched.sandbox.local import Local
+from policysched.sandbox.transport import MemoryTransport
+from tests.simulation.virtual_time import run_virtual
 from tests.words import node_manifest, pod_manifest
 
 EPOCH_S = 1_767_225_600.0  # 2026-01-01

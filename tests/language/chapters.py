@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from policysched.app.linting import lint
-from policysched.app.policy_files import SourceSet, sources_of_text
-from policysched.lang.formatting import format_source
+from policysched.lang.format.formatter import format_source
+from policysched.lint.linting import lint
+from policysched.policy_files.sources import SourceSet, sources_of_text
 from policysched.text import Source
-from policysched.text.people import full
+from policysched.text.render_text import full
 
 _FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANSWERS = frozenset({"diagnostics", "formatted"})

@@ -2,9 +2,15 @@
 
 from typing import Literal
 
-from policysched.lang.answers import ExtenderAnswer, ExtenderRefusal, let_through, refusal, with_scores
-from policysched.lang.program import Extender
-from policysched.lang.verdict import Judgement
+from policysched.lang.ir.extender_answers import (
+    ExtenderAnswer,
+    ExtenderRefusal,
+    let_through,
+    refusal,
+    with_scores,
+)
+from policysched.lang.ir.program import Extender
+from policysched.lang.ir.verdict import Judgement
 from policysched.text import Source, Span
 
 SPAN = Span(Source("test", ""), 0, 0)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from policysched.lang import expression_text, formatting, layout
-from policysched.lang.formatting import format_source, same_tree
+from policysched.lang.format import expression_text, formatter, layout
+from policysched.lang.format.formatter import format_source, same_tree
+from policysched.lang.format.printer import print_document
 from policysched.lang.parse import parse
-from policysched.lang.printer import print_document
 from policysched.resources import resource
 from policysched.text import Source
 from tests.language.chapters import check_chapter
@@ -82,7 +82,7 @@ def test_a_printer_that_went_wrong_is_found_out_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, printed: str, fault: str
 ) -> None:
     texts = iter((printed, "something else"))
-    monkeypatch.setattr(formatting, "print_document", lambda _document: next(texts))
+    monkeypatch.setattr(formatter, "print_document", lambda _document: next(texts))
 
     result = format_source(Source("test.policy", "filter a require x\n# c\n"))
 

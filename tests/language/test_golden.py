@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.lang.rules import RULES
+from policysched.lang.diagnostics.catalogue import RULES
 from tests.language.chapters import answered, check_chapter
 
 GOLDEN = Path(__file__).parent / "golden"

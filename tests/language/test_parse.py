@@ -10,11 +10,11 @@ from lark import Lark
 from lark.exceptions import GrammarError
 from lark.parsers.lalr_parser import LALR_Parser
 
-from policysched.lang import syntax as s
-from policysched.lang.formatting import same_tree
+from policysched.lang.format.formatter import same_tree
 from policysched.lang.parse import TEXT_BYTES_MAX, parse
 from policysched.lang.parse.grammar import STARTS
 from policysched.lang.parse.words import CLAUSES, STATEMENTS
+from policysched.lang.syntax import tree as s
 from policysched.resources import resource
 from policysched.text import Diagnostic, Source
 from tests.language.texts import policies

@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policysched.lang.records import ELEMENTS_MAX, TEXT_BYTES_MAX, NoValue, held_value
-from policysched.lang.types import BOOL, BYTES, FLOAT, INT, STRING, Kind, Record, RecordField, Type
+from policysched.lang.types.kinds import (
+    BOOL,
+    BYTES,
+    FLOAT,
+    INT,
+    STRING,
+    Kind,
+    Record,
+    RecordField,
+    Type,
+)
+from policysched.lang.types.records import ELEMENTS_MAX, TEXT_BYTES_MAX, NoValue, held_value
 
 CARD = Record(
     "card",

@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from policysched.lang.program import Metric
-from policysched.samples.book import Book
-from policysched.samples.polled import PolledSource
-from policysched.samples.prometheus import PrometheusAsker
-from policysched.samples.prometheus_server import Pool, PrometheusServer, PrometheusSettings
+from policysched.lang.ir.program import Metric
+from policysched.metric_sources.poll_status import Book
+from policysched.metric_sources.polled import PolledSource
+from policysched.metric_sources.prometheus import PrometheusAsker
+from policysched.metric_sources.prometheus_server import Pool, PrometheusServer, PrometheusSettings
 from tests.controlplane.waiting import PATIENCE_S
+from tests.metric_sources.words import Listener, checked_metric, metric, node_at
 from tests.prometheus.fixtures import left_out
 from tests.prometheus.monitoring import LONG_RATE, RATE, SAMPLED_AT, Monitoring
 from tests.prometheus.programs import Missing, find_programs
-from tests.samples.words import Listener, checked_metric, metric, node_at
 
 BUSY_BYTES_PER_S = 4_000_000
 

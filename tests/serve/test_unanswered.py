@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 
-from policysched.unanswered import why_unanswered
+from policysched.http_errors import why_unanswered
 
 
 def why(url: str) -> str:

@@ -15,51 +15,55 @@ from unittest.mock import patch
 
 import orjson
 
-from policysched.app import scheduler_app
-from policysched.app.policy_feed import LastGood
+from policysched.builtins.kernels import FILTERS
 from policysched.cluster.cache import Cache
 from policysched.cluster.census import Census
-from policysched.cluster.device_objects import Reach
-from policysched.cluster.devices import Devices
+from policysched.cluster.devices.device_cache import Devices
 from policysched.cluster.ledger import Ledger, PlacementState
-from policysched.cluster.objects import Node, ObservedPod, Placement, PodUid
-from policysched.cluster.volumes import Volumes
-from policysched.kube import bind as binding
-from policysched.kube import devices, storage, wire
-from policysched.kube.api import ApiProblem
-from policysched.kube.bind import Binder
+from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.daemon.policy_feed import LastGood
+from policysched.evaluate.columns.gang_members import Members
+from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.compile.victims import Victims
+from policysched.evaluate.evaluation import State
+from policysched.kube.client.api import ApiProblem
+from policysched.kube.decode import devices, storage
+from policysched.kube.decode import pods as wire
 from policysched.kube.lease import Elector
-from policysched.kube.reflect import Reflector
-from policysched.kube.report import Reporter, Words
-from policysched.lang.events import ClusterEvent
-from policysched.oracle.builtins import FILTERS as ORACLE_FILTERS
-from policysched.plan.kernels import FILTERS
-from policysched.plan.members import Members
-from policysched.plan.overlay import Overlay
-from policysched.plan.state import State
-from policysched.plan.victims import Victims
-from policysched.schedule import candidates, consulting, gang_room, preparing
-from policysched.schedule.assumed import Assumed
-from policysched.schedule.candidates import Candidate
-from policysched.schedule.commands import Bind, ReportPod
-from policysched.schedule.core import Core
-from policysched.schedule.events import BindConfirmed, BindRefused, PodSeen
-from policysched.schedule.gangs import Gang
-from policysched.schedule.hysteresis import Recoveries
-from policysched.schedule.lines import FairLine
-from policysched.schedule.policies import Policies
-from policysched.schedule.preemption import Preemption
-from policysched.schedule.preparing import Preparing
-from policysched.schedule.queue import Queue
-from policysched.schedule.rejections import Rejections
-from policysched.schedule.scheduler import Scheduler
-from policysched.schedule.states import States
-from policysched.schedule.steps import Steps
-from policysched.sim.churn import NOBODY
-from policysched.sim.faults import Climate
-from policysched.sim.second_opinion import SecondOpinion
-from policysched.sim.weather import Weather, draw_weather
+from policysched.kube.watch.reflector import Reflector
+from policysched.kube.write import bind as binding
+from policysched.kube.write.bind import Binder
+from policysched.kube.write.report import Reporter, Words
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.devices import Reach
+from policysched.model.objects import Node, ObservedPod, Placement, PodUid
+from policysched.runtime import scheduler_app
+from policysched.sandbox.faults import Climate
+from policysched.scheduler import prebind
+from policysched.scheduler.commands import Bind, ReportPod
+from policysched.scheduler.core import Core
+from policysched.scheduler.events import BindConfirmed, BindRefused, PodSeen
+from policysched.scheduler.extenders import consulting
+from policysched.scheduler.gangs import placement as gang_room
+from policysched.scheduler.gangs.gangs import Gang
+from policysched.scheduler.kubelet_rejections import Rejections
+from policysched.scheduler.policies.assumed_load import Assumed
+from policysched.scheduler.policies.policies import Policies
+from policysched.scheduler.policies.recoveries import Recoveries
+from policysched.scheduler.policies.states import States
+from policysched.scheduler.prebind import Preparing
+from policysched.scheduler.preemption import candidates
+from policysched.scheduler.preemption.candidates import Candidate
+from policysched.scheduler.preemption.preemption import Preemption
+from policysched.scheduler.queue.order import FairLine
+from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.scheduler import Scheduler
+from policysched.scheduler.steps import Steps
+from tests.reference.builtins import FILTERS as ORACLE_FILTERS
 from tests.simulation import world
+from tests.simulation.churn import NOBODY
+from tests.simulation.fault_profile import Weather, draw_weather
+from tests.simulation.oracle_checker import SecondOpinion
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.world import run_seed
 
@@ -292,7 +296,7 @@ def a_promised_device_is_promised_again() -> AbstractContextManager[Any]:
 def devices_are_free_before_their_writes_are_answered() -> AbstractContextManager[Any]:
     """Where the pod is gone meanwhile; and nobody notices before the server's objects show it."""
     return _all(
-        patch.object(preparing, "_may_give_devices", lambda _: False),
+        patch.object(prebind, "_may_give_devices", lambda _: False),
         patch.object(Devices, "check", lambda _: []),
     )
 

@@ -12,8 +12,8 @@ from zlib import crc32
 import aiohttp
 import orjson
 
-from policysched.kube.extender_client import ExtenderClient, Peer
-from policysched.sim.weather import Weather
+from policysched.kube.extender.client import ExtenderClient, Peer
+from tests.simulation.fault_profile import Weather
 from tests.simulation.texts import EXTENDER
 
 PEER = Peer(

@@ -4,22 +4,22 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from policysched.app.leading import ElectedHere
-from policysched.app.scheduler_app import SchedulerApp
-from policysched.cluster.objects import PodUid
 from policysched.kube.lease import LeaseSettings
-from policysched.lang.program import GangMode, OnTimeout
-from policysched.oracle import gang_terms
-from policysched.schedule.commands import Bind, Command, Evict, Prepare
-from policysched.schedule.events import PreparationRefused
-from policysched.schedule.scheduler import Scheduler
-from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.local import Local
-from policysched.sim.promise_watch import promised_twice
-from policysched.sim.second_opinion import SecondOpinion
-from policysched.sim.watchman import Watchman
+from policysched.lang.ir.program import GangMode, OnTimeout
+from policysched.model.objects import PodUid
+from policysched.runtime.leadership import ElectedHere
+from policysched.runtime.scheduler_app import SchedulerApp
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.local import Local
+from policysched.scheduler.commands import Bind, Command, Evict, Prepare
+from policysched.scheduler.events import PreparationRefused
+from policysched.scheduler.scheduler import Scheduler
+from tests.reference import gang_terms
 from tests.simulation.extender import vetoes
 from tests.simulation.load_watch import LoadWatch
+from tests.simulation.oracle_checker import SecondOpinion
+from tests.simulation.reservation_checker import promised_twice
+from tests.simulation.safety_checker import Watchman
 from tests.simulation.traffic_watch import TrafficWatch
 
 CHECK_EVERY_STEPS = 16

@@ -9,14 +9,15 @@ node whose load is not known; and nobody waits for ever, for at rest the load of
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from policysched.cluster.objects import MetricSamples, Namespace, NodeName, Pod, PodUid
-from policysched.lang.program import Metric
-from policysched.lang.watches import watches_of
-from policysched.oracle.assume import assumed
-from policysched.schedule.commands import Bind
-from policysched.schedule.events import Event, SamplesArrived
-from policysched.schedule.scheduler import Scheduler
-from policysched.sim.local import Local
+from policysched.cluster.samples import MetricSamples
+from policysched.lang.ir.program import Metric
+from policysched.lang.ir.recovery import watches_of
+from policysched.model.objects import Namespace, NodeName, Pod, PodUid
+from policysched.sandbox.local import Local
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.events import Event, SamplesArrived
+from policysched.scheduler.scheduler import Scheduler
+from tests.reference.assume import assumed
 from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"

@@ -14,13 +14,13 @@ from zlib import crc32
 
 import orjson
 
-from policysched.samples.book import Book, Unusable
-from policysched.samples.polled import PolledSource
-from policysched.samples.prometheus import PrometheusAsker
-from policysched.samples.sources import Source, Sources
-from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.local import Local
-from policysched.sim.weather import Weather
+from policysched.metric_sources.poll_status import Book, Unusable
+from policysched.metric_sources.polled import PolledSource
+from policysched.metric_sources.prometheus import PrometheusAsker
+from policysched.metric_sources.sources import Source, Sources
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.local import Local
+from tests.simulation.fault_profile import Weather
 
 Series = list[dict[str, Any]]
 

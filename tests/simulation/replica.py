@@ -12,25 +12,31 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from policysched.app.compiling import POLICY_SUFFIX
-from policysched.app.leading import ElectedHere
-from policysched.app.scheduler_app import Outcome, Runtime, SchedulerApp
-from policysched.app.settings import Place, Settings
-from policysched.kube.api import Api
-from policysched.kube.bind import BindSettings
+from policysched.config.settings import Place, Settings
+from policysched.daemon.compiling import POLICY_SUFFIX
+from policysched.kube.client.api import Api
+from policysched.kube.client.transport import (
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    Transport,
+    TransportError,
+)
 from policysched.kube.lease import Elector, LeaseSettings, Standing
-from policysched.kube.report import ReportSettings
-from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, Transport, TransportError
-from policysched.lang.bundle import Bundle
-from policysched.schedule.commands import Bind, Prepare
-from policysched.schedule.limits import Limits
-from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.faults import Faults
-from policysched.sim.transport import MemoryTransport
-from policysched.sim.watchman import Watchman
-from policysched.sim.weather import Weather
+from policysched.kube.write.bind import BindSettings
+from policysched.kube.write.report import ReportSettings
+from policysched.lang.check.bundle import Bundle
+from policysched.runtime.leadership import ElectedHere
+from policysched.runtime.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.faults import Faults
+from policysched.sandbox.transport import MemoryTransport
+from policysched.scheduler.commands import Bind, Prepare
+from policysched.scheduler.limits import Limits
 from tests.simulation.extender import PEER, PretendExtender
+from tests.simulation.fault_profile import Weather
 from tests.simulation.listening import Listening
+from tests.simulation.safety_checker import Watchman
 
 POLICIES = Place("kube-system", "policies")
 LAST_GOOD = Place("kube-system", "policies-last-good")

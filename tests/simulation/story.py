@@ -7,13 +7,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
-from policysched.kube.transport import ApiRequest, ApiResponse, ApiStream, TransportError
-from policysched.schedule.scheduler import Scheduler
-from policysched.sim.faults import CALM, Faults
-from policysched.sim.loop import run_virtual
-from policysched.sim.transport import MemoryTransport
-from policysched.sim.weather import Weather
+from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.sandbox.faults import CALM, Faults
+from policysched.sandbox.transport import MemoryTransport
+from policysched.scheduler.scheduler import Scheduler
+from tests.simulation.fault_profile import Weather
 from tests.simulation.replica import POLICIES, Replica
+from tests.simulation.virtual_time import run_virtual
 from tests.simulation.world import World, compiled
 from tests.words import node_manifest, pod_manifest
 

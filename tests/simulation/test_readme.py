@@ -15,8 +15,7 @@ TEXT = (HERE / "README.md").read_text(encoding="utf-8")
 
 WATCHERS = sorted(
     {
-        *(REPOSITORY / "policysched/sim").glob("*watch*.py"),
-        *(REPOSITORY / "policysched/sim" / f"{name}.py" for name in ("at_rest", "second_opinion")),
+        *HERE.glob("*_checker.py"),
         *HERE.glob("*_watch.py"),
         *(HERE / f"{name}.py" for name in ("listening", "replica", "world")),
     }

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from policysched.app.leading import Alone
-from policysched.app.policy_feed import LastGood
-from policysched.app.scheduler_app import Outcome, SchedulerApp
-from policysched.schedule.rejections import Rejections
-from policysched.sim.faults import CALM, Faults
+from policysched.daemon.policy_feed import LastGood
+from policysched.runtime.leadership import Alone
+from policysched.runtime.scheduler_app import Outcome, SchedulerApp
+from policysched.sandbox.faults import CALM, Faults
+from policysched.scheduler.kubelet_rejections import Rejections
 from tests.simulation.replica import Replica
 from tests.simulation.story import BETA, GAMMA, Held, Story, told
 from tests.simulation.told_leaders import (

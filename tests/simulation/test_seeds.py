@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from policysched.app.compiling import compile_here
+from policysched.daemon.compiling import compile_here
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.words import failure
 from tests.simulation.world import run_seed

@@ -6,23 +6,23 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from policysched.app import scheduler_app
-from policysched.app.policy_feed import PolicyFeed
 from policysched.cluster.cache import Cache
 from policysched.cluster.ledger import Ledger
-from policysched.cluster.objects import Namespace, NodeName, ObservedPod, Pod
-from policysched.cluster.volume_promises import Promises
-from policysched.kube import wire
-from policysched.kube.bind import Binder
-from policysched.kube.reflect import Reflector
-from policysched.kube.report import Condition, Reporter, Words
-from policysched.plan import reasons
-from policysched.samples.polled import PolledSource
-from policysched.schedule.commands import Bind
-from policysched.schedule.events import BindRefused, PodSeen
-from policysched.schedule.queue import Queue
-from policysched.schedule.scheduler import Scheduler
-from policysched.sim.kubelet import RUN_SECONDS
+from policysched.cluster.volumes.reservations import Promises
+from policysched.daemon.policy_feed import PolicyFeed
+from policysched.evaluate import reasons
+from policysched.kube.decode import pods
+from policysched.kube.watch.reflector import Reflector
+from policysched.kube.write.bind import Binder
+from policysched.kube.write.report import Condition, Reporter, Words
+from policysched.metric_sources.polled import PolledSource
+from policysched.model.objects import Namespace, NodeName, ObservedPod, Pod
+from policysched.runtime import scheduler_app
+from policysched.sandbox.kubelet import RUN_SECONDS
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.events import BindRefused, PodSeen
+from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
 from tests.simulation.story import BETA, GAMMA, Story
 from tests.simulation.texts import ALPHA_WAIT, EPSILON
@@ -197,7 +197,7 @@ def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any
 
 def gates_are_not_read() -> AbstractContextManager[Any]:
     def seen(obj: Any) -> PodSeen:
-        found = wire.pod(obj)
+        found = pods.pod(obj)
         return PodSeen(replace(found, pod=replace(found.pod, gates=())))
 
     return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, seen=seen))

@@ -9,15 +9,16 @@ from unittest.mock import patch
 import orjson
 
 from policysched.cluster.ledger import Ledger
-from policysched.cluster.objects import NodeName, PodUid
-from policysched.kube import bind as binding
-from policysched.kube.evict import Evictor
-from policysched.plan.evaluate import Evaluator
-from policysched.plan.verdict import Verdict
-from policysched.plan.victims import Victims
-from policysched.schedule import candidates, gang_room
-from policysched.schedule.candidates import Candidate
-from policysched.schedule.commands import Bind, Victim
+from policysched.evaluate.compile.victims import Victims
+from policysched.evaluate.evaluator import Evaluator
+from policysched.evaluate.verdict import Verdict
+from policysched.kube.write import bind as binding
+from policysched.kube.write.evict import Evictor
+from policysched.model.objects import NodeName, PodUid
+from policysched.scheduler.commands import Bind, Victim
+from policysched.scheduler.gangs import placement
+from policysched.scheduler.preemption import candidates
+from policysched.scheduler.preemption.candidates import Candidate
 from tests.simulation.bugs import what_a_policy_says_of_victims_is_not_looked_at
 from tests.simulation.story import BETA, GAMMA, Story
 from tests.simulation.told import Told
@@ -144,7 +145,7 @@ def anybody_may_have_to_go() -> AbstractContextManager[Any]:
 
 
 def room_for_a_gang_is_made_anywhere() -> AbstractContextManager[Any]:
-    return patch.object(gang_room, "domains_with_room_to_make", lambda *_: [None])
+    return patch.object(placement, "domains_with_room_to_make", lambda *_: [None])
 
 
 def who_makes_room_is_marked_to_end() -> AbstractContextManager[Any]:

@@ -4,14 +4,14 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.device_objects import Consumer
-from policysched.cluster.device_promises import Promise
-from policysched.cluster.devices import Devices
-from policysched.cluster.objects import PodUid
-from policysched.kube import prepare, reserve
-from policysched.schedule.commands import ClaimToReserve
-from policysched.sim.churn_devices import DEVICE_CLASSES, DRIVER, SLICES
-from policysched.sim.devices import DEVICE_CLAIMS
+from policysched.cluster.devices.device_cache import Devices
+from policysched.cluster.devices.reservations import Promise
+from policysched.kube.write import prebind, reserve
+from policysched.model.devices import Consumer
+from policysched.model.objects import PodUid
+from policysched.sandbox.claim_controller import DEVICE_CLAIMS
+from policysched.scheduler.commands import ClaimToReserve
+from tests.simulation.churn_devices import DEVICE_CLASSES, DRIVER, SLICES
 from tests.simulation.story import Story
 from tests.simulation.told import Told
 
@@ -84,7 +84,7 @@ def a_claim_is_not_written() -> AbstractContextManager[Any]:
     async def nothing(_: Any, claim: ClaimToReserve, __: Consumer) -> int:
         return claim.version
 
-    return patch.object(prepare, "reserve", nothing)
+    return patch.object(prebind, "reserve", nothing)
 
 
 def a_claim_is_written_and_not_reserved() -> AbstractContextManager[Any]:

@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from policysched.app.scheduler_app import SchedulerApp
 from policysched.kube.lease import Elector
-from policysched.kube.report import Reporter, Words
-from policysched.schedule.scheduler import Scheduler
+from policysched.kube.write.report import Reporter, Words
+from policysched.runtime.scheduler_app import SchedulerApp
+from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.bugs import (
     a_restart_forgets_the_last_known_good_policies,
     who_lost_the_lease_goes_on_deciding,

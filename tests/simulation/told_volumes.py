@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.storage import PersistentVolume, PersistentVolumeClaim
-from policysched.cluster.volumes import Volumes
-from policysched.kube import prepare
-from policysched.schedule.commands import VolumeToBind
-from policysched.sim.volumes import CLAIMS, CLASSES, VOLUMES, VolumeController
+from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.kube.write import prebind
+from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
+from policysched.sandbox.volume_controller import CLAIMS, CLASSES, VOLUMES, VolumeController
+from policysched.scheduler.commands import VolumeToBind
 from tests.simulation.story import Story
 from tests.simulation.told import Told
 
@@ -86,7 +86,7 @@ async def claims_that_are_bound_at_once(world: Story) -> None:
 
 def a_volume_is_written_over() -> AbstractContextManager[Any]:
     """It is promised again, and what is written names no version."""
-    honest = prepare.volume_patch
+    honest = prebind.volume_patch
 
     def body(one: VolumeToBind) -> Json:
         said = honest(one)
@@ -95,7 +95,7 @@ def a_volume_is_written_over() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(Volumes, "promise", lambda *_: None))
-    stack.enter_context(patch.object(prepare, "volume_patch", body))
+    stack.enter_context(patch.object(prebind, "volume_patch", body))
     return stack
 
 

@@ -6,10 +6,11 @@ sent there: members of the same trial, and those whose binds are not answered ye
 
 from collections.abc import Callable, Iterator
 
-from policysched.cluster.objects import MetricSamples, NodeName, ObservedPod, PodUid
-from policysched.schedule.commands import Bind
-from policysched.schedule.scheduler import Scheduler
-from policysched.sim.local import Local
+from policysched.cluster.samples import MetricSamples
+from policysched.model.objects import NodeName, ObservedPod, PodUid
+from policysched.sandbox.local import Local
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT
 
 METRIC, LABEL = "talk", "group"

@@ -8,31 +8,31 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from policysched.app.compiling import compile_here
-from policysched.kube.api import Json
-from policysched.lang.bundle import Bundle
-from policysched.samples.sources import Sources
-from policysched.schedule.commands import Bind, Prepare
-from policysched.schedule.scheduler import Scheduler
-from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.apiserver.store import Change
-from policysched.sim.at_rest import AtRest
-from policysched.sim.churn import Churn
-from policysched.sim.device_watch import DeviceWatch, devices_of
-from policysched.sim.faults import Faults
-from policysched.sim.hands import Hands
-from policysched.sim.kubelet import Kubelet
-from policysched.sim.local import Local
-from policysched.sim.loop import Deadlock, run_virtual
-from policysched.sim.state_watch import StateWatch
-from policysched.sim.volume_watch import VolumeWatch
-from policysched.sim.watchman import Watchman
-from policysched.sim.weather import Weather, draw_weather
+from policysched.daemon.compiling import compile_here
+from policysched.kube.client.api import Json
+from policysched.lang.check.bundle import Bundle
+from policysched.metric_sources.sources import Sources
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.apiserver.store import Change
+from policysched.sandbox.faults import Faults
+from policysched.sandbox.kubelet import Kubelet
+from policysched.sandbox.local import Local
+from policysched.scheduler.commands import Bind, Prepare
+from policysched.scheduler.scheduler import Scheduler
+from tests.simulation.churn import Churn
+from tests.simulation.controllers import Hands
+from tests.simulation.device_checker import DeviceWatch, devices_of
 from tests.simulation.extender import PretendExtender, vetoes
+from tests.simulation.fault_profile import Weather, draw_weather
+from tests.simulation.liveness_checker import AtRest
 from tests.simulation.load_watch import loads_wrong_at_rest
 from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
+from tests.simulation.safety_checker import Watchman
+from tests.simulation.state_checker import StateWatch
 from tests.simulation.texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
+from tests.simulation.virtual_time import Deadlock, run_virtual
+from tests.simulation.volume_checker import VolumeWatch
 
 EPOCH_S = 1_767_225_600
 """2026-01-01: where the world's clock begins."""

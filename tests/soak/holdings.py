@@ -15,7 +15,7 @@ from weakref import ref
 
 _LEAVES = (str, bytes, int, float, bool, type(None), type, ModuleType, BuiltinFunctionType, ref)
 _SHARED = (asyncio.AbstractEventLoop, asyncio.Task, asyncio.Handle)
-_OUTSIDE = ("policysched.sim", "tests.")
+_OUTSIDE = ("policysched.sandbox", "tests.")
 
 
 def holdings(roots: Mapping[str, object]) -> Counter[str]:

@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.cluster.cache import Cache
-from policysched.cluster.objects import ObservedPod, PodUid
+from policysched.model.objects import ObservedPod, PodUid
 from tests.soak.flatness import flatness
 from tests.soak.holdings import holdings
 from tests.soak.world import Soak, judged

@@ -19,28 +19,29 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from policysched.app.compiling import compile_in_line
-from policysched.app.leading import Alone
-from policysched.app.scheduler_app import Runtime, SchedulerApp
-from policysched.app.settings import Settings
-from policysched.app.telemetry import Telemetry
-from policysched.kube import reflect
-from policysched.kube.report import ReportSettings
-from policysched.plan import columns, kept_states, placed, state
-from policysched.schedule import heap
-from policysched.schedule.limits import Limits
-from policysched.sim.apiserver.server import ApiServer
-from policysched.sim.churn import Churn
-from policysched.sim.faults import Climate, Faults
-from policysched.sim.kubelet import Kubelet
-from policysched.sim.local import Local
-from policysched.sim.loop import run_virtual
-from policysched.sim.transport import MemoryTransport
-from policysched.sim.weather import draw_weather
+from policysched.config.settings import Settings
+from policysched.daemon.compiling import compile_in_line
+from policysched.evaluate import evaluation, evaluation_cache
+from policysched.evaluate.columns import columns, placed_pods
+from policysched.kube.watch import reflector
+from policysched.kube.write.report import ReportSettings
+from policysched.runtime.leadership import Alone
+from policysched.runtime.scheduler_app import Runtime, SchedulerApp
+from policysched.runtime.telemetry import Telemetry
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.faults import Climate, Faults
+from policysched.sandbox.kubelet import Kubelet
+from policysched.sandbox.local import Local
+from policysched.sandbox.transport import MemoryTransport
+from policysched.scheduler.limits import Limits
+from policysched.scheduler.queue import heap
+from tests.simulation.churn import Churn
 from tests.simulation.extender import PEER, PretendExtender
+from tests.simulation.fault_profile import draw_weather
 from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import LAST_GOOD, POLICIES
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
+from tests.simulation.virtual_time import run_virtual
 from tests.soak.flatness import Flatness, flatness
 from tests.soak.holdings import holdings, roots_of
 
@@ -50,12 +51,12 @@ CHURN_S, REST_S = 100.0, 20.0
 BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (columns, "_CODES_A_ROW", 1),
     (columns, "_POD_COLUMNS_MAX", 8),
-    (kept_states, "_STATES_BYTES_MAX", 64 * 1024),
-    (placed, "_TALLIES_MAX", 8),
-    (placed, "_DEAD_KINDS_MAX", 4),
-    (placed, "_ANSWERS_MAX", 16),
-    (reflect, "TOMBSTONES_MAX", 50),
-    (state, "_FILLINGS_MAX", 8),
+    (evaluation_cache, "_STATES_BYTES_MAX", 64 * 1024),
+    (placed_pods, "_TALLIES_MAX", 8),
+    (placed_pods, "_DEAD_KINDS_MAX", 4),
+    (placed_pods, "_ANSWERS_MAX", 16),
+    (reflector, "TOMBSTONES_MAX", 50),
+    (evaluation, "_FILLINGS_MAX", 8),
     (heap, "_GHOSTS_TOLERATED", 0),
 )
 """What remembers a bounded number of things remembers few here, so that it is full soon and only what has no bound grows."""

@@ -8,13 +8,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from policysched.lang import syntax as s
-from policysched.lang.bundle import Bundle, Checked
+from policysched.lang.check.bundle import Bundle, Checked
 from policysched.lang.check.include import DEPTH_MAX, Library
+from policysched.lang.check.parameter_values import NOBODY_GIVEN, Given
 from policysched.lang.check.program import Work, check_document, program_of
-from policysched.lang.given import NOBODY_GIVEN, Given
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse import parse
-from policysched.lang.rules import diagnostic
+from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Label, Severity, Source
 
 __all__ = ["check_sources", "check_text"]

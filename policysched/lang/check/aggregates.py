@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Literal, cast
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
-from policysched.lang.aggregates import seen_by_all
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.reading import Reader
-from policysched.lang.placing import after_placing, with_aggregates_placed
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.after_placement import after_placing, with_aggregates_placed
+from policysched.lang.ir.aggregates import seen_by_all
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
 
 Function = Literal["sum", "mean", "max", "min", "stddev"]
 

@@ -5,13 +5,13 @@ the sum of the requests of the pods on the node, `node.free.NAME` the capacity l
 may be missing, what wakes a refused pod, what is shared) holds of resources.
 """
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang.attributes import OWNERS
 from policysched.lang.check.attributes import readable
 from policysched.lang.check.scope import Place, Scope, declared_at
-from policysched.lang.program import Resource
-from policysched.lang.rebuilt import asked_of, placed_at
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.attributes import OWNERS
+from policysched.lang.ir.program import Resource
+from policysched.lang.ir.transform import asked_of, placed_at
+from policysched.lang.syntax import tree as s
 
 _AMOUNTS = frozenset({"allocatable", "requested", "free"})
 

@@ -2,12 +2,12 @@
 
 from typing import Literal, cast
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.dimensions import DIMENSIONLESS, product_type, same_dimension, sum_type
 from policysched.lang.check.reading import Reader
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
 
 
 def minus(reader: Reader, node: s.Unary, expected: Type | None) -> e.Expr | None:

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang.attributes import ATTRIBUTES, OWNERS, value_type
 from policysched.lang.check.scope import Place, Scope, did_you_mean, nearest
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, value_type
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 _KUBERNETES_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")

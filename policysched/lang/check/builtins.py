@@ -2,11 +2,11 @@
 
 from typing import cast
 
-from policysched.lang import syntax as s
+from policysched.builtins.declaration import Declaration, Parameter
 from policysched.lang.check.params import Params, Value, params_of
 from policysched.lang.check.scope import Scope
-from policysched.lang.declaration import Declaration, Parameter
-from policysched.lang.program import ParamValue
+from policysched.lang.ir.program import ParamValue
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 

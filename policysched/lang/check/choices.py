@@ -1,14 +1,14 @@
 """Expressions that are one of two values: `a else b`, `if c then a else b`."""
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
 from policysched.lang.check.dimensions import (
     common,
     describe,
     same_dimension,
 )
 from policysched.lang.check.reading import Reader
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import Kind, Type
 
 
 def otherwise(reader: Reader, node: s.ElseExpr, expected: Type | None) -> e.Expr | None:

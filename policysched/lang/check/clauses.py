@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from policysched.lang import syntax as s
+from policysched.lang.syntax import tree as s
 
 
 @dataclass(frozen=True, slots=True)

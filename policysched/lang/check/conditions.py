@@ -2,12 +2,12 @@
 
 from typing import cast
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.dimensions import describe, same_dimension
 from policysched.lang.check.reading import Reader
-from policysched.lang.types import Kind
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind
 
 
 def negation(reader: Reader, node: s.Unary) -> e.Expr | None:

@@ -1,7 +1,7 @@
-"""The value of a constant expression that `lang.fold` left alone, because its type holds whole units."""
+"""The value of a constant expression that `lang.ir.constant_folding` left alone, because its type holds whole units."""
 
-from policysched.lang.arithmetic import Number, arithmetic, call, negate
-from policysched.lang.expr import Arith, Call, Const, Else, Expr, If, Negate
+from policysched.lang.ir.arithmetic import Number, arithmetic, call, negate
+from policysched.lang.ir.expr import Arith, Call, Const, Else, Expr, If, Negate
 
 
 def evaluated(expr: Expr) -> Number | None:

@@ -3,9 +3,6 @@
 import re
 from typing import Literal, cast
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
-from policysched.lang.attributes import ATTRIBUTES
 from policysched.lang.check.attributes import attribute
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as
@@ -25,10 +22,13 @@ from policysched.lang.check.scope import (
     did_you_mean,
     one_of,
 )
-from policysched.lang.expr import Const, type_of
-from policysched.lang.fold import fold
-from policysched.lang.types import BOOL, STRING, Kind, Record, RecordField, Type
-from policysched.lang.units import UNITS
+from policysched.lang.ir import program as p
+from policysched.lang.ir.attributes import ATTRIBUTES
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.expr import Const, type_of
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import BOOL, STRING, Kind, Record, RecordField, Type
+from policysched.lang.types.units import UNITS
 from policysched.text import Span
 
 _TYPES = {kind.value: Type(kind) for kind in Kind if kind not in (Kind.LIST, Kind.MAP, Kind.RECORD)}

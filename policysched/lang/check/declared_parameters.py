@@ -8,15 +8,15 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.declarations import constant, declare, type_named
 from policysched.lang.check.dimensions import describe
+from policysched.lang.check.parameter_values import GivenValue
 from policysched.lang.check.scope import Scope, declared_at, did_you_mean
-from policysched.lang.expr import Const
-from policysched.lang.given import GivenValue
-from policysched.lang.types import QOS_CLASSES, Kind, Type
-from policysched.lang.units import Unreadable, format_value, parse_value, read_value
+from policysched.lang.ir import program as p
+from policysched.lang.ir.expr import Const
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import QOS_CLASSES, Kind, Type
+from policysched.lang.types.units import Unreadable, format_value, parse_value, read_value
 from policysched.text import Label, Span
 
 PARAMETER_TYPES = (

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from policysched.lang import types as t
-from policysched.lang.types import Kind, Type
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
 
 DIMENSIONLESS = frozenset({Kind.INT, Kind.FLOAT, Kind.RATIO})
 

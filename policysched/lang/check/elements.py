@@ -6,15 +6,15 @@ Inside, an element is called by the name of its record. A list is looked through
 from dataclasses import replace
 from typing import cast
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.names import bare_name
 from policysched.lang.check.reading import Reader
 from policysched.lang.check.scope import did_you_mean
-from policysched.lang.program import CONTAINER
-from policysched.lang.types import Kind, Record
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.program import CONTAINER
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Record
 
 OF_ELEMENTS = ("count", "any")
 OF_VALUES = ("sum", "min", "max")

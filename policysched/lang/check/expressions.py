@@ -1,12 +1,9 @@
 """From syntax to typed expressions: names resolved, literals read by the type that is expected of them.
 
 A mistake is reported where it stands and yields None, and what contains it says nothing more. What may be missing and
-what is constant are later passes (`flow`, `lang.fold`).
+what is constant are later passes (`flow`, `lang.ir.constant_folding`).
 """
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.aggregates import aggregate
 from policysched.lang.check.amounts import amount, names_a_resource
 from policysched.lang.check.arithmetic import minus, product, sum_or_difference
@@ -22,7 +19,10 @@ from policysched.lang.check.literals import number
 from policysched.lang.check.names import bare_name
 from policysched.lang.check.reading import Reader, conform
 from policysched.lang.check.scope import Place, Scope
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
 
 
 def read(scope: Scope, node: s.Expression, place: Place, expected: Type | None = None) -> e.Expr | None:

@@ -3,11 +3,11 @@ only the process that runs the policy knows."""
 
 from collections.abc import Iterable
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.clauses import sorted_out
 from policysched.lang.check.rules import score_missing, weight_of
 from policysched.lang.check.scope import Scope, declared_at
+from policysched.lang.ir import program as p
+from policysched.lang.syntax import tree as s
 
 
 def extenders(scope: Scope, statements: Iterable[s.Extender]) -> tuple[p.Extender, ...]:

@@ -8,7 +8,8 @@ It looks at expressions before folding, at what the user wrote.
 from collections.abc import Iterable, Iterator
 
 from policysched.lang.check.scope import Scope
-from policysched.lang.expr import (
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.expr import (
     Aggregate,
     And,
     Arith,
@@ -35,7 +36,6 @@ from policysched.lang.expr import (
     stage_of,
     type_of,
 )
-from policysched.lang.fold import fold
 
 Known = frozenset[Expr]
 """Reads that are known to be there."""

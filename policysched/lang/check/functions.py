@@ -1,15 +1,15 @@
 """Functions in expressions: how many arguments of which dimension each takes, and what it gives."""
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.dimensions import DIMENSIONLESS, common, describe, same_dimension
 from policysched.lang.check.elements import over_elements
 from policysched.lang.check.reading import Reader, mismatch
 from policysched.lang.check.scope import COUNTED, COUNTED_ANYWHERE, did_you_mean, one_of
 from policysched.lang.check.traffic import traffic_to
 from policysched.lang.check.windows import window
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
 
 
 def call(reader: Reader, node: s.CallExpr, expected: Type | None) -> e.Expr | None:

@@ -7,9 +7,9 @@ included already (by another library) is not brought twice.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from policysched.lang import syntax as s
-from policysched.lang.builtins import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
+from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
 from policysched.lang.check.scope import Scope, did_you_mean
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 DEPTH_MAX = 16

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.clauses import slot
 from policysched.lang.check.expressions import read_condition
 from policysched.lang.check.flow import Known, implied, no_holes
 from policysched.lang.check.rules import rule, weight_of
 from policysched.lang.check.scope import LAYER, Scope, declared_at
 from policysched.lang.check.table import Kind, Table, Written, amended_rule, kind_of
-from policysched.lang.fold import fold, is_constant
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold, is_constant
+from policysched.lang.syntax import tree as s
 
 _FIELDS: dict[str, tuple[str, ...]] = {
     "when": ("when",),

@@ -1,9 +1,9 @@
 """How large one expression may be, measured without recursion, since a hostile one is deeper than Python's stack."""
 
-from policysched.lang import syntax as s
 from policysched.lang.check.scope import Named, Scope
-from policysched.lang.operands import operands
-from policysched.lang.program import CONTAINER
+from policysched.lang.ir.program import CONTAINER
+from policysched.lang.syntax import tree as s
+from policysched.lang.syntax.operands import operands
 
 NODES_MAX = 500
 EXPANDED_MAX = 10_000

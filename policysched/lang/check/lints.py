@@ -1,8 +1,8 @@
 """Doubts about a policy that is valid: what nothing uses, and what kube-scheduler would have done."""
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.scope import Scope
+from policysched.lang.ir import program as p
+from policysched.lang.syntax import tree as s
 from policysched.text import Source
 
 _KUBE_SCHEDULERS_NAME = "default-scheduler"

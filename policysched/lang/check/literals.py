@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
 from policysched.lang.check.scope import Scope, one_of
+from policysched.lang.ir import expr as e
 from policysched.lang.parse.words import UNIT_WORDS
-from policysched.lang.types import Kind, Type
-from policysched.lang.units import SUFFIXES, Unreadable, kinds_of_suffix, literal_value
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.units import SUFFIXES, Unreadable, kinds_of_suffix, literal_value
 
 _PLAIN = frozenset({Kind.INT, Kind.FLOAT, Kind.RATIO})
 _NAMES = {

@@ -2,15 +2,15 @@
 
 from typing import Literal, cast
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.expressions import read_as
 from policysched.lang.check.flow import no_holes
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import ASSUME, PAIR_KEY, Scope
-from policysched.lang.expr import Attr, Const, Expr
-from policysched.lang.fold import fold
-from policysched.lang.types import DURATION, RATIO, STRING, Type
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.expr import Attr, Const, Expr
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import DURATION, RATIO, STRING, Type
 
 _SHORTEST_NS = 10**9
 _PARAMS = ("query", "source", "unit", "join", "from", "to", "key", "every", "stale", "sampled_at", "assume")

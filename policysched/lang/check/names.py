@@ -1,15 +1,15 @@
 """Bare names in expressions: what was declared (`let`, `input`, `metric`; of a `let` that depends on something what it stands
 for), QoS classes, and `now`."""
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.attributes import like_attribute
 from policysched.lang.check.reading import Reader, conform
 from policysched.lang.check.scope import Declared, Named, declared_at, did_you_mean
-from policysched.lang.program import CONTAINER, Between, Input, Metric, Parameter, State
-from policysched.lang.rebuilt import placed_at
-from policysched.lang.types import Record, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.program import CONTAINER, Between, Input, Metric, Parameter, State
+from policysched.lang.ir.transform import placed_at
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Record, Type
 from policysched.text import Label
 
 

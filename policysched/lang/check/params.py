@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policysched.lang import syntax as s
 from policysched.lang.check.scope import Scope, declared_at, did_you_mean
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 Value = s.Expression | s.MapLit

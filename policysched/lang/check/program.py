@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check import lints
 from policysched.lang.check.declarations import declare_input, declare_let, declare_metric, declare_record
 from policysched.lang.check.declared_parameters import declare_parameter, given_for_nothing, with_its_value
@@ -19,14 +17,16 @@ from policysched.lang.check.include import Expansion, Find, expand
 from policysched.lang.check.layers import Layers
 from policysched.lang.check.limits import RULES_MAX
 from policysched.lang.check.metrics import outage
+from policysched.lang.check.parameter_values import NOBODY_GIVEN, Given, given_to
 from policysched.lang.check.queue import default_queue, gang, preemption, queue
 from policysched.lang.check.resources import declare_resource
 from policysched.lang.check.rules import rule
 from policysched.lang.check.scope import DeclaredGang, Scope, declared_at
 from policysched.lang.check.states import declare_state
 from policysched.lang.check.table import Kind, Table, Written, kind_of
-from policysched.lang.given import NOBODY_GIVEN, Given, given_to
-from policysched.lang.printer import print_document
+from policysched.lang.format.printer import print_document
+from policysched.lang.ir import program as p
+from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Severity, Source, Span
 
 _HEADER = re.compile(r"^\s*(policy|library)\b", re.MULTILINE)

@@ -2,18 +2,18 @@
 
 from typing import cast
 
-from policysched.lang import expr as e
-from policysched.lang import program as p
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as, read_condition
 from policysched.lang.check.flow import Known, holes, no_holes, report_hole
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import CONSTANT, GANG, QUEUE_KEY, VICTIMS, Scope
-from policysched.lang.expr import Stage
-from policysched.lang.fold import fold
-from policysched.lang.types import INT, Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.expr import Stage
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import INT, Kind, Type
 from policysched.text import Span
 
 

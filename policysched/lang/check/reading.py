@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
 from policysched.lang.check.dimensions import (
     DIMENSIONLESS,
     conversion_help,
     describe,
 )
 from policysched.lang.check.scope import Declared, Place, Scope, declared_at
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
 from policysched.text import Span
 
 ReadNode = Callable[["Reader", s.Expression, Type | None], e.Expr | None]

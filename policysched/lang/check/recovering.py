@@ -2,13 +2,13 @@
 
 from typing import Literal, cast
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
-from policysched.lang import types as t
-from policysched.lang.arithmetic import compare
 from policysched.lang.check.expressions import read_as
 from policysched.lang.check.scope import CONSTANT, Scope
-from policysched.lang.fold import fold
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.arithmetic import compare
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.syntax import tree as s
+from policysched.lang.types import kinds as t
 
 Op = Literal["<", "<=", ">", ">="]
 _TURNED: dict[str, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -1,15 +1,15 @@
 """`resource NAME { capacity = E, request = E }`: what is declared. `amounts` says what reading it means."""
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
 from policysched.lang.check.dimensions import describe
 from policysched.lang.check.expressions import read, read_as
 from policysched.lang.check.flow import no_holes
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_at
-from policysched.lang.fold import fold
-from policysched.lang.program import Resource
-from policysched.lang.types import Kind, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.program import Resource
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import Kind, Type
 
 _KINDS = frozenset({Kind.INT, Kind.CPU, Kind.BYTES, Kind.BANDWIDTH})
 _NATIVE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})

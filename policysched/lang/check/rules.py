@@ -2,10 +2,7 @@
 
 from typing import Literal, cast
 
-from policysched.lang import expr as e
-from policysched.lang import program as p
-from policysched.lang import syntax as s
-from policysched.lang.builtins import BUILTINS
+from policysched.builtins.registry import BUILTINS
 from policysched.lang.check.builtins import parameters
 from policysched.lang.check.clauses import Clauses, sorted_out
 from policysched.lang.check.dimensions import describe
@@ -15,8 +12,11 @@ from policysched.lang.check.reading import conform
 from policysched.lang.check.recovering import recovering
 from policysched.lang.check.scope import CONDITION, CONSTANT, VALUE, WHEN, Scope, did_you_mean, one_of
 from policysched.lang.check.templates import template
-from policysched.lang.fold import fold, is_constant
-from policysched.lang.types import INT, Kind
+from policysched.lang.ir import expr as e
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold, is_constant
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import INT, Kind
 from policysched.text import Span
 
 WEIGHT_MAX = 1_000_000

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from policysched.lang import program as p
-from policysched.lang import syntax as s
-from policysched.lang.expr import Const, Expr
-from policysched.lang.given import NOTHING_GIVEN, GivenParameters
-from policysched.lang.rules import diagnostic
-from policysched.lang.types import Record, Type
+from policysched.lang.check.parameter_values import NOTHING_GIVEN, GivenParameters
+from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.ir import program as p
+from policysched.lang.ir.expr import Const, Expr
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import Record, Type
 from policysched.text import Diagnostic, Label, Severity, Span
 
 _COMPARED_MAX = 300

@@ -2,16 +2,16 @@
 
 from typing import Literal, cast
 
-from policysched.lang import expr as e
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.declarations import constant, declare, type_named
 from policysched.lang.check.expressions import read_as
 from policysched.lang.check.flow import no_holes
 from policysched.lang.check.params import Params, params_of
 from policysched.lang.check.scope import FED, KEY, Place, Scope
-from policysched.lang.fold import fold
-from policysched.lang.types import BOOL, INT, RATIO, STRING, Type
+from policysched.lang.ir import expr as e
+from policysched.lang.ir import program as p
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.syntax import tree as s
+from policysched.lang.types.kinds import BOOL, INT, RATIO, STRING, Type
 
 _PARAMS = ("key", "per", "on", "when", "value", "keep", "start", "most")
 _MOST = 10_000

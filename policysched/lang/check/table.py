@@ -7,9 +7,9 @@ rule was under each of the layers, because a layer's `amend` may meet any of the
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from policysched.lang import syntax as s
 from policysched.lang.check.clauses import merged, slot
 from policysched.lang.check.scope import Scope, declared_at, did_you_mean
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 Kind = Literal["filter", "score"]

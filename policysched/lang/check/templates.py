@@ -2,12 +2,12 @@
 
 import re
 
-from policysched.lang import syntax as s
 from policysched.lang.check.expressions import read
 from policysched.lang.check.scope import TEXT, Scope
-from policysched.lang.expr import Expr
-from policysched.lang.fold import fold
-from policysched.lang.program import Template
+from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.program import Template
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 _PART = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\["([^"\]]*)"\]|\[([A-Za-z_][A-Za-z0-9_]*)\]')

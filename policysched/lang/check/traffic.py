@@ -4,12 +4,12 @@
 (`traffic_to(gang, "topology.kubernetes.io/zone")`) asks of the whole domain in place of the node.
 """
 
-from policysched.lang import expr as e
-from policysched.lang import program as p
-from policysched.lang import syntax as s
 from policysched.lang.check.reading import Reader
 from policysched.lang.check.scope import Declared, declared_at, did_you_mean
-from policysched.lang.rebuilt import placed_at
+from policysched.lang.ir import expr as e
+from policysched.lang.ir import program as p
+from policysched.lang.ir.transform import placed_at
+from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 _EXAMPLE = '`traffic_to(gang)`, `traffic_to(gang, METRIC)` or `traffic_to(gang, METRIC, "topology.kubernetes.io/zone")`'

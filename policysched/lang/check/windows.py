@@ -3,9 +3,9 @@
 import re
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from policysched.lang import expr as e
-from policysched.lang import syntax as s
 from policysched.lang.check.scope import Scope
+from policysched.lang.ir import expr as e
+from policysched.lang.syntax import tree as s
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_MINUTES = 24 * 60

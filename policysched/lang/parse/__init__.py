@@ -10,13 +10,13 @@ Each broken statement costs one diagnostic and leaves the tree; what it would ha
 
 import re
 
-from policysched.lang import syntax as s
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse.build import LayerHead, Reading
 from policysched.lang.parse.grammar import UnexpectedInput, read
 from policysched.lang.parse.mistakes import explain
 from policysched.lang.parse.scan import Piece, Scan, scan, stray_brace
 from policysched.lang.parse.shape import remarks, too_large
-from policysched.lang.rules import diagnostic
+from policysched.lang.syntax import tree as s
 from policysched.text import Diagnostic, Source, Span
 
 __all__ = ["TEXT_BYTES_MAX", "parse"]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lark import Token, Transformer
 
-from policysched.lang import syntax as s
+from policysched.lang.syntax import tree as s
 from policysched.text import Source, Span
 
 

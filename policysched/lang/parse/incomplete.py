@@ -1,12 +1,12 @@
 """What is missing from a statement: a value, a bracket, a block, a type."""
 
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse.tokens import Token
 from policysched.lang.parse.trouble import CLOSER, VALUE_WORDS, Trouble
 from policysched.lang.parse.words import (
     CLAUSES,
     STATEMENTS,
 )
-from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label
 
 _BRACED = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})

@@ -2,6 +2,7 @@
 
 import re
 
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse.tokens import Token
 from policysched.lang.parse.trouble import VALUE_WORDS, Trouble
 from policysched.lang.parse.words import (
@@ -9,7 +10,6 @@ from policysched.lang.parse.words import (
     COMPARISONS,
     UNIT_WORDS,
 )
-from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Span
 
 _KEY = re.compile(r"[^\]\s\"]+")

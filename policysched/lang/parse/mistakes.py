@@ -1,7 +1,7 @@
 """Why the grammar did not accept a statement, in the words of its author.
 
 The grammar says where it stopped and what could have stood there. Each function of `EXPLANATIONS` (here, in
-`misread` and in `incomplete`) knows one mistake that people make; the first that recognises its own answers. To add one: a function, its code in `lang.rules_syntax`.
+`misread` and in `incomplete`) knows one mistake that people make; the first that recognises its own answers. To add one: a function, its code in `lang.diagnostics.syntax_rules`.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse.build import Reading
 from policysched.lang.parse.incomplete import (
     closes_nothing,
@@ -39,7 +40,6 @@ from policysched.lang.parse.words import (
     STATEMENTS,
     WORD_OF_TERMINAL,
 )
-from policysched.lang.rules import diagnostic
 from policysched.text import Diagnostic, Label
 
 Explanation = Callable[[Trouble], Diagnostic | None]

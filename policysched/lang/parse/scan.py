@@ -18,10 +18,10 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse.tokens import raw_tokens
 from policysched.lang.parse.words import CONTINUATIONS, LAYER_STATEMENTS, RESERVED_STATEMENTS, STATEMENTS
-from policysched.lang.rules import diagnostic
-from policysched.lang.syntax import Comment
+from policysched.lang.syntax.tree import Comment
 from policysched.text import Diagnostic, Label, Source, Span
 
 NESTING_MAX = 64

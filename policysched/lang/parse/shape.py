@@ -7,11 +7,11 @@ The grammar lets any clause stand in any rule in any order, because "`missing` c
 from collections.abc import Iterator
 from dataclasses import fields
 
-from policysched.lang import syntax as s
-from policysched.lang.operands import operands
+from policysched.lang.diagnostics.catalogue import diagnostic
 from policysched.lang.parse.build import LayerHead
 from policysched.lang.parse.words import EXTENDER_CLAUSES, FILTER_CLAUSES, NOT_NAMES, SCORE_CLAUSES
-from policysched.lang.rules import diagnostic
+from policysched.lang.syntax import tree as s
+from policysched.lang.syntax.operands import operands
 from policysched.text import Diagnostic, Label, Span
 
 NESTING_MAX = 64

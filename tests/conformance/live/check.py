@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.lang.program import Program
+from policysched.lang.ir.program import Program
 from tests.conformance.compare import Disagreement, compare
 from tests.conformance.live.draw import Drawn, draw
 from tests.conformance.live.record import Recorder

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policysched.lang.answers import ExtenderAnswer, with_scores
-from policysched.lang.verdict import Judgement
+from policysched.lang.ir.extender_answers import ExtenderAnswer, with_scores
+from policysched.lang.ir.verdict import Judgement
 from tests.conformance.seed_systems import plugin_sets, protocol
 from tests.conformance.seed_systems.worlds import (
     Policy,

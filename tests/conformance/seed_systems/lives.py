@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.app.given_states import entries_of
-from policysched.cluster.objects import EVERYWHERE, NodeName, PodUid
-from policysched.kube import wire
-from policysched.lang.bundle import Bundle, Checked
-from policysched.lang.program import Program
-from policysched.lang.verdict import Explanation
-from policysched.schedule import commands as c
-from policysched.schedule import events as e
-from policysched.schedule.extenders import Extenders
-from policysched.schedule.scheduler import Scheduler
-from policysched.schedule.states import kept_text
+from policysched.cluster.samples import EVERYWHERE
+from policysched.harness.state_values import entries_of
+from policysched.kube.decode import pods
+from policysched.lang.check.bundle import Bundle, Checked
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import NodeName, PodUid
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.extenders.terms import Extenders
+from policysched.scheduler.policies.states import kept_text
+from policysched.scheduler.scheduler import Scheduler
 from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with
 
 Json = dict[str, Any]
@@ -53,13 +54,13 @@ class Life:
     def show(self, pod: Json) -> None:
         """A pod of the policy's, as Kubernetes shows it."""
         spec = {**pod["spec"], "schedulerName": self._program.name}
-        self.tell(e.PodSeen(wire.pod({"kind": "Pod", **pod, "spec": spec})))
+        self.tell(e.PodSeen(pods.pod({"kind": "Pod", **pod, "spec": spec})))
 
     def add_pod(self, name: str) -> None:
-        self.tell(e.PodSeen(wire.pod(pod_with(name, scheduler=self._program.name))))
+        self.tell(e.PodSeen(pods.pod(pod_with(name, scheduler=self._program.name))))
 
     def add_node(self, name: str, **more: Any) -> None:
-        self.tell(e.NodeSeen(wire.node(node_with(name, **more))))
+        self.tell(e.NodeSeen(pods.node(node_with(name, **more))))
 
     def tell_gone(self, uid: str) -> None:
         self.tell(e.PodGone(PodUid(uid)))

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from policysched.lang.builtins import BUILTINS
-from policysched.lang.units import parse_value
+from policysched.builtins.registry import BUILTINS
+from policysched.lang.types.units import parse_value
 from tests.conformance.seed_systems.worlds import (
     Policy,
     play,

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from policysched.app.importing import import_config
-from policysched.app.policy_files import UnusableFile
-from policysched.lang.builtins import BUILTINS
+from policysched.builtins.registry import BUILTINS
 from policysched.lang.check import check_text
+from policysched.migrate import import_config
+from policysched.policy_files.sources import UnusableFile
 
 _HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: web\n  plugins:\n"
 _MINE = "{name: Mine, weight: 3}"

@@ -12,17 +12,17 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from policysched.app.consultant import terms_of
-from policysched.app.consultation import consult
-from policysched.kube.extender_client import ExtenderClient, NoExtenderAnswer, Peer
-from policysched.schedule.commands import Consult
-from policysched.schedule.events import Consulted
-from policysched.schedule.extenders import not_to_be_asked
+from policysched.daemon.consultant import terms_of
+from policysched.daemon.consultation import consult
+from policysched.kube.extender.client import ExtenderClient, NoExtenderAnswer, Peer
+from policysched.scheduler.commands import Consult
+from policysched.scheduler.events import Consulted
+from policysched.scheduler.extenders.terms import not_to_be_asked
 from policysched.serve.health import Health
 from policysched.serve.server import Address, HttpThread, Pages
-from tests.app.test_extender_app import extender
 from tests.conformance.seed_systems.lives import Life
 from tests.conformance.seed_systems.worlds import POLICIES, Policy, node_with, pod_with, policy_of_text
+from tests.extender.test_extender_app import extender
 from tests.kube.world import on_virtual_time
 
 Json = dict[str, Any]

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from policysched.cluster.objects import NodeName, PodUid
-from policysched.lang.program import Program
-from policysched.schedule import events as e
+from policysched.lang.ir.program import Program
+from policysched.model.objects import NodeName, PodUid
+from policysched.scheduler import events as e
 from tests.conformance.seed_systems.lives import Life
 from tests.conformance.seed_systems.worlds import Policy, play, roomy_node, world
 

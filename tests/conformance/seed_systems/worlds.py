@@ -10,18 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from policysched.app.checking import check_set
-from policysched.app.given_states import entries_of
-from policysched.app.policy_files import SourceSet, sources_of_text
-from policysched.app.testing import short_forms
-from policysched.app.testing.playing import Play, Played
-from policysched.app.testing.world import Arrival, Poll, World
-from policysched.cluster.objects import ObservedPod
-from policysched.kube import wire
-from policysched.lang.program import Program
-from policysched.lang.verdict import Explanation
-from policysched.samples.source import RawSamples, samples_of
-from policysched.schedule.states import kept_text
+from policysched.harness.state_values import entries_of
+from policysched.kube.decode import pods as wire
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.metric_sources.source import RawSamples, samples_of
+from policysched.model.objects import ObservedPod
+from policysched.policy_files.checking import check_set
+from policysched.policy_files.sources import SourceSet, sources_of_text
+from policysched.policytest import short_forms
+from policysched.policytest.playing import Play, Played
+from policysched.policytest.world import Arrival, Poll, World
+from policysched.scheduler.policies.states import kept_text
 from policysched.text import Severity, Source, Span
 
 Json = dict[str, Any]

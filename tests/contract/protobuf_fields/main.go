@@ -1,4 +1,4 @@
-// Writes policysched/sim/apiserver/protobuf_fields.json: for each message that a client may send to the simulated API server, the
+// Writes policysched/sandbox/apiserver/protobuf_fields.json: for each message that a client may send to the simulated API server, the
 // numbers, names and types of its fields, read from the struct tags of k8s.io/api. Run in a module that requires k8s.io/api:
 //
 //	go run . > protobuf_fields.json

@@ -14,10 +14,10 @@ from tests.e2e.chaos.climate import ANSWERS_ARE_LOST, Climate
 
 def withdraw_on_unknown() -> None:
     """A bind without an answer counts as refused: its room is given away while the request may still be carried out."""
-    from policysched.kube import bind
-    from policysched.kube.api import Conflict, NotFound, Refused
-    from policysched.schedule.commands import Bind
-    from policysched.schedule.events import BindConfirmed, BindRefused
+    from policysched.kube.client.api import Conflict, NotFound, Refused
+    from policysched.kube.write import bind
+    from policysched.scheduler.commands import Bind
+    from policysched.scheduler.events import BindConfirmed, BindRefused
 
     async def attempt(self: bind.Binder, one: Bind) -> bind.BindOutcome:
         path = f"/api/v1/namespaces/{one.namespace}/pods/{one.name}/binding"
@@ -34,8 +34,8 @@ def withdraw_on_unknown() -> None:
 
 def never_repeat() -> None:
     """A bind without an answer is not sent again: its pod is promised a place for ever."""
-    from policysched.kube import bind
-    from policysched.kube.backoff import Backoff
+    from policysched.kube.client.backoff import Backoff
+    from policysched.kube.write import bind
 
     class ForEver(Backoff):
         def failed(self, error: BaseException | None = None) -> float:
@@ -47,21 +47,21 @@ def never_repeat() -> None:
 
 def gangs_one_by_one() -> None:
     """Members of a gang are placed like any other pod."""
-    from policysched.plan.plan import Plan
+    from policysched.evaluate.compile.plan import Plan
 
     Plan.gang = lambda *_: None  # type: ignore[method-assign]
 
 
 def gangs_are_never_complete() -> None:
     """There are never members enough."""
-    from policysched.schedule.gangs import Gang
+    from policysched.scheduler.gangs.gangs import Gang
 
     Gang.needed = property(lambda _: 99)  # type: ignore[assignment, method-assign]
 
 
 def deaf_after_a_cut() -> None:
     """A watch of pods that ended is not taken up again."""
-    from policysched.kube.reflect import Reflector
+    from policysched.kube.watch.reflector import Reflector
 
     watch = Reflector._watch
 
@@ -77,7 +77,7 @@ def deaf_after_a_cut() -> None:
 
 def deaf_to_selectors() -> None:
     """What a pod's nodeSelector asks of nodes is not looked at: the nodes of the seeds beside it are as good as its own."""
-    from policysched.plan import kernels
+    from policysched.builtins import kernels
 
     kernels.FILTERS["node_affinity"] = lambda *_: None  # type: ignore[index]
 

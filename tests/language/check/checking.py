@@ -1,7 +1,7 @@
 """A policy in a few lines, and what the checker says of it."""
 
 from policysched.lang.check import check_text
-from policysched.lang.program import Program
+from policysched.lang.ir.program import Program
 from policysched.text import Severity
 
 HEAD = "policy test version 1\ninclude kube_default\n"

@@ -2,13 +2,13 @@
 
 from dataclasses import fields
 
-from policysched.cluster.objects import Namespace, Node, Pod, PodFacts
+from policysched.builtins.registry import BUILTINS
 from policysched.cluster.shares import Share
 from policysched.cluster.usage import Usage
-from policysched.lang.attributes import ATTRIBUTES, resource_type
-from policysched.lang.builtins import BUILTINS
-from policysched.lang.expr import Stage
-from policysched.lang.types import BYTES, CPU, INT
+from policysched.lang.ir.attributes import ATTRIBUTES, resource_type
+from policysched.lang.ir.expr import Stage
+from policysched.lang.types.kinds import BYTES, CPU, INT
+from policysched.model.objects import Namespace, Node, Pod, PodFacts
 from tests.language.check.checking import codes, program
 
 _OWNERS = {"pod": Pod, "victim": Pod, "other": Pod, "node": Node, "namespace": Namespace}

@@ -4,10 +4,10 @@ from hashlib import sha256
 
 import pytest
 
-from policysched.lang.builtins import BUILTINS
+from policysched.builtins.registry import BUILTINS
 from policysched.lang.check import check_sources, check_text
-from policysched.lang.layers import apply_layer
-from policysched.lang.program import (
+from policysched.lang.ir.layers import apply_layer
+from policysched.lang.ir.program import (
     BuiltinFilter,
     FilterRule,
     OnTimeout,

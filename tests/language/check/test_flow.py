@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from policysched.lang.check import flow
-from policysched.lang.expr import Expr
-from policysched.lang.program import FilterRule
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.program import FilterRule
 from tests.language.check.checking import codes, program
 
 ZONE = 'input zone: string = pod.labels["zone"] optional\n'

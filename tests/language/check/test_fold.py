@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policysched.lang import types as t
-from policysched.lang.arithmetic import arithmetic, call, compare, negate
-from policysched.lang.expr import And, Arith, Compare, Const, is_floating
-from policysched.lang.program import FilterRule, RangeNorm, ScoreRule
-from policysched.lang.types import FLOAT64_MAX, INT64_MAX, INT64_MIN
+from policysched.lang.ir.arithmetic import arithmetic, call, compare, negate
+from policysched.lang.ir.expr import And, Arith, Compare, Const, is_floating
+from policysched.lang.ir.program import FilterRule, RangeNorm, ScoreRule
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import FLOAT64_MAX
+from policysched.model.quantity import INT64_MAX, INT64_MIN
 from tests.language.check.checking import program
 
 WHOLE = st.one_of(st.integers(INT64_MIN, INT64_MAX), st.sampled_from((INT64_MIN, INT64_MAX, -1, 0, 1)))

@@ -4,11 +4,11 @@ import pickle
 
 import pytest
 
+from policysched.evaluate import compile as compile_program
 from policysched.lang.check.limits import EXPANDED_MAX
-from policysched.lang.expr import Else, walk
-from policysched.lang.program import FilterRule, Program, ScoreRule
-from policysched.lang.reads import cost_of
-from policysched.plan import compile as compile_program
+from policysched.lang.ir.expr import Else, walk
+from policysched.lang.ir.program import FilterRule, Program, ScoreRule
+from policysched.lang.ir.reads import cost_of
 from tests.language.check.checking import codes, program
 
 USED = 'input used: ratio = node.annotations["used"] optional invalid default'

@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policysched.lang import syntax as s
 from policysched.lang.check import check_text
 from policysched.lang.check.program import check_document, program_of
 from policysched.lang.parse import parse
+from policysched.lang.syntax import tree as s
 from policysched.text import Severity, Source
 from tests.language.check.checking import HEAD, codes
 from tests.strategies import policies

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from policysched.lang.check import check_text
 from policysched.lang.check import program as checking
-from policysched.lang.given import EVERY_POLICY, Given, GivenParameters, GivenValue
-from policysched.lang.program import FilterRule, Program
+from policysched.lang.check.parameter_values import EVERY_POLICY, Given, GivenParameters, GivenValue
+from policysched.lang.ir.program import FilterRule, Program
 from policysched.text import Source, Span
 from tests.strategies import LITERALS, policies
 

@@ -1,8 +1,8 @@
 """What a policy reads, what would wake a pod that it refused, and what it costs."""
 
-from policysched.lang.events import ClusterEvent
-from policysched.lang.expr import Stage
-from policysched.lang.reads import Cost, program_reads, rule_cost, rule_reads, stage_word
+from policysched.lang.ir.expr import Stage
+from policysched.lang.ir.reads import Cost, program_reads, rule_cost, rule_reads, stage_word
+from policysched.model.cluster_events import ClusterEvent
 from tests.language.check.checking import program
 
 METRIC = 'metric m: ratio { query = "q" unit = "1" join = instance every = 15s stale = 90s }\n'

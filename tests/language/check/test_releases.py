@@ -2,10 +2,10 @@
 
 import pytest
 
-from policysched.lang.builtins import BUILTINS, RELEASES
+from policysched.builtins.registry import BUILTINS, RELEASES
 from policysched.lang.check import check_text
-from policysched.lang.program import BuiltinFilter, BuiltinScore, Program
-from policysched.schedule.preemption import words_of
+from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
+from policysched.scheduler.preemption.preemption import words_of
 
 
 def default_of(include: str) -> Program:

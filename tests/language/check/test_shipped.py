@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from policysched.app.linting import lint
-from policysched.app.policy_files import sources_of_text
-from policysched.lang.formatting import format_source
-from policysched.lang.rules_check import CHECK_RULES
+from policysched.lang.diagnostics.check_rules import CHECK_RULES
+from policysched.lang.format.formatter import format_source
+from policysched.lint.linting import lint
+from policysched.policy_files.sources import sources_of_text
 from policysched.resources import resource
 from policysched.text import Source
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policysched.cluster.objects import PodFacts
-from policysched.lang.expr import Expr
-from policysched.lang.program import FilterRule, Program, ScoreRule
-from policysched.oracle import MISSING, Context, value
-from policysched.oracle.context import Candidates
-from policysched.oracle.evaluate import cluster_facts
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.program import FilterRule, Program, ScoreRule
+from policysched.model.objects import PodFacts
 from tests import words
+from tests.evaluate.clusters import Scene, scenes
 from tests.language.check.checking import program
-from tests.plan.clusters import Scene, scenes
+from tests.reference import MISSING, Context, value
+from tests.reference.context import Candidates
+from tests.reference.evaluate import cluster_facts
 from tests.strategies import programs
 
 SEARCH = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policysched.lang import types as t
-from policysched.lang.types import INT64_MAX, INT64_MIN, Kind, Type
-from policysched.lang.units import SUFFIXES, UNITS, Unreadable, format_value, literal_value, parse_value
+from policysched.lang.types import kinds as t
+from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.units import (
+    SUFFIXES,
+    UNITS,
+    Unreadable,
+    format_value,
+    literal_value,
+    parse_value,
+)
+from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 GI = 2**30
 SECOND = 10**9

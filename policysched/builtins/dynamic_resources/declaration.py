@@ -1,0 +1,64 @@
+"""Claims for devices are given devices that the node can use."""
+
+from policysched.builtins.declaration import Declaration, Parameter
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="dynamic_resources",
+    plugin="DynamicResources",
+    summary="refuses nodes that cannot use the devices of the pod's resource claims, and on which claims that have none yet would "
+    "get none; asks for devices where a DeviceClass stands for an extended resource that the node does not have; gives claims their "
+    "devices and reserves them before the pod is bound; prefers nodes on which claims get the "
+    "earlier of the alternatives that they name",
+    filters=True,
+    scores=True,
+    parameters=(),
+    pod_reads=("device_claims", "extended"),
+    node_reads=("labels", "allocatable", "volumes"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.NODE_ALLOCATABLE,
+            ClusterEvent.RESOURCE_CLAIM_ADD,
+            ClusterEvent.RESOURCE_CLAIM_UPDATE,
+            ClusterEvent.DEVICES_FREED,
+            ClusterEvent.DEVICE_CLASS_ADD,
+            ClusterEvent.DEVICE_CLASS_UPDATE,
+            ClusterEvent.RESOURCE_SLICE_ADD,
+            ClusterEvent.RESOURCE_SLICE_UPDATE,
+            ClusterEvent.UNSCHEDULED_POD_UPDATE,
+        }
+    ),
+    reasons=(
+        "cannot allocate all claims",
+        "resourceclaim not available on the node",
+        "invalid resource pools were encountered",
+        "cannot fit resource",
+        "cannot schedule extended resource claim",
+        "resourceclaim in use",
+        'could not find ResourceClaim "{claim}"',
+        'resourceclaim "{claim}" is being deleted',
+        'pod "{pod}": ResourceClaim not created yet',
+        "ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)",
+        "request {request}: device class {class} does not exist",
+        "claim {claim}: selector #{number}: CEL runtime error: {words}",
+        "class {class}: selector #{number}: CEL runtime error: {words}",
+        "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently being updated",
+        "the search for devices went past its bound of 10000 steps",
+    ),
+    default_weight=2,
+    scaleup=True,
+    cost=8,
+    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/dynamic-resource-allocation v0.36.3",
+    filter_parameters=(
+        Parameter(
+            name="binding_timeout_seconds",
+            kind="int",
+            default=600,
+            low=1,
+            high=604_800,
+            doc="how long devices that name conditions for it may take to be bound before others are looked for",
+        ),
+    ),
+)

@@ -1,0 +1,60 @@
+"""Nodes that have the pod's images already, by size and by how common the image is.
+
+Source of the formula: kubernetes v1.36 `pkg/scheduler/framework/plugins/imagelocality`.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from policysched.evaluate.columns.column_kinds import ImageSize
+from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.view import View
+from policysched.evaluate.kernel import MAX_SCORE, Around, Params, PlainScore, ScoreKernel, Touch
+from policysched.model.objects import Pod
+
+_MIB = 1024 * 1024
+_LEAST = 23 * _MIB
+_MOST_A_CONTAINER = 1000 * _MIB
+
+
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+    volumes = pod.image_volumes if params["image_volumes"] == "yes" else ()
+    return _Score(pod.images + volumes, len(pod.images))
+
+
+class _Normalizer:
+    """Bytes onto 0..100, between 23 MiB and 1000 MiB a container."""
+
+    local = True
+
+    def __init__(self, container_count: int) -> None:
+        self._most = _MOST_A_CONTAINER * container_count
+
+    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+        return ()
+
+    def scores(self, raw: Array, facts: Hashable) -> Array:
+        held = np.maximum(np.minimum(raw, self._most), _LEAST)
+        return np.asarray(MAX_SCORE * (held - _LEAST) // (self._most - _LEAST))
+
+
+class _Score(PlainScore):
+    touch = Touch.NODE | Touch.CLUSTER
+
+    def __init__(self, images: tuple[str, ...], container_count: int) -> None:
+        self._images = images
+        self.normalizer = _Normalizer(container_count)
+
+    def raw(self, view: View) -> Array:
+        total = np.zeros(view.count, np.int64)
+        for image in self._images:
+            having = view.nodes_with_image(image)
+            if having:
+                size = view.column(ImageSize(image))
+                total += np.where(size > 0, size * (having / view.node_count), 0.0).astype(np.int64)
+        return total
+
+    def fingerprint(self, view: View) -> Hashable:
+        having = tuple(view.nodes_with_image(image) for image in self._images)
+        return (view.node_count, having) if any(having) else ()

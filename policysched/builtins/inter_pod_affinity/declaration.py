@@ -1,0 +1,53 @@
+"""Inter-pod affinity and anti-affinity, the pod's own and that of the pods already placed."""
+
+from policysched.builtins.declaration import Declaration, Parameter
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="inter_pod_affinity",
+    plugin="InterPodAffinity",
+    summary="refuses nodes where required affinity or anti-affinity of the pod, or required anti-affinity of a placed "
+    "pod, does not hold; prefers nodes by the weights of the preferred terms, of the pod and of placed pods",
+    filters=True,
+    scores=True,
+    parameters=(
+        Parameter(
+            name="hard_pod_affinity_weight",
+            kind="int",
+            default=1,
+            low=0,
+            high=100,
+            doc="what a placed pod's required affinity for this pod adds",
+        ),
+        Parameter(
+            name="ignore_preferred_terms_of_existing_pods",
+            kind="choice",
+            default="no",
+            choices=("no", "yes"),
+            doc="with `yes` a pod without preferred terms of its own is not scored, whatever those of placed pods say",
+        ),
+    ),
+    pod_reads=("namespace", "pod_affinity", "selected_labels"),
+    node_reads=("labels", "cluster"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_DELETE,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.ASSIGNED_POD_ADD,
+            ClusterEvent.ASSIGNED_POD_UPDATE,
+            ClusterEvent.ASSIGNED_POD_DELETE,
+            ClusterEvent.UNSCHEDULED_POD_UPDATE,
+            ClusterEvent.NAMESPACE,
+        }
+    ),
+    reasons=(
+        "node(s) didn't match pod affinity rules",
+        "node(s) didn't match pod anti-affinity rules",
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+    ),
+    default_weight=2,
+    scaleup=True,
+    cost=20,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/interpodaffinity",
+)

@@ -1,0 +1,172 @@
+"""nodeSelector and node affinity over label codes.
+
+A requirement is a comparison of small whole numbers; only `Gt` and `Lt` look at the texts, once a distinct one. Source
+of the semantics: kubernetes v1.36 `pkg/scheduler/framework/plugins/nodeaffinity` and
+`k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from policysched.evaluate.columns.column_kinds import ColumnKind, Name, Text
+from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.interner import ABSENT
+from policysched.evaluate.columns.view import View
+from policysched.evaluate.kernel import (
+    Around,
+    ByMaximum,
+    FilterKernel,
+    Normalizer,
+    Params,
+    PlainFilter,
+    PlainScore,
+    ScoreKernel,
+)
+from policysched.model.objects import NodeSelectorTerm, Pod, PreferredTerm, Requirement
+from policysched.model.quantity import INT64_MAX, INT64_MIN
+
+COLUMNS = (Name(),)
+_NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
+
+
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+    required = None if pod.affinity is None else pod.affinity.required
+    if not pod.node_selector and required is None:
+        return None
+    return _Filter(pod, required)
+
+
+def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+    return _Score(pod.affinity.preferred) if pod.affinity and pod.affinity.preferred else None
+
+
+class _Filter(PlainFilter):
+    reason = "node(s) didn't match Pod's node affinity/selector"
+
+    def __init__(self, pod: Pod, required: tuple[NodeSelectorTerm, ...] | None) -> None:
+        self._selector = pod.node_selector
+        self._required = required
+        self._named = named_nodes(required or ())
+
+    def refused(self, view: View) -> Array:
+        ahead = self.ahead(view)
+        unmatched = self._unmatched(view)
+        return unmatched if ahead is None else unmatched | ahead
+
+    def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
+        ahead = self.ahead(view)
+        unmatched = self._unmatched(view)
+        if ahead is None:
+            return ((self.reason, unmatched),)
+        return ((_NOT_NAMED, ahead), (self.reason, unmatched & ~ahead))
+
+    def ahead(self, view: View) -> Array | None:
+        """Where every term names nodes, kube-scheduler does not look at the others at all."""
+        if not self._named:
+            return None
+        names = view.column(
+            Name()
+        )  # first: a column that is read for the first time gives its texts their codes
+        codes = [view.codes.strings.find(name) for name in self._named]
+        return np.isin(names, codes, invert=True)
+
+    def _unmatched(self, view: View) -> Array:
+        matched = np.ones(view.count, np.bool_)
+        for key, value in self._selector.items():
+            matched &= view.column(Text("labels", key)) == view.codes.strings.find(value)
+        if self._required is not None:
+            any_term = np.zeros(view.count, np.bool_)
+            for term in self._required:
+                any_term |= term_matches(term, view)
+            matched &= any_term
+        return ~matched
+
+
+class _Score(PlainScore):
+    """Raw: the sum of the weights of the terms that match."""
+
+    normalizer: Normalizer = ByMaximum(reverse=False)
+
+    def __init__(self, preferred: tuple[PreferredTerm, ...]) -> None:
+        self._preferred = preferred
+
+    def raw(self, view: View) -> Array:
+        total = np.zeros(view.count, np.int64)
+        for one in self._preferred:
+            total += term_matches(one.term, view) * one.weight
+        return total
+
+
+def named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str]:
+    """The nodes that the terms name, where every term names some; else nothing, and so too where each term's names
+    contradict each other."""
+    found: set[str] = set()
+    for term in terms:
+        lists = [
+            set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"
+        ]
+        if not lists:
+            return frozenset()
+        found |= set.intersection(*lists)
+    return frozenset(found)
+
+
+def term_matches(term: NodeSelectorTerm, view: View) -> Array:
+    """bool[view.count]; a term without requirements matches nothing."""
+    matched = np.full(view.count, bool(term.expressions or term.fields))
+    for one in term.expressions:
+        matched &= holds(one, Text("labels", one.key), view)
+    for one in term.fields:
+        if one.key == "metadata.name":
+            matched &= holds(one, Name(), view)
+        else:
+            matched &= one.operator in ("NotIn", "DoesNotExist")
+    return matched
+
+
+def holds(requirement: Requirement, kind: ColumnKind, view: View) -> Array:
+    """bool[view.count]: of a label, or another column of texts."""
+    codes = view.column(kind)
+    match requirement.operator:
+        case "In":
+            return _among(codes, requirement.values, view)
+        case "NotIn":
+            return ~_among(codes, requirement.values, view)
+        case "Exists":
+            return np.asarray(codes != ABSENT)
+        case "DoesNotExist":
+            return np.asarray(codes == ABSENT)
+        case "Gt" | "Lt":
+            return _beyond(codes, requirement, view)
+
+
+def _among(codes: Array, values: Sequence[str], view: View) -> Array:
+    wanted = [view.codes.strings.find(value) for value in values]
+    if len(wanted) == 1:
+        return np.asarray(codes == wanted[0])
+    return np.isin(codes, wanted)
+
+
+def _beyond(codes: Array, requirement: Requirement, view: View) -> Array:
+    bound = _whole_number(requirement.values[0]) if len(requirement.values) == 1 else None
+    if bound is None:
+        return np.zeros(view.count, np.bool_)
+    texts = view.codes.strings.values
+    fitting = []
+    for code in set(codes.tolist()):
+        if 0 <= code < len(texts):
+            found = _whole_number(texts[code])
+            if found is not None and (found > bound if requirement.operator == "Gt" else found < bound):
+                fitting.append(code)
+    return np.isin(codes, fitting)
+
+
+def _whole_number(text: str) -> int | None:
+    """As Go's `strconv.ParseInt(text, 10, 64)`, None for its error."""
+    if not _WHOLE_NUMBER.match(text):
+        return None
+    number = int(text)
+    return number if INT64_MIN <= number <= INT64_MAX else None

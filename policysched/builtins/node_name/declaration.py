@@ -1,0 +1,25 @@
+"""A pod that names its node goes there and nowhere else.
+
+A pod with `spec.nodeName` is bound already and never comes into our queue, so this filter accepts every node. It is
+declared all the same: `include kube_default` is then the list that an operator knows from kube-scheduler.
+"""
+
+from policysched.builtins.declaration import Declaration
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="node_name",
+    plugin="NodeName",
+    summary="accepts only the node that `spec.nodeName` names (such a pod is bound already and never waits)",
+    filters=True,
+    scores=False,
+    parameters=(),
+    pod_reads=(),
+    node_reads=(),
+    filter_wakes=frozenset({ClusterEvent.NODE_ADD}),
+    reasons=("node(s) didn't match the requested node name",),
+    default_weight=None,
+    scaleup=False,
+    cost=1,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodename/node_name.go",
+)

@@ -1,0 +1,11 @@
+"""A pod that already names its node is placed and never decided, so the filter has nobody left to refuse.
+
+`model.objects.Pod` does not hold `spec.nodeName`: where a pod is belongs to its placement.
+"""
+
+from policysched.evaluate.kernel import Around, FilterKernel, Params
+from policysched.model.objects import Pod
+
+
+def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+    return None

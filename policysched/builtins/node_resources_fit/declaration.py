@@ -1,0 +1,69 @@
+"""Requests must fit into what the node has left; the score packs or spreads by how full the node would be."""
+
+from policysched.builtins.declaration import Declaration, Parameter
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="node_resources_fit",
+    plugin="NodeResourcesFit",
+    summary="refuses nodes without room for the pod's requests or for one more pod; scores by how full the node would be",
+    filters=True,
+    scores=True,
+    parameters=(
+        Parameter(
+            name="strategy",
+            kind="choice",
+            default="least_allocated",
+            choices=("least_allocated", "most_allocated", "requested_to_capacity_ratio"),
+            doc="spread, pack, or score by `shape`",
+        ),
+        Parameter(
+            name="resources",
+            kind="weights",
+            default=(("cpu", 1), ("memory", 1)),
+            low=1,
+            high=100,
+            doc="the resources that are scored and their weights",
+        ),
+        Parameter(
+            name="shape",
+            kind="shape",
+            default=((0, 0), (100, 10)),
+            low=0,
+            high=10,
+            doc="for requested_to_capacity_ratio: percent used to score, straight lines between the points",
+        ),
+    ),
+    filter_parameters=(
+        Parameter(
+            name="ignored_resources",
+            kind="names",
+            default=frozenset(),
+            doc="extended resources that need not fit, as an extender sees to them",
+        ),
+        Parameter(
+            name="ignored_resource_groups",
+            kind="names",
+            default=frozenset(),
+            doc='the same for all whose names begin so, up to the slash: `["example.com"]`',
+        ),
+    ),
+    pod_reads=("requests", "scoring_requests", "extended"),
+    node_reads=("allocatable", "usage"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_ALLOCATABLE,
+            ClusterEvent.ASSIGNED_POD_DELETE,
+            ClusterEvent.ASSIGNED_POD_UPDATE,
+            ClusterEvent.UNSCHEDULED_POD_UPDATE,
+            ClusterEvent.DEVICE_CLASS_ADD,
+            ClusterEvent.DEVICE_CLASS_UPDATE,
+        }
+    ),
+    reasons=("Insufficient {resource}", "Too many pods"),
+    default_weight=1,
+    scaleup=True,
+    cost=6,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/fit.go",
+)

@@ -1,0 +1,23 @@
+"""Nodes that are cordoned take only pods that tolerate it."""
+
+from policysched.builtins.declaration import Declaration
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="node_unschedulable",
+    plugin="NodeUnschedulable",
+    summary="refuses cordoned nodes, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`",
+    filters=True,
+    scores=False,
+    parameters=(),
+    pod_reads=("tolerations",),
+    node_reads=("unschedulable",),
+    filter_wakes=frozenset(
+        {ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}
+    ),
+    reasons=("node(s) were unschedulable",),
+    default_weight=None,
+    scaleup=True,
+    cost=1,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go",
+)

@@ -1,0 +1,58 @@
+"""A pod's topologySpreadConstraints: the DoNotSchedule ones filter, the ScheduleAnyway ones score."""
+
+from policysched.builtins.declaration import Declaration, Parameter
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="pod_topology_spread",
+    plugin="PodTopologySpread",
+    summary="refuses nodes in domains that already have too many pods of the kind; prefers domains with fewer",
+    filters=True,
+    scores=True,
+    parameters=(
+        Parameter(
+            name="default_constraints",
+            kind="constraints",
+            default="system",
+            choices=("system", "none"),
+            low=1,
+            high=2**31 - 1,
+            doc="what a pod with siblings and without constraints of its own is spread by (ScheduleAnyway), topology keys "
+            "with their maxSkew; `system` is kube-scheduler's, hostname 3 and zone 5",
+        ),
+    ),
+    filter_parameters=(
+        Parameter(
+            name="default_constraints",
+            kind="constraints",
+            default="none",
+            choices=("none",),
+            low=1,
+            high=2**31 - 1,
+            doc="the same as DoNotSchedule",
+            wakes=frozenset({ClusterEvent.POD_SET}),
+        ),
+    ),
+    pod_reads=("namespace", "spread", "node_selector", "affinity", "tolerations", "siblings"),
+    node_reads=("labels", "taints", "cluster"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_DELETE,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.NODE_TAINT,
+            ClusterEvent.ASSIGNED_POD_ADD,
+            ClusterEvent.ASSIGNED_POD_UPDATE,
+            ClusterEvent.ASSIGNED_POD_DELETE,
+            ClusterEvent.UNSCHEDULED_POD_UPDATE,
+        }
+    ),
+    reasons=(
+        "node(s) didn't match pod topology spread constraints",
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+    ),
+    default_weight=2,
+    scaleup=True,
+    cost=20,
+    source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/podtopologyspread",
+)

@@ -1,0 +1,58 @@
+"""Claims are bound to volumes that the node can reach, or such a volume can be made."""
+
+from policysched.builtins.declaration import Declaration, Parameter
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="volume_binding",
+    plugin="VolumeBinding",
+    summary="refuses nodes that the volumes of the pod's claims cannot be used on, and on which no volume can be found or made for claims that wait for the pod's node; binds these before the pod is bound",
+    filters=True,
+    scores=False,
+    parameters=(),
+    pod_reads=("claims",),
+    node_reads=("labels", "csi", "volumes"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.VOLUME_ADD,
+            ClusterEvent.VOLUME_UPDATE,
+            ClusterEvent.CLAIM_ADD,
+            ClusterEvent.CLAIM_UPDATE,
+            ClusterEvent.STORAGE_CLASS_ADD,
+            ClusterEvent.STORAGE_CLASS_UPDATE,
+            ClusterEvent.CSI_NODE_ADD,
+            ClusterEvent.CSI_NODE_UPDATE,
+            ClusterEvent.CSI_DRIVER_UPDATE,
+            ClusterEvent.STORAGE_CAPACITY_ADD,
+            ClusterEvent.STORAGE_CAPACITY_UPDATE,
+        }
+    ),
+    reasons=(
+        "node(s) didn't match PersistentVolume's node affinity",
+        "node(s) didn't find available persistent volumes to bind",
+        "node(s) did not have enough free storage",
+        "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+        "pod has unbound immediate PersistentVolumeClaims",
+        'persistentvolumeclaim "{claim}" not found',
+        'persistentvolumeclaim "{claim}" is being deleted',
+        'persistentvolumeclaim "{claim}" bound to non-existent persistentvolume "{volume}"',
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "{claim}"',
+        "PVC {claim} was not created for pod {pod} (pod is not owner)",
+    ),
+    default_weight=None,
+    scaleup=True,
+    cost=8,
+    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumebinding",
+    filter_parameters=(
+        Parameter(
+            name="bind_timeout_seconds",
+            kind="int",
+            default=600,
+            low=0,
+            high=604_800,
+            doc="how long the pod's claims may take to be bound before another node is looked for",
+        ),
+    ),
+)

@@ -1,0 +1,31 @@
+"""Disks that two pods may not mount at a time, and claims for one pod alone."""
+
+from policysched.builtins.declaration import Declaration
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="volume_restrictions",
+    plugin="VolumeRestrictions",
+    summary="refuses nodes where a disk that the pod names is mounted in a way that it cannot be shared, and all nodes while another pod has a ReadWriteOncePod claim of it",
+    filters=True,
+    scores=False,
+    parameters=(),
+    pod_reads=("claims", "disks"),
+    node_reads=("usage", "volumes"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.ASSIGNED_POD_DELETE,
+            ClusterEvent.CLAIM_ADD,
+        }
+    ),
+    reasons=(
+        "node(s) had no available disk",
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
+        'persistentvolumeclaim "{claim}" not found',
+    ),
+    default_weight=None,
+    scaleup=True,
+    cost=2,
+    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumerestrictions",
+)

@@ -1,0 +1,38 @@
+"""A volume with a zone or region in its labels is used there and nowhere else."""
+
+from policysched.builtins.declaration import Declaration
+from policysched.model.cluster_events import ClusterEvent
+
+DECLARATION = Declaration(
+    name="volume_zone",
+    plugin="VolumeZone",
+    summary="refuses nodes of another zone or region than the labels of the pod's volumes name",
+    filters=True,
+    scores=False,
+    parameters=(),
+    pod_reads=("claims",),
+    node_reads=("labels", "volumes"),
+    filter_wakes=frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.VOLUME_ADD,
+            ClusterEvent.VOLUME_UPDATE,
+            ClusterEvent.CLAIM_ADD,
+            ClusterEvent.CLAIM_UPDATE,
+            ClusterEvent.STORAGE_CLASS_ADD,
+        }
+    ),
+    reasons=(
+        "node(s) had no available volume zone",
+        'persistentvolumeclaim "{claim}" not found',
+        'persistentvolume "{volume}" not found',
+        'storageclass.storage.k8s.io "{class}" not found',
+        "PersistentVolumeClaim had no pv name and storageClass name",
+        "PersistentVolume had no name",
+    ),
+    default_weight=None,
+    scaleup=True,
+    cost=3,
+    source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumezone/volume_zone.go",
+)

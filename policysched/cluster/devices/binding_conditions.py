@@ -1,0 +1,72 @@
+"""Devices that take a while to be bound to a node: whether a claim's are ready, failed, or too late.
+
+A device may name conditions that have to be True, and others that must not be, before pods may use it (a fabric attaches it
+first). They are reported in the claim's status, device by device. Source: `isClaimReadyForBinding` and `isClaimTimeout` in
+kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
+"""
+
+from policysched.model.devices import Allocation, DeviceCondition, ResourceClaim
+
+BINDING_TIMEOUT_S = 600
+"""Where nothing else is said. Source: `DynamicResourcesBindingTimeoutDefault` of kube-scheduler's configuration."""
+_SECOND_NS = 10**9
+
+
+class BindingFailed(Exception):
+    """A condition says so: in kube-scheduler's words."""
+
+
+def is_awaited(given: Allocation) -> bool:
+    """Whether a pod has to wait for the devices."""
+    return any(one.binding_conditions for one in given.devices)
+
+
+def is_ready(claim: ResourceClaim) -> bool:
+    """Whether all conditions are met that devices name. Of those that are missing none are looked at behind the first. Raises
+    BindingFailed."""
+    if claim.allocation is None:
+        return False
+    for one in claim.allocation.devices:
+        if not one.binding_conditions:
+            continue
+        status = next((seen for seen in claim.device_statuses if seen.device == one.device), None)
+        if status is None:
+            return False
+        conditions = {condition.type: condition for condition in status.conditions}
+        for name in one.failure_conditions:
+            failed = conditions.get(name)
+            if failed is not None and failed.status == "True":
+                raise BindingFailed(_words(claim, failed))
+        if any(
+            conditions[name].status != "True" if name in conditions else True
+            for name in one.binding_conditions
+        ):
+            return False
+    return True
+
+
+def ends_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
+    """When it is too late for devices that are not ready; None: nobody waits for them, or nobody wrote since when."""
+    given = claim.allocation
+    if given is None or given.allocated_ns is None or not is_awaited(given):
+        return None
+    return given.allocated_ns + timeout_s * _SECOND_NS
+
+
+def is_lost(claim: ResourceClaim, now_ns: int, timeout_s: int) -> bool:
+    """Whether the claim had better be given other devices."""
+    if claim.allocation is None:
+        return False
+    try:
+        if is_ready(claim):
+            return False
+    except BindingFailed:
+        return True
+    end_ns = ends_ns(claim, timeout_s)
+    return end_ns is not None and end_ns < now_ns
+
+
+def _words(claim: ResourceClaim, failed: DeviceCondition) -> str:
+    return (
+        f'device binding failed: claim={claim.key.name}, reason={failed.reason}, message="{failed.message}"'
+    )

@@ -1,0 +1,194 @@
+"""Selectors over devices in CEL: does this device do?
+
+    device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))
+
+CEL is evaluated by cel-expr-python (the C++ runtime of CEL's authors), imported when the first selector is met. What is
+compiled is kept, the latest 256. What a hostile expression can cost is bounded: its length and the depth of its syntax,
+ten thousand steps of its comprehensions, regular expressions in linear time; that the API server has refused what it estimates to
+be dearer is not relied upon. Source: `cel/compile.go` in k8s.io/dynamic-resource-allocation v0.36.3.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.cluster.devices import cel_values as values
+from policysched.model.devices import Attribute, Device
+
+COMPILED_MAX = 256
+LENGTH_MAX = 10 * 1024
+"""Source: `CELSelectorExpressionMaxLength` of k8s.io/api/resource/v1."""
+
+_NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"\Z', re.DOTALL)
+_STATUS = re.compile(r"\A[A-Z_]+: ")
+_DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
+
+
+class SelectorError(Exception):
+    """The selector says nothing about the device. `compiling`: it is no expression at all, whatever the device."""
+
+    def __init__(self, words: str, *, compiling: bool) -> None:
+        super().__init__(words)
+        self.compiling = compiling
+
+    def __str__(self) -> str:
+        return f"CEL {'compile' if self.compiling else 'runtime'} error: {self.args[0]}"
+
+
+class DeviceSelectors:
+    """`matches` asks one expression about one device."""
+
+    def __init__(self) -> None:
+        self._environment: Any = None
+        self._compiled: OrderedDict[str, _Selector | SelectorError] = OrderedDict()
+
+    def matches(self, expression: str, driver: str, device: Device) -> bool:
+        """Raises SelectorError."""
+        selector = self._compiled.get(expression)
+        if selector is None:
+            selector = self._compiled[expression] = self._compile(expression)
+            if len(self._compiled) > COMPILED_MAX:
+                self._compiled.popitem(last=False)
+        else:
+            self._compiled.move_to_end(expression)
+        if isinstance(selector, SelectorError):
+            raise SelectorError(str(selector.args[0]), compiling=True)
+        return selector.matches(driver, device)
+
+    def _compile(self, expression: str) -> "_Selector | SelectorError":
+        if len(expression) > LENGTH_MAX:
+            return SelectorError(f"longer than {LENGTH_MAX} characters", compiling=True)
+        try:
+            if self._environment is None:
+                self._environment = _environment()
+            compiled = self._environment.compile(expression)
+        except ImportError:
+            words = "selectors cannot be evaluated here, for the package cel-expr-python is not installed"
+            return SelectorError(words, compiling=True)
+        except RuntimeError as error:
+            return SelectorError(_compile_words(str(error)), compiling=True)
+        returned = compiled.return_type().name()
+        if returned not in ("BOOL", "DYN"):
+            words = f"must evaluate to bool or the unknown type, not {returned.lower()}"
+            return SelectorError(words, compiling=True)
+        return _Selector(compiled, frozenset(one or other for one, other in _DOMAIN.findall(expression)))
+
+
+class _Selector:
+    """`domains` are those that the expression names: a device that has nothing of one has an empty map there."""
+
+    def __init__(self, compiled: Any, domains: frozenset[str]) -> None:
+        self._compiled = compiled
+        self._domains = domains
+
+    def matches(self, driver: str, device: Device) -> bool:
+        attributes = _by_domain(
+            driver, {name: _attribute(name, one) for name, one in device.attributes.items()}
+        )
+        capacity = _by_domain(
+            driver, {name: values.quantity_value(one.amount) for name, one in device.capacity.items()}
+        )
+        given = {
+            "driver": driver,
+            "allowMultipleAllocations": device.shareable,
+            "attributes": attributes,
+            "capacity": capacity,
+        }
+        for _ in range(1 + len(self._domains)):
+            kind, found = self._ask(given)
+            missing = _NO_KEY.match(str(found)) if kind == "ERROR" else None
+            if missing is None or missing.group(1) not in self._domains:
+                break
+            # `"dom" in device.attributes` is to stay False, so this is done only where it was looked up.
+            attributes.setdefault(missing.group(1), {})
+            capacity.setdefault(missing.group(1), {})
+        if kind == "ERROR":
+            raise SelectorError(_runtime_words(str(found)), compiling=False)
+        if not isinstance(found, bool):
+            words = f"CEL result of type {kind.lower()} could not be converted to bool"
+            raise SelectorError(words, compiling=False)
+        return found
+
+    def _ask(self, given: Mapping[str, object]) -> tuple[str, object]:
+        try:
+            result = self._compiled.eval(data={"device": given})
+        except RuntimeError as error:
+            return "ERROR", str(error)
+        return result.type().name(), result.value()
+
+
+def _attribute(name: str, attribute: Attribute) -> object:
+    if attribute.kind == "version":
+        try:
+            return values.semver_value(str(attribute.value))
+        except ValueError as error:
+            raise SelectorError(
+                f"attribute {name}: parse semantic version: {error}", compiling=False
+            ) from error
+    if attribute.kind == "other":
+        raise SelectorError(f"attribute {name}: unsupported attribute value", compiling=False)
+    return attribute.value
+
+
+def _by_domain(driver: str, found: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """A name without a domain is of the driver's."""
+    domains: dict[str, dict[str, object]] = {}
+    for name, value in found.items():
+        domain, mark, own = name.partition("/")
+        domains.setdefault(domain if mark else driver, {})[own if mark else name] = value
+    return domains
+
+
+def _compile_words(error: str) -> str:
+    """The first line, without the runtime's codes."""
+    return "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(" [INVALID_ARGUMENT]")
+
+
+def _runtime_words(error: str) -> str:
+    """In cel-go's words where people know them."""
+    missing = _NO_KEY.match(error)
+    if missing is not None:
+        return f"no such key: {missing.group(1)}"
+    return _STATUS.sub("", error)
+
+
+def _environment() -> Any:
+    """Raises ImportError where there is no CEL for this platform."""
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+    kinds = cel.Type
+    text, value, number, truth = kinds.STRING, kinds.BYTES, kinds.INT, kinds.BOOL
+
+    def function(
+        name: str, returned: Any, implementation: object, *parameters: list[Any], member: bool
+    ) -> Any:
+        overloads = [
+            cel.Overload(f"{name}_{place}", returned, given, member, implementation)
+            for place, given in enumerate(parameters)
+        ]
+        return cel.FunctionDecl(name, overloads)
+
+    return cel.NewEnv(
+        variables={"device": kinds.Map(text, kinds.DYN)},
+        extensions=[ext_bindings.ExtBindings(), ext_strings.ExtStrings(2), ext_optional.ExtOptional()],
+        functions=[
+            function("quantity", value, values.quantity, [text], member=False),
+            function("isQuantity", truth, values.is_quantity, [text], member=False),
+            function("semver", value, values.semver, [text], [text, truth], member=False),
+            function("isSemver", truth, values.is_semver, [text], [text, truth], member=False),
+            function("compareTo", number, values.compare_to, [value, value], member=True),
+            function("isGreaterThan", truth, values.is_greater_than, [value, value], member=True),
+            function("isLessThan", truth, values.is_less_than, [value, value], member=True),
+            function("sign", number, values.sign, [value], member=True),
+            function("isInteger", truth, values.is_integer, [value], member=True),
+            function("asInteger", number, values.as_integer, [value], member=True),
+            function("asApproximateFloat", kinds.DOUBLE, values.as_approximate_float, [value], member=True),
+            function("add", value, values.add, [value, value], [value, number], member=True),
+            function("sub", value, values.sub, [value, value], [value, number], member=True),
+            function("major", number, values.major, [value], member=True),
+            function("minor", number, values.minor, [value], member=True),
+            function("patch", number, values.patch, [value], member=True),
+        ],
+    )

@@ -1,0 +1,72 @@
+"""When devices last changed, on one clock that counts changes: equal stamps, equal answers."""
+
+from collections.abc import Hashable
+
+from policysched.model.objects import NodeName, ResourceClaimKey
+
+
+class DeviceStamps:
+    """`latest` moves with every change of slices, classes, kinds and of what is taken; claims have stamps of their own beside it."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self._now = 0
+        self._shared = 0
+        self._classes = 0
+        self._nodes: dict[NodeName, int] = {}
+        self._claims: dict[ResourceClaimKey, int] = {}
+        self._changed_nodes: set[NodeName] = set()
+
+    # ── what changed ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim_changed(self, key: ResourceClaimKey) -> None:
+        self._claims[key] = self._tick()
+
+    def claim_gone(self, key: ResourceClaimKey) -> None:
+        self._claims.pop(key, None)
+        self._tick()
+
+    def pool_changed(self, node: NodeName | None) -> None:
+        """Slices of a pool, or what is taken of it. `node` alone can use it; None: several can."""
+        stamp = self._moved()
+        if node is None:
+            self._shared = stamp
+        else:
+            self._nodes[node] = stamp
+            self._changed_nodes.add(node)
+
+    def classes_changed(self) -> None:
+        self._classes = self._moved()
+
+    def kinds_changed(self) -> None:
+        self._moved()
+
+    def _moved(self) -> int:
+        self.latest = self._tick()
+        return self.latest
+
+    def _tick(self) -> int:
+        self._now += 1
+        return self._now
+
+    # ── when ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def of_node(self, node: NodeName) -> tuple[int, int, int]:
+        """Of all that a search on this node goes by: its own devices, those of several, and the classes."""
+        return self._nodes.get(node, 0), self._shared, self._classes
+
+    def of_slices_for(self, node: NodeName) -> tuple[int, int]:
+        """The same without the classes."""
+        return self._nodes.get(node, 0), self._shared
+
+    def of_all_nodes(self) -> Hashable:
+        """Of what more nodes than one can use, and of the classes."""
+        return self._shared, self._classes
+
+    def of_claim(self, key: ResourceClaimKey) -> int:
+        return self._claims.get(key, 0)
+
+    def changed_nodes(self) -> set[NodeName]:
+        """Those whose own devices changed, or what is taken of them, since the last call."""
+        changed, self._changed_nodes = self._changed_nodes, set()
+        return changed

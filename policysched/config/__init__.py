@@ -1,0 +1,1 @@
+"""Settings of the long-running programs: file, environment variables, flags."""

@@ -1,0 +1,78 @@
+"""What the program says while it runs: one line an occurrence, for people or as JSON, on standard error.
+
+Modules log through stdlib logging with their facts in `extra`; the formatters put every fact that is not logging's own
+on the line. The core has no logger: its `Log` commands come here with the rest.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import orjson
+
+from policysched.scheduler.commands import Log
+
+LogFormat = Literal["text", "json"]
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_FIELDS = "fields"
+
+
+def set_up_logging(log_format: LogFormat, level: str) -> None:
+    """Once, at the start of a command that runs on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("policysched").setLevel(level.upper())
+
+
+def say(logger: logging.Logger, entry: Log) -> None:
+    """Carry out a `Log` command."""
+    logger.log(getattr(logging, entry.level.upper()), entry.message, extra={_FIELDS: dict(entry.fields)})
+
+
+def facts(record: logging.LogRecord) -> Mapping[str, Any]:
+    """What came with the message, in the order given."""
+    own = {name: value for name, value in vars(record).items() if name not in _OWN and name != _FIELDS}
+    return {**own, **getattr(record, _FIELDS, {})}
+
+
+class JsonLines(logging.Formatter):
+    """`{"ts": ..., "level": ..., "logger": ..., "msg": ..., ...}`; a fact named like one of these gets `fact_` in front."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "ts": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        for name, value in facts(record).items():
+            line[f"fact_{name}" if name in line else name] = value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class TextLines(logging.Formatter):
+    """`12:00:01.250 warning the message  key=value key="two words"`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = " ".join(f"{name}={_quoted(value)}" for name, value in facts(record).items())
+        line = f"{_time(record)[11:23]} {record.levelname.lower():7} {record.getMessage()}"
+        line = f"{line}  {said}" if said else line
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23] + "Z"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    plain = text and all(char.isprintable() and char not in ' "=' for char in text)
+    return text if plain else orjson.dumps(text).decode()

@@ -1,0 +1,193 @@
+"""What the operator sets: a YAML file, POLICYSCHED_* variables over it, flags over both (`setting_layers`).
+
+A field of a section is written with two underscores in a variable: `POLICYSCHED_LEADER_ELECTION__ENABLED=false`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from policysched.config.logs import LogFormat
+from policysched.config.setting_layers import Given, Wrong
+from policysched.config.source_settings import SamplesSettings, samples_settings, wrong_sources
+from policysched.kube.extender.client import Peer, PeerTls
+from policysched.kube.lease import LeaseSettings
+from policysched.kube.watch.reflector import ReflectSettings
+from policysched.kube.write.bind import BindSettings
+from policysched.kube.write.report import ReportSettings
+from policysched.resources import at_home
+from policysched.scheduler.limits import Limits
+from policysched.serve.server import Address
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespaced object by name."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """`NAMESPACE/NAME`. The settings' schema has seen to its form."""
+        namespace, _, name = text.partition("/")
+        return cls(namespace, name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObjects:
+    """A kind of custom resource that is read beside the nodes: policies know it as `node.objects["KIND"]`."""
+
+    kind: str
+    group: str
+    version: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Complete, defaults included. `lease` None: no leader election."""
+
+    policies: Place
+    last_good: Place
+    kubeconfig: Path | None = None
+    context: str | None = None
+    http: Address | None = None
+    metrics: Path | None = None
+    log_format: LogFormat = "text"
+    log_level: str = "info"
+    lease: LeaseSettings | None = field(default_factory=LeaseSettings)
+    connections_max: int = 96
+    reflecting: ReflectSettings = field(default_factory=ReflectSettings)
+    binding: BindSettings = field(default_factory=BindSettings)
+    reporting: ReportSettings = field(default_factory=ReportSettings)
+    limits: Limits = field(default_factory=Limits)
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extenders: Mapping[str, Peer] = field(default_factory=dict)
+    node_objects: tuple[NodeObjects, ...] = ()
+    compile_timeout_s: float = 20.0
+    stop_wait_s: float = 25.0
+    samples: SamplesSettings = field(default_factory=SamplesSettings)
+    as_given: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
+    """`flags` has the form of the file, without what was not given. Raises BadSettings."""
+    given = Given(file, environment, flags)
+    if given.may_lack("policies"):
+        given.problems.append(
+            "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
+        )
+    given.refuse(wrong_for_all(given))
+    given.refuse(_wrong_times(given))
+    given.refuse(_wrong_extenders(given))
+    given.complete()
+    return _settings(given.value)
+
+
+def wrong_for_all(given: Given) -> Iterator[Wrong]:
+    """Of the settings that `policysched extender` has, too."""
+    http = given.sound("http")
+    if http is not None:
+        try:
+            Address.parse(http)
+        except ValueError as error:
+            yield ("http",), str(error)
+    yield from wrong_sources(given)
+
+
+def _wrong_times(given: Given) -> Iterator[Wrong]:
+    election = given.sound("leader_election") or {}
+    if not election.get("enabled", True):
+        return
+    times = _times(election)
+    for shorter, longer in (("retry_s", "renew_deadline_s"), ("renew_deadline_s", "duration_s")):
+        if times[shorter] >= times[longer]:
+            said = longer if longer in election else shorter
+            wanted = "it must hold that retry_s < renew_deadline_s < duration_s"
+            yield (
+                ("leader_election", said),
+                f"{wanted}, and {shorter} is {times[shorter]:g}, {longer} {times[longer]:g}",
+            )
+    if times["duration_s"] < 1:
+        yield ("leader_election", "duration_s"), "must be at least 1: a Lease counts whole seconds"
+
+
+def _wrong_extenders(given: Given) -> Iterator[Wrong]:
+    for name, one in given.each("extenders"):
+        path, tls = ("extenders", name), one.get("tls", {})
+        if ("certificate" in tls) != ("key" in tls):
+            yield (*path, "tls"), "a certificate and its key belong together: give both"
+        if tls and not one["url"].startswith("https:"):
+            yield (*path, "tls"), "the url is not https"
+        if "filter" not in one and "prioritize" not in one:
+            yield path, "nothing to ask it: give `filter` or `prioritize`"
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    policies = Place.parse(given["policies"])
+    last_good = given.get("last_good", f"{policies}-last-good")
+    api, log = given.get("api", {}), given.get("log", {})
+    return Settings(
+        policies=policies,
+        last_good=Place.parse(last_good),
+        kubeconfig=at_home(given["kubeconfig"]) if "kubeconfig" in given else None,
+        context=given.get("context"),
+        http=Address.parse(given["http"]) if "http" in given else None,
+        metrics=at_home(given["metrics"]) if "metrics" in given else None,
+        log_format=log.get("format", "text"),
+        log_level=log.get("level", "info"),
+        lease=_lease(given.get("leader_election", {})),
+        connections_max=api.get("connections_max", 96),
+        reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
+        binding=made(BindSettings, given.get("binding", {})),
+        reporting=made(ReportSettings, given.get("reporting", {})),
+        limits=made(Limits, given.get("scheduling", {})),
+        params=given.get("params", {}),
+        extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
+        node_objects=tuple(
+            NodeObjects(kind, one["group"], one["version"], one["resource"])
+            for kind, one in sorted(given.get("node_objects", {}).items())
+        ),
+        compile_timeout_s=given.get("compile_timeout_s", 20.0),
+        stop_wait_s=given.get("stop_wait_s", 25.0),
+        samples=samples_settings(given),
+        as_given=given,
+    )
+
+
+def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
+    if not given.get("enabled", True):
+        return None
+    usual = LeaseSettings()
+    place = Place.parse(given.get("lease", f"{usual.namespace}/{usual.name}"))
+    return LeaseSettings(namespace=place.namespace, name=place.name, **_times(given))
+
+
+def _times(given: Mapping[str, Any]) -> dict[str, float]:
+    usual = LeaseSettings()
+    return {
+        name: given.get(name, getattr(usual, name)) for name in ("duration_s", "renew_deadline_s", "retry_s")
+    }
+
+
+def _peer(name: str, given: Mapping[str, Any]) -> Peer:
+    tls = dict(given.get("tls", {}))
+    for file in ("ca", "certificate", "key"):
+        if file in tls:
+            tls[file] = at_home(tls[file])
+    own = {key: value for key, value in given.items() if key not in ("tls", "resources")}
+    return Peer(name=name, tls=PeerTls(**tls), resources=frozenset(given.get("resources", ())), **own)
+
+
+def made(kind: type[Made], given: Mapping[str, Any]) -> Made:
+    """The defaults of a dataclass with what was given put in their places."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    assert set(given) <= names, f"the schema lets through what {kind.__name__} lacks: {set(given) - names}"
+    return kind(**given)

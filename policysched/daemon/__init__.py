@@ -1,0 +1,1 @@
+"""What `policysched run` and `policysched extender` have in common: clock, logs, reflectors, policy feed, samples."""

@@ -1,0 +1,83 @@
+"""The API server's objects as events: one reflector a kind, and `Synced` once each has its first whole list."""
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+from policysched.kube.client.api import Api
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.watch.reflector import Reflector, ReflectSettings
+from policysched.kube.watch.resources import Resource
+from policysched.scheduler.events import Event, Synced
+
+log = logging.getLogger(__name__)
+
+
+class Mirror:
+    """`malformed` counts by kind the versions of objects that were left out."""
+
+    def __init__(
+        self,
+        api: Api,
+        post: Callable[[Event], None],
+        *,
+        random: Callable[[str], Random],
+        connectivity: Connectivity,
+        settings: ReflectSettings,
+    ) -> None:
+        self._api = api
+        self._post = post
+        self._random = random
+        self._connectivity = connectivity
+        self._settings = settings
+        self._unlisted = 0
+        self.reflectors: list[Reflector[Any]] = []
+        self.malformed: dict[str, int] = {}
+
+    def cluster(self, resources: Sequence[Resource[Any]]) -> dict[str, Coroutine[Any, Any, None]]:
+        """What is to be run, by kind; everything seen is posted. Once: afterwards the cluster is known."""
+        self._unlisted = len(resources)
+        return {one.kind: self.watch(one, self._post, self._listed_once()) for one in resources}
+
+    def watch(
+        self, resource: Resource[Any], emit: Callable[[Any], None], on_listed: Callable[[], None]
+    ) -> Coroutine[Any, Any, None]:
+        """Another kind, for somebody else."""
+        reflector: Reflector[Any] = Reflector(
+            self._api,
+            resource,
+            emit,
+            random=self._random(f"reflect {resource.kind}"),
+            connectivity=self._connectivity,
+            settings=self._settings,
+            on_listed=on_listed,
+            on_malformed=self._left_out,
+        )
+        self.reflectors.append(reflector)
+        return reflector.run()
+
+    def _listed_once(self) -> Callable[[], None]:
+        first = True
+
+        def listed() -> None:
+            nonlocal first
+            if first:
+                first = False
+                self._unlisted -= 1
+                if self._unlisted == 0:
+                    self._post(Synced())
+
+        return listed
+
+    def _left_out(self, malformed: Malformed) -> None:
+        self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
+        log.warning(
+            "left out, for it cannot be understood",
+            extra={
+                "object": f"{malformed.kind} {malformed.name}",
+                "field": malformed.field,
+                "why": malformed.why,
+            },
+        )

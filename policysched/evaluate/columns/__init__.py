@@ -1,0 +1,1 @@
+"""Nodes as NumPy columns, refreshed row by row and shared by all policies."""

@@ -1,0 +1,152 @@
+"""How many volumes of each CSI driver are attached to each row, and which rows have a given volume attached by a pod.
+
+Counted once for all rows, and from then on again for the rows whose pods, attachments or volumes changed: a pod costs a vector
+for each driver of its volumes. Volumes are attached by the pods on the row, through their claims or by themselves, and by
+VolumeAttachments that say so; the latter count only where no pod of the row has the volume.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policysched.cluster.usage import Usage
+from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.model.objects import Attachment, ClaimKey, ClaimUse, Mount, Node, Pod
+
+Numbers = NDArray[np.int64]
+Key = TypeVar("Key")
+
+_NO_ROWS: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What is attached to one node: by the volumes of its pods, and how many of each driver in all. `claims` and `volumes`
+    (names) are what that rests on."""
+
+    of_pods: frozenset[Mount]
+    counts: Mapping[str, int]
+    claims: frozenset[ClaimKey]
+    volumes: frozenset[str]
+
+
+NOTHING = Attached(frozenset(), {}, frozenset(), frozenset())
+
+
+def attached_to(node: Node, pods: Iterable[Pod], stock: Stock) -> Attached:
+    uses = set[ClaimUse]()
+    of_pods = set[Mount]()
+    for pod in pods:
+        uses.update(pod.claims)
+        of_pods.update(pod.mounts)
+    if not (uses or of_pods or node.attachments):
+        return NOTHING
+    names = {one.volume for one in node.attachments}
+    for use in uses:
+        claim = stock.claim(use.claim)
+        if claim is not None:
+            if claim.volume:
+                names.add(claim.volume)
+            mount = stock.mount(claim) if use.made_for in (None, claim.controller_uid) else None
+            if mount is not None:
+                of_pods.add(mount)
+    counts = Counter(mount.driver for mount in of_pods)
+    for told in {found for one in node.attachments if (found := told_by(one, stock)) is not None}:
+        counts[told.driver] += told not in of_pods
+    return Attached(frozenset(of_pods), counts, frozenset(use.claim for use in uses), frozenset(names))
+
+
+def told_by(one: Attachment, stock: Stock) -> Mount | None:
+    """The volume that a VolumeAttachment is about; None where it is none of a CSI driver."""
+    volume = stock.volume(one.volume)
+    if volume is None or volume.mount is None or not volume.is_csi:
+        return None
+    return Mount(one.attacher, volume.mount.handle)
+
+
+class AttachedVolumes:
+    """`node_and_pods(row)` is how the rows stand; `put` is told of each that changed, `catch_up` sees to the volumes."""
+
+    def __init__(
+        self,
+        volumes: Volumes,
+        capacity: int,
+        node_and_pods: Callable[[int], tuple[Node | None, Usage]],
+    ) -> None:
+        self._volumes = volumes
+        self._node_and_pods = node_and_pods
+        self._capacity = capacity
+        self._counts: dict[str, Numbers] = {}
+        self._rows: dict[int, Attached] = {}
+        self._with_mount: dict[Mount, set[int]] = {}
+        self._with_claim: dict[ClaimKey, set[int]] = {}
+        self._with_volume: dict[str, set[int]] = {}
+        self._position = volumes.mount_changes.end
+
+    def counts(self, driver: str) -> Numbers:
+        """int64 by row."""
+        found = self._counts.get(driver)
+        return np.zeros(self._capacity, np.int64) if found is None else found
+
+    def rows_with(self, mount: Mount) -> Collection[int]:
+        """The rows on which a pod has the volume attached."""
+        return self._with_mount.get(mount, _NO_ROWS)
+
+    def put(self, row: int) -> None:
+        node, usage = self._node_and_pods(row)
+        stock = Stock(self._volumes)
+        after = NOTHING if node is None else attached_to(node, usage.pods.values(), stock)
+        before = self._rows.get(row, NOTHING)
+        if after == before:
+            return
+        for driver in before.counts.keys() | after.counts.keys():
+            column = self._counts.get(driver)
+            if column is None:
+                column = self._counts[driver] = np.zeros(self._capacity, np.int64)
+            column[row] = after.counts.get(driver, 0)
+        _move(self._with_mount, row, before.of_pods, after.of_pods)
+        _move(self._with_claim, row, before.claims, after.claims)
+        _move(self._with_volume, row, before.volumes, after.volumes)
+        if after is NOTHING:
+            del self._rows[row]
+        else:
+            self._rows[row] = after
+
+    def catch_up(self) -> None:
+        """Count the rows again behind whose claims or attachments there may be other volumes now."""
+        log = self._volumes.mount_changes
+        if self._position == log.end:
+            return
+        changes, self._position = log.since(self._position), log.end
+        if changes is None or None in changes:
+            rows = set(self._rows)
+        else:
+            rows = set()
+            for one in changes:
+                if isinstance(one, ClaimKey):
+                    rows |= self._with_claim.get(one, _NO_ROWS)
+                elif one is not None:
+                    rows |= self._with_volume.get(one, _NO_ROWS)
+        for row in rows:
+            self.put(row)
+
+    def grow(self, capacity: int) -> None:
+        more = capacity - self._capacity
+        self._capacity = capacity
+        for driver, column in self._counts.items():
+            self._counts[driver] = np.concatenate([column, np.zeros(more, np.int64)])
+
+
+def _move(index: dict[Key, set[int]], row: int, before: frozenset[Key], after: frozenset[Key]) -> None:
+    for key in before - after:
+        rows = index[key]
+        rows.remove(row)
+        if not rows:
+            del index[key]
+    for key in after - before:
+        index.setdefault(key, set()).add(row)

@@ -1,0 +1,65 @@
+"""int64 arithmetic on arrays that does what it says at the ends of the range."""
+
+import numpy as np
+
+from policysched.evaluate.columns.columns import Array
+from policysched.model.quantity import INT64_MAX, INT64_MIN
+
+_HUNDREDTH = INT64_MAX // 100
+
+
+def percent(part: Array, whole: Array) -> Array:
+    """`floor(100 * part / whole)` for `0 <= part`; rows whose `whole` is 0 give 0. Exact for any int64."""
+    there = whole > 0
+    divisor = whole if everywhere(there) else np.maximum(whole, 1)
+    if len(part) and largest(part) > _HUNDREDTH:
+        exact = part.astype(object) * 100 // divisor.astype(object)
+        return np.where(there, exact, 0).astype(np.int64)
+    share: Array = part * 100 // divisor
+    return share if divisor is whole else share * there
+
+
+def largest(values: Array) -> int:
+    """Of at least one. A single row is read directly: reducing it would cost as much as reducing hundreds."""
+    return int(values[0] if len(values) == 1 else values.max())
+
+
+def everywhere(mask: Array) -> bool:
+    """Whether it is true of every row."""
+    return bool(mask[0]) if len(mask) == 1 else bool(mask.all())
+
+
+def saturating_add(left: Array, right: Array) -> Array:
+    total = left + right
+    # Overflow: both operands have one sign and the sum has the other.
+    wrapped = ((left ^ total) & (right ^ total)) < 0
+    return np.where(wrapped, np.where(left < 0, INT64_MIN, INT64_MAX), total) if np.any(wrapped) else total
+
+
+def saturating_subtract(left: Array, right: Array) -> Array:
+    difference = left - right
+    wrapped = ((left ^ right) & (left ^ difference)) < 0
+    if np.any(wrapped):
+        return np.where(wrapped, np.where(left < 0, INT64_MIN, INT64_MAX), difference)
+    return difference
+
+
+def saturating_multiply(left: Array, right: Array) -> Array:
+    """Float64 says where the product is beyond doubt inside; the rest is done with Python's whole numbers."""
+    estimate = np.abs(left.astype(np.float64) * right.astype(np.float64))
+    if not np.any(estimate > 2.0**62):
+        return np.asarray(left * right)
+    exact = left.astype(object) * right.astype(object)
+    return np.asarray(np.clip(exact, INT64_MIN, INT64_MAX)).astype(np.int64)
+
+
+def floor_divide(left: Array, right: Array) -> Array:
+    """Rounded toward minus infinity, saturating; rows with a divisor of 0 give 0."""
+    divisor = np.where(right == 0, 1, right)
+    overflows = (left == INT64_MIN) & (divisor == -1)
+    quotient = np.where(overflows, INT64_MAX, np.where(overflows, 0, left) // divisor)
+    return np.where(right == 0, 0, quotient)
+
+
+def negated(operand: Array) -> Array:
+    return np.where(operand == INT64_MIN, INT64_MAX, -operand)

@@ -1,0 +1,18 @@
+"""Whether a pod's tolerations bear a taint. Source: `Toleration.ToleratesTaint` in k8s.io/api/core/v1."""
+
+from collections.abc import Iterable
+
+from policysched.model.objects import Taint, Toleration
+
+
+def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    return any(_bears(one, taint) for one in tolerations)
+
+
+def _bears(toleration: Toleration, taint: Taint) -> bool:
+    """An empty effect or key stands for any; only `Equal` looks at the value."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"

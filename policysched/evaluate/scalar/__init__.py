@@ -1,0 +1,1 @@
+"""Expressions compiled to Python functions of one pod and, where needed, one node."""

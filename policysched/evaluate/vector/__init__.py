@@ -1,0 +1,1 @@
+"""Expressions evaluated for all nodes at once, over columns."""

@@ -1,0 +1,117 @@
+"""The functions of the language on arrays: rounding, roots and logarithms, distributions.
+
+Each gives values and where there are any: outside a function's domain there is no value.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.saturating import negated
+from policysched.evaluate.vector.distributions import beta_cdf, normal_cdf
+from policysched.lang.types.kinds import FLOAT64_MAX
+from policysched.model.quantity import INT64_MAX, INT64_MIN
+
+Result = tuple[Array, Array | bool]
+
+
+def as_float(values: Array) -> Array:
+    return values.astype(np.float64)
+
+
+def finite(values: Array) -> Array:
+    return np.clip(values, -FLOAT64_MAX, FLOAT64_MAX)
+
+
+def _smallest(args: Sequence[Array]) -> Result:
+    least = args[0]
+    for one in args[1:]:
+        least = np.minimum(least, one)
+    return (least, True)
+
+
+def _largest(args: Sequence[Array]) -> Result:
+    most = args[0]
+    for one in args[1:]:
+        most = np.maximum(most, one)
+    return (most, True)
+
+
+def _clamp(args: Sequence[Array]) -> Result:
+    """Where the bounds are the wrong way round the upper one wins."""
+    return (np.minimum(np.maximum(args[0], args[1]), args[2]), True)
+
+
+def _absolute(args: Sequence[Array]) -> Result:
+    values = args[0]
+    if values.dtype == np.float64:
+        return (np.abs(values), True)
+    return (np.where(values < 0, negated(values), values), True)
+
+
+def _rounding(function: Callable[[Array], Array]) -> Callable[[Sequence[Array]], Result]:
+    def run(args: Sequence[Array]) -> Result:
+        values = args[0]
+        return (to_whole(function(values)) if values.dtype == np.float64 else values, True)
+
+    return run
+
+
+def _half_up(values: Array) -> Array:
+    """Not `floor(values + 0.5)`, which is wrong just below a half."""
+    low = np.floor(values)
+    return np.where(values - low >= 0.5, low + 1.0, low)
+
+
+def to_whole(values: Array) -> Array:
+    """Floats without a fraction as int64, saturating."""
+    low, high = values <= float(INT64_MIN), values >= float(INT64_MAX)
+    inside = np.where(low | high, 0.0, values).astype(np.int64)
+    return np.where(high, INT64_MAX, np.where(low, INT64_MIN, inside))
+
+
+def _root(args: Sequence[Array]) -> Result:
+    values = as_float(args[0])
+    return (np.sqrt(np.maximum(values, 0.0)), values >= 0)
+
+
+def _logarithm(args: Sequence[Array]) -> Result:
+    # NumPy's own log and exp may differ in the last bit from machine to machine.
+    values = as_float(args[0])
+    return (_each(math.log, np.where(values > 0, values, 1.0)), values > 0)
+
+
+def _exponential(args: Sequence[Array]) -> Result:
+    return (_each(_exp, as_float(args[0])), True)
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return FLOAT64_MAX
+
+
+def _each(function: Callable[[float], float], values: Array) -> Array:
+    return np.array([function(one) for one in values.ravel().tolist()], np.float64).reshape(values.shape)
+
+
+FUNCTIONS: dict[str, Callable[[Sequence[Array]], Result]] = {
+    "min": _smallest,
+    "max": _largest,
+    "clamp": _clamp,
+    "abs": _absolute,
+    "floor": _rounding(np.floor),
+    "ceil": _rounding(np.ceil),
+    "round": _rounding(np.rint),
+    "round_half_up": _rounding(_half_up),
+    "round_half_away": _rounding(lambda values: np.copysign(_half_up(np.abs(values)), values)),
+    "trunc": _rounding(np.trunc),
+    "sqrt": _root,
+    "log": _logarithm,
+    "exp": _exponential,
+    "normal_cdf": lambda args: (normal_cdf([as_float(one) for one in args]), True),
+    "beta_cdf": lambda args: (beta_cdf([as_float(one) for one in args]), True),
+}

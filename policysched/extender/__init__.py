@@ -1,0 +1,1 @@
+"""`policysched extender`: answers kube-scheduler through the extender protocol."""

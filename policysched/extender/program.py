@@ -1,0 +1,170 @@
+"""`policysched extender` in the real world: real clocks, a real connection, signals, threads and exit codes."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import socket
+import time
+import uuid
+from contextlib import AsyncExitStack
+from typing import Any
+
+from policysched import __version__
+from policysched.config.settings import Place
+from policysched.config.source_settings import without_secrets
+from policysched.daemon.clock import SteadyClock, until_set_back
+from policysched.daemon.compiling import WorkerCompiler
+from policysched.daemon.event_loop import run
+from policysched.daemon.sampling import make_sources
+from policysched.daemon.signals import ending_signals
+from policysched.daemon.status import policy_page
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.extender.handlers import ExtenderDesk
+from policysched.extender.settings import ExtenderSettings
+from policysched.extender.telemetry import ExtenderTelemetry
+from policysched.kube.client.session import Where, connect
+from policysched.serve.extender import extender_routes
+from policysched.serve.health import Health, Pulse
+from policysched.serve.server import Extras, HttpThread, Pages
+from policysched.serve.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+STUCK_AFTER_S = 60.0
+CLOCK_SET_BACK = 4
+"""The exit code, as of `policysched run`."""
+
+
+def run_extender(settings: ExtenderSettings) -> int:
+    """Until a signal; the exit code. Raises BadConfiguration, BadSamples, BadCertificate, UnusableFile and
+    CannotListen before anything is answered."""
+    return run(_run(settings))
+
+
+async def _run(settings: ExtenderSettings) -> int:
+    where = Where(
+        settings.kubeconfig,
+        settings.context,
+        settings.connections_max,
+        user_agent=f"policysched-extender/{__version__}",
+    )
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    pulse, telemetry, clock = Pulse(stuck_after_s=STUCK_AFTER_S), ExtenderTelemetry(), SteadyClock()
+    tls = ServerTls(settings.tls) if settings.tls is not None else None
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(await connect(where))
+        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        stack.push_async_callback(compiler.close)
+
+        def dice(name: str) -> random.Random:
+            return random.Random(f"{identity}/{name}")
+
+        runtime = ExtenderRuntime(
+            transport=session,
+            compile_texts=compiler,
+            now_ns=clock.now_ns,
+            monotonic_s=time.monotonic,
+            random=dice,
+            identity=identity,
+            samples=make_sources(
+                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
+            ),
+            beat=pulse.beat,
+        )
+        app = ExtenderApp(settings, runtime)
+        telemetry.watch(app, clock.now_ns)
+        stopping = asyncio.Event()
+        await _serve(settings, app, pulse, telemetry, clock, tls, stopping, stack)
+        loop = asyncio.get_running_loop()
+        for number in ending_signals():
+            loop.add_signal_handler(number, stopping.set)
+        log.info(
+            "started",
+            extra={
+                "version": __version__,
+                "server": session.host,
+                "policies": settings.place,
+                "pid": os.getpid(),
+            },
+        )
+        work = [asyncio.create_task(app.run(), name="app")]
+        if tls is not None:
+            work.append(asyncio.create_task(tls.follow(), name="certificate"))
+        return await _until_stopped(work, stopping, asyncio.create_task(until_set_back(clock)))
+
+
+async def _until_stopped(
+    work: list[asyncio.Task[None]], stopping: asyncio.Event, set_back: asyncio.Task[float]
+) -> int:
+    stop: asyncio.Task[Any] = asyncio.create_task(stopping.wait(), name="stop")
+    try:
+        await asyncio.wait((*work, stop, set_back), return_when=asyncio.FIRST_COMPLETED)
+        for task in work:
+            if task.done():
+                task.result()
+        log.info("stopping")
+        return CLOCK_SET_BACK if set_back.done() else 0
+    except NothingToRun as error:
+        log.error("ending, for there is no policy to answer by", extra={"why": str(error)})
+        return 3
+    finally:
+        for task in (*work, stop, set_back):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*work, stop, set_back, return_exceptions=True)
+
+
+async def _serve(
+    settings: ExtenderSettings,
+    app: ExtenderApp,
+    pulse: Pulse,
+    telemetry: ExtenderTelemetry,
+    clock: SteadyClock,
+    tls: ServerTls | None,
+    stopping: asyncio.Event,
+    stack: AsyncExitStack,
+) -> None:
+    loop = asyncio.get_running_loop()
+    desk = ExtenderDesk(
+        app.answering,
+        app.binder,
+        app.post,
+        telemetry.note,
+        main_loop=loop,
+        now_ns=clock.now_ns,
+        limits=settings.limits,
+    )
+    stack.push_async_callback(desk.close)
+    health = Health(
+        live={"loop": pulse.check},
+        ready={
+            "shutdown": lambda: "stopping" if stopping.is_set() else "",
+            "sync": lambda: "" if app.answering.synced else "the first lists are not in yet",
+            "policies": lambda: "" if app.answering.programs() else "no policy is active",
+            "api": lambda: app.connectivity.trouble,
+        },
+    )
+    place = str(settings.source) if isinstance(settings.source, Place) else settings.place
+    pages = Pages(
+        metrics=telemetry.registry.render,
+        policy=lambda: policy_page(app.answering, place, app.sampler.statuses(), clock.now_ns()),
+        decisions=None,
+        configz=lambda: {"policysched": without_secrets(settings.as_given)},
+    )
+    extras = Extras(
+        routes=extender_routes(
+            desk,
+            loop,
+            certificates=settings.tls is not None and settings.tls.client_ca is not None,
+        ),
+        tls=None if tls is None else tls.context,
+        body_bytes_max=settings.limits.body_bytes_max,
+    )
+    server = HttpThread(settings.http, health, pages, loop, extras)
+    port = server.start()
+    # In a thread, for the server may be waiting for an answer of this very loop.
+    stack.push_async_callback(asyncio.to_thread, server.stop)
+    scheme = "http" if tls is None else "https"
+    log.info("answering", extra={"address": f"{scheme}://{settings.http.host}:{port}"})

@@ -1,0 +1,1 @@
+"""The scheduler driven without an API server, from files: for `explain`, `simulate` and policy tests."""

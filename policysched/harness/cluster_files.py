@@ -1,0 +1,210 @@
+"""A cluster from files: any stream of Kubernetes objects, such as `kubectl get nodes,pods,namespaces -A -o yaml` prints.
+
+YAML or JSON, one document or many, single objects or Lists of them in any mixture. What scheduling does not read is
+passed over and counted by kind; an object that cannot be understood is reported and left out, as in a live cluster.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import yaml
+
+from policysched.cluster.cache import Cache
+from policysched.files import Unreadable, read_bytes
+from policysched.kube.decode import pods as wire
+from policysched.kube.decode.devices import READERS as _DEVICES
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.object_shapes import SHAPES
+from policysched.kube.decode.reading import refuse_misfit
+from policysched.kube.decode.storage import READERS as _STORAGE
+from policysched.model.devices import DeviceObject
+from policysched.model.objects import (
+    CsiNode,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    NodeName,
+    ObservedPod,
+    PodSet,
+)
+from policysched.model.storage import StorageObject
+from policysched.policy_files.sources import UnusableFile
+from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
+from policysched.scheduler.events import NodeObjectSeen
+from policysched.text.quote_value import shown
+
+
+@dataclass(slots=True)
+class ClusterFiles:
+    """What the files held, in their order; pods in the order in which they stand."""
+
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[ObservedPod] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    budgets: list[DisruptionBudget] = field(default_factory=list)
+    pod_sets: list[PodSet] = field(default_factory=list)
+    node_objects: list[NodeObjectSeen] = field(default_factory=list)
+    storage: list[StorageObject | CsiNode] = field(default_factory=list)
+    devices: list[DeviceObject] = field(default_factory=list)
+    malformed: list[Malformed] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+    def take(self, obj: dict[str, Any] | Malformed) -> None:
+        """One more object, as the API server or a manifest has it."""
+        if isinstance(obj, Malformed):
+            self.malformed.append(obj)
+            return
+        try:
+            if (kind_name := str(obj.get("kind"))) in SHAPES:
+                refuse_misfit(kind_name, obj)
+            match obj.get("kind"):
+                case "Node":
+                    self.nodes.append(wire.node(obj))
+                case "Pod":
+                    self.pods.append(wire.pod(obj))
+                case "Namespace":
+                    self.namespaces.append(wire.namespace(obj))
+                case "PodDisruptionBudget":
+                    self.budgets.append(wire.disruption_budget(obj))
+                case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
+                    self.pod_sets.append(wire.pod_set(obj, kind))
+                case "ResourceClaim" | "ResourceSlice" | "DeviceClass" as kind:
+                    self.devices.append(_DEVICES[kind](obj))
+                case str(kind) if kind in _STORAGE:
+                    self.storage.append(_STORAGE[kind](obj))
+                case kind if _may_be_a_nodes(obj):
+                    self.node_objects.append(
+                        NodeObjectSeen(
+                            str(kind).lower(), NodeName(wire.required_name(obj)), wire.json_text(obj)
+                        )
+                    )
+                case kind:
+                    self.ignored[str(kind)] += 1
+        except Malformed as error:
+            self.malformed.append(error)
+
+    def node_names(self) -> frozenset[NodeName]:
+        return frozenset(node.name for node in self.nodes)
+
+    def cache(self) -> Cache:
+        """All of it as the scheduler would have seen it. A pod's namespace exists even where the files leave it out."""
+        cache = Cache()
+        for name in sorted({seen.pod.namespace for seen in self.pods}):
+            cache.put_namespace(Namespace(name, {}, {}))
+        for space in self.namespaces:
+            cache.put_namespace(space)
+        for node in self.nodes:
+            cache.put_node(node)
+        for one in self.node_objects:
+            cache.put_node_object(one.kind, one.name, one.text)
+        for budget in self.budgets:
+            cache.put_budget(budget)
+        for pod_set in self.pod_sets:
+            cache.put_pod_set(pod_set)
+        for stored in self.storage:
+            cache.put_storage(stored)
+        for offered in self.devices:
+            cache.put_device_object(offered)
+        for seen in self.pods:
+            cache.put_pod(seen)
+        return cache
+
+
+def _may_be_a_nodes(obj: Mapping[str, Any]) -> bool:
+    """Whether it is a cluster-scoped custom resource: of a group with a domain that is not Kubernetes' own."""
+    group, slash, _ = str(obj.get("apiVersion", "")).partition("/")
+    custom = bool(slash) and "." in group and not group.endswith("k8s.io")
+    meta = obj.get("metadata")
+    return custom and isinstance(meta, dict) and "name" in meta and "namespace" not in meta
+
+
+def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
+    """Read every file (`-` is standard input). Raises UnusableFile."""
+    found = ClusterFiles()
+    for path in paths:
+        for obj in objects_in(path):
+            found.take(obj)
+    return found
+
+
+def objects_in(path: str) -> Iterator[dict[str, Any] | Malformed]:
+    """Every object of a file, Lists taken apart; for an item of a List that is none, what to say of it. Raises
+    UnusableFile with the place of the fault."""
+    text = _read(path)
+    documents = [document for document in _documents(path, text) if document is not None]
+    if not documents:
+        raise UnusableFile(f"{path}: holds no Kubernetes object")
+    for number, document in enumerate(documents, start=1):
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise UnusableFile(
+                f"{path}: document {number} is no Kubernetes object: it has no `kind` (expected what "
+                "`kubectl get nodes,pods,namespaces -A -o yaml` prints)"
+            )
+        yield from _flattened(path, document)
+
+
+def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
+    items = document.get("items")
+    if not document["kind"].endswith("List") or items is None:
+        yield document
+        return
+    if not isinstance(items, list):
+        raise UnusableFile(f"{path}: the items of a {document['kind']} are no list")
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            why = f"is {shown(item)}, and should be a map"
+            yield Malformed(document["kind"], f"of {path}", f"items[{index}]", why)
+            continue
+        # The items of a typed list (PodList) do not repeat their kind.
+        yield item if "kind" in item else {**item, "kind": document["kind"].removesuffix("List")}
+
+
+def _read(path: str) -> bytes:
+    try:
+        return read_bytes(path)
+    except Unreadable as error:
+        raise UnusableFile(f"{path}: {error}") from None
+
+
+def _documents(path: str, text: bytes) -> Iterator[Any]:
+    if text.lstrip()[:1] == b"{":
+        yield from _json_documents(path, text)
+        return
+    if nests_too_deep(text):
+        raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        yield from yaml.load_all(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise UnusableFile(f"{path}{place}: is no YAML: {error.problem}") from error
+    # ValueError and RecursionError: a date such as 2026-99-99, a number of thousands of digits, brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnusableFile(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+
+
+def _json_documents(path: str, text: bytes) -> Iterator[Any]:
+    """One JSON value by the fast parser; several in a row (JSON lines) by the one that says where it stopped."""
+    try:
+        yield orjson.loads(text)
+        return
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        rest = text.decode()
+    except UnicodeDecodeError as error:
+        raise UnusableFile(f"{path}: is no JSON: {error}") from error
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(rest):
+        try:
+            value, at = decoder.raw_decode(rest, at)
+        except json.JSONDecodeError as error:
+            raise UnusableFile(f"{path}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+        yield value
+        while at < len(rest) and rest[at].isspace():
+            at += 1

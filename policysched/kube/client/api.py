@@ -1,0 +1,239 @@
+"""The few verbs that we use of the Kubernetes API, over any `Transport`, and what can go wrong with them.
+
+    Exception
+     ├── TransportError      no whole answer came: the server may or may not have acted (kube.transport)
+     ├── Garbled             an answer came that is not what the API says: a proxy's page, half a line
+     └── Refused             the server answered, and not with what was asked for
+          ├── Unauthorized   401: our credentials; they may be renewed
+          ├── Forbidden      403: RBAC
+          ├── NotFound       404
+          ├── Conflict       409: exists already, another version, another UID, bound already
+          ├── Expired        410: the version asked for is too old; also as an error object in a watch
+          ├── Throttled      429
+          └── ServerFault    5xx: the outcome of a write is as unknown as without an answer
+
+Everything else that is not 2xx is a plain `Refused`, with its status.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from policysched.kube.client.transport import (
+    ApiRequest,
+    ApiResponse,
+    ApiStream,
+    Transport,
+    TransportError,
+)
+from policysched.kube.client.watch_lines import WatchEvent, watch_events
+
+Json = dict[str, Any]
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+
+class Garbled(Exception):
+    """The answer cannot be read as the API's."""
+
+
+class Refused(Exception):
+    """`message` is the server's word; `retry_after_s` what it asked for, if anything."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message or f"{status} {reason}")
+        self.status = status
+        self.reason = reason
+        self.message = message or f"{status} {reason}"
+        self.retry_after_s = retry_after_s
+
+
+class Unauthorized(Refused):
+    pass
+
+
+class Forbidden(Refused):
+    pass
+
+
+class NotFound(Refused):
+    pass
+
+
+class Conflict(Refused):
+    pass
+
+
+class Expired(Refused):
+    pass
+
+
+class Throttled(Refused):
+    pass
+
+
+class ServerFault(Refused):
+    pass
+
+
+ApiProblem = (TransportError, Garbled, Refused)
+"""Whatever may come of a request, for those who try again whatever it was."""
+
+_BY_STATUS: Mapping[int, type[Refused]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    429: Throttled,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list: its items, the version of the whole list, and whether it is the last."""
+
+    items: list[Json]
+    resource_version: str
+    last: bool
+
+
+class Api:
+    """Requests by verb. Each raises `TransportError`, `Garbled` or `Refused`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(self, path: str, *, timeout_s: float = 10.0) -> Json:
+        return await self._object(ApiRequest("GET", path, timeout_s=timeout_s))
+
+    async def create(
+        self, path: str, body: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
+    ) -> Json:
+        return await self._object(
+            ApiRequest("POST", path, params or {}, orjson.dumps(body), timeout_s=timeout_s)
+        )
+
+    async def replace(self, path: str, body: Json, *, timeout_s: float = 10.0) -> Json:
+        return await self._object(ApiRequest("PUT", path, {}, orjson.dumps(body), timeout_s=timeout_s))
+
+    async def patch(
+        self,
+        path: str,
+        body: Json | list[Json],
+        content_type: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+    ) -> Json:
+        return await self._object(
+            ApiRequest("PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s)
+        )
+
+    async def delete(
+        self, path: str, options: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
+    ) -> None:
+        """`options` are DeleteOptions. What the server answers besides (the object, a Status) holds nothing for us."""
+        answer = await self._transport.request(
+            ApiRequest("DELETE", path, params or {}, orjson.dumps(options), timeout_s=timeout_s)
+        )
+        if not 200 <= answer.status < 300:
+            raise refusal(answer)
+
+    async def post_unread(
+        self, path: str, body: bytes, *, params: Mapping[str, str], timeout_s: float
+    ) -> None:
+        """A POST whose answer, if it is a good one, holds nothing that we need."""
+        answer = await self._transport.request(ApiRequest("POST", path, params, body, timeout_s=timeout_s))
+        if not 200 <= answer.status < 300:
+            raise refusal(answer)
+
+    async def pages(
+        self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
+    ) -> AsyncGenerator[Page, None]:
+        """A list, a page at a time; `page_size` 0 asks for all at once. `Expired` can come between two pages."""
+        query = {**params, **({"limit": str(page_size)} if page_size else {})}
+        while True:
+            answer = await self._object(ApiRequest("GET", path, query, timeout_s=timeout_s))
+            meta, items = answer.get("metadata"), answer.get("items")
+            if not isinstance(meta, dict) or not isinstance(items, list | None):
+                raise Garbled(f"GET {path}: the answer is not a list")
+            token = meta.get("continue")
+            yield Page(items or [], str(meta.get("resourceVersion", "")), last=not token)
+            if not token:
+                return
+            query["continue"] = str(token)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        resource_version: str,
+        server_closes_after_s: int,
+        idle_s: float,
+        timeout_s: float = 20.0,
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """What happens after `resource_version`, until the server or the road ends it.
+
+        A stream on which nothing comes for `idle_s` ends too: the server sends bookmarks about once a minute, so a
+        silent one is more likely a dead connection.
+        """
+        query = {
+            **params,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(server_closes_after_s),
+        }
+        request = ApiRequest("GET", path, query, timeout_s=timeout_s)
+        async with self._transport.stream(request) as stream:
+            if stream.status != 200:
+                raise refusal(ApiResponse(stream.status, await _whole(stream), stream.headers))
+            yield watch_events(stream.chunks, idle_s)
+
+    async def _object(self, request: ApiRequest) -> Json:
+        answer = await self._transport.request(request)
+        if not 200 <= answer.status < 300:
+            raise refusal(answer)
+        try:
+            body = orjson.loads(answer.body)
+        except orjson.JSONDecodeError as error:
+            raise Garbled(f"{request.method} {request.path}: the answer is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise Garbled(f"{request.method} {request.path}: the answer is not an object")
+        return body
+
+
+def refusal(answer: ApiResponse) -> Refused:
+    """The exception for an answer that is not 2xx. A body that is no Status is quoted, shortened."""
+    try:
+        status = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        status = None
+    if isinstance(status, dict) and status.get("kind") == "Status":
+        reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    else:
+        reason, message = "", answer.body[:200].decode(errors="replace").strip()
+    return refused(answer.status, reason, message, _retry_after_s(answer.headers))
+
+
+def refused(status: int, reason: str, message: str, retry_after_s: float | None = None) -> Refused:
+    kind = _BY_STATUS.get(status) or (ServerFault if status >= 500 else Refused)
+    return kind(status, reason, message, retry_after_s)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds only: the API server never sends the form with a date."""
+    text = headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+async def _whole(stream: ApiStream) -> bytes:
+    return b"".join([chunk async for chunk in stream.chunks])

@@ -1,0 +1,72 @@
+"""Whether the API server can be reached and lets us do what we need, said once when it does not and once when it does again."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from policysched.kube.client.api import Forbidden
+
+log = logging.getLogger(__name__)
+
+
+class Connectivity:
+    """Several activities share one: it is away while any of them has failed and not worked since.
+
+        reachable ──something failed──► away ──all that failed have worked again──► reachable
+
+    A single failure that the next try mends is not worth a line. What RBAC forbids is said of each activity: all of it has to be
+    allowed, and an operator wants to see it at once. `monotonic_s` is only for saying how long it took.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._failures: dict[str, int] = {}
+        self._forbidden: set[str] = set()
+        self._away_since_s: float | None = None
+        self.failures_total = 0
+
+    @property
+    def away(self) -> bool:
+        return self._away_since_s is not None
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, in words; empty where nothing is."""
+        if not self.away:
+            return ""
+        if self._forbidden:
+            return f"the API server forbids {', '.join(sorted(self._forbidden))}"
+        return "the API server cannot be reached"
+
+    def failed(self, activity: str, why: BaseException) -> None:
+        self.failures_total += 1
+        self._failures[activity] = self._failures.get(activity, 0) + 1
+        if self._failures[activity] >= 2 and isinstance(why, Forbidden):
+            self._say_forbidden(activity, why)
+            return
+        if self._failures[activity] < 2 or self._away_since_s is not None:
+            log.debug("the API server did not answer", extra={"activity": activity, "why": str(why)})
+            return
+        self._away_since_s = self._monotonic_s()
+        log.warning(
+            "the API server cannot be reached or does not answer; trying again until it does",
+            extra={"activity": activity, "why": str(why) or type(why).__name__},
+        )
+
+    def _say_forbidden(self, activity: str, why: Forbidden) -> None:
+        if self._away_since_s is None:
+            self._away_since_s = self._monotonic_s()
+        if activity not in self._forbidden:
+            self._forbidden.add(activity)
+            log.warning(
+                "the API server forbids what is needed; trying again until it allows it (deploy/rbac.yaml has the roles)",
+                extra={"activity": activity, "why": str(why)},
+            )
+
+    def worked(self, activity: str) -> None:
+        self._forbidden.discard(activity)
+        if self._failures.pop(activity, 0) == 0 or self._failures or self._away_since_s is None:
+            return
+        away_s = self._monotonic_s() - self._away_since_s
+        self._away_since_s = None
+        log.info("the API server answers again", extra={"away_s": round(away_s, 3)})

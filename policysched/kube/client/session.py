@@ -1,0 +1,300 @@
+"""The real road to an API server: `kubernetes.aio` knows who we are and whom to trust, aiohttp carries the bytes.
+
+The client library brings kubeconfig files, contexts, exec plugins and the service account of a pod; what it makes of
+them (address, credentials, certificates, proxy) is all that we take. Its model classes would cost more than the whole
+decision. It is imported here, when a connection is made, for its import takes most of a second.
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import quote
+
+import aiohttp
+import yaml
+from yarl import URL
+
+from policysched.files import Unreadable, is_file, read_text, yaml_of
+from policysched.http_errors import why_unanswered
+from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+
+log = logging.getLogger(__name__)
+
+TOKEN_FILE_READ_EVERY_S = 60.0
+
+READ_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError)
+"""What aiohttp raises where no whole answer came."""
+
+
+class BadConfiguration(Exception):
+    """A kubeconfig that is missing, cannot be read or names what it does not have: one line says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which cluster, as whom. `kubeconfig` None: the pod's own service account, or else the files that kubectl would
+    read. `connections_max` bounds the pool: more requests than that wait inside the program."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    connections_max: int = 96
+    user_agent: str = "policysched"
+
+
+class _Configured(Protocol):
+    """What we use of `kubernetes.aio.client.Configuration`."""
+
+    host: str
+    ssl_ca_cert: str | None
+    cert_file: str | None
+    key_file: str | None
+    verify_ssl: bool
+    proxy: str | None
+    tls_server_name: str | None
+
+    async def get_api_key_with_prefix(self, identifier: str) -> str | None: ...
+
+
+class Session:
+    """`kube.client.transport.Transport` over HTTP. Use it inside one event loop, as an async context manager.
+
+    `load` reads the configuration anew: a kubeconfig's token file is read again every minute, its exec plugin is run
+    again when the server says 401 (a pod's own token has a hook in the client library that does the same).
+    """
+
+    def __init__(
+        self,
+        configured: _Configured,
+        where: Where,
+        load: Callable[[], Awaitable[_Configured]],
+        *,
+        token_in_file: bool = False,
+    ) -> None:
+        self._where = where
+        self._load = load
+        self._token_in_file = token_in_file
+        self._client: aiohttp.ClientSession | None = None
+        self._loading = asyncio.Lock()
+        self._take(configured)
+
+    def _take(self, configured: _Configured) -> None:
+        self._configured = configured
+        self._base = configured.host.rstrip("/")
+        self._tls: ssl.SSLContext | bool = _tls(configured) if self._base.startswith("https:") else True
+        self._loaded_s = time.monotonic()
+
+    @property
+    def host(self) -> str:
+        """The server's address, for people."""
+        return self._base
+
+    async def __aenter__(self) -> "Session":
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._where.connections_max, keepalive_timeout=60),
+            # Answers are bounded by each request's own time-out; a watch has none, but an idle limit.
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers={"Accept": "application/json", "User-Agent": self._where.user_agent},
+            # HTTPS_PROXY and NO_PROXY count, but never for this machine itself, as in Go.
+            trust_env=not _is_loopback(self._base),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        """Raises TransportError. After a 401 the credentials are made anew and the request is sent once more."""
+        answer = await self._request_once(request)
+        if answer.status == 401 and await self._reload():
+            answer = await self._request_once(request)
+        return answer
+
+    async def _request_once(self, request: ApiRequest) -> ApiResponse:
+        headers = await self._headers()
+        try:
+            async with asyncio.timeout(request.timeout_s), self._send(request, headers) as answer:
+                return ApiResponse(answer.status, await answer.read(), _lower(answer.headers))
+        except READ_ERRORS as error:
+            raise TransportError(f"{request.method} {request.path}: {why_unanswered(error)}") from error
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+        """`timeout_s` bounds the wait for the head of the answer."""
+        answer = await self._open(request)
+        if answer.status == 401 and await self._reload():
+            answer.release()
+            answer = await self._open(request)
+        try:
+            yield ApiStream(answer.status, _lower(answer.headers), _chunks(answer))
+        finally:
+            answer.close()  # a watch that is left is still under way: its connection cannot be used again
+
+    async def _open(self, request: ApiRequest) -> aiohttp.ClientResponse:
+        headers = await self._headers()
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                answer: aiohttp.ClientResponse = await self._send(request, headers)
+                return answer
+        except READ_ERRORS as error:
+            raise TransportError(f"{request.method} {request.path}: {why_unanswered(error)}") from error
+
+    def _send(self, request: ApiRequest, headers: Mapping[str, str]) -> Any:
+        assert self._client is not None, "the session is not open"
+        kind = {"Content-Type": request.content_type} if request.body else {}
+        query = "&".join(f"{quote(key)}={quote(value, safe='')}" for key, value in request.params.items())
+        return self._client.request(
+            request.method,
+            URL(f"{self._base}{request.path}{'?' if query else ''}{query}", encoded=True),
+            data=request.body or None,
+            headers={**headers, **kind},
+            ssl=self._tls,
+            proxy=self._configured.proxy,
+            server_hostname=self._configured.tls_server_name,
+            allow_redirects=False,
+        )
+
+    async def _headers(self) -> dict[str, str]:
+        if self._token_in_file and time.monotonic() - self._loaded_s > TOKEN_FILE_READ_EVERY_S:
+            await self._reload()
+        token = await self._configured.get_api_key_with_prefix("BearerToken")
+        return {"Authorization": token} if token else {}
+
+    async def _reload(self) -> bool:
+        """Make the credentials anew, once for all that wait for it. False where that brought nothing."""
+        asked_s = time.monotonic()
+        async with self._loading:
+            if self._loaded_s >= asked_s:
+                return True
+            try:
+                self._take(await self._load())
+            except BadConfiguration as error:
+                log.warning("the credentials cannot be renewed", extra={"why": str(error)})
+                return False
+            return True
+
+
+async def connect(where: Where) -> Session:
+    """A session, not yet open. Nothing is sent. Raises BadConfiguration."""
+    if where.kubeconfig is None and where.context is None and in_cluster():
+        return Session(await _load_in_cluster(), where, _load_in_cluster)
+
+    async def load() -> _Configured:
+        return (await _load_kubeconfig(where))[0]
+
+    configured, token_in_file = await _load_kubeconfig(where)
+    try:
+        return Session(configured, where, load, token_in_file=token_in_file)
+    except (OSError, ssl.SSLError) as error:
+        raise BadConfiguration(f"{_kubeconfig_files(where)}: {why_unanswered(error)}") from error
+
+
+def in_cluster() -> bool:
+    """Whether this process runs in a pod with a service account."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("KUBERNETES_SERVICE_PORT"))
+
+
+def _have_a_home() -> None:
+    """kubernetes.aio looks for the home folder as it is imported, and fails where the user is but a number."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"  # what container runtimes say then
+
+
+async def _load_in_cluster() -> _Configured:
+    _have_a_home()
+    from kubernetes.aio import config
+    from kubernetes.aio.client import Configuration
+
+    configured = Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configured)
+    except (config.ConfigException, OSError) as error:
+        raise BadConfiguration(f"the pod's service account: {error}") from error
+    return cast(_Configured, configured)
+
+
+async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
+    """The configuration, and whether its token is in a file that may be rotated."""
+    _have_a_home()
+    from kubernetes.aio import config
+    from kubernetes.aio.client import Configuration
+
+    files = _kubeconfig_files(where)
+    if not any(is_file(name) for name in files.split(os.pathsep)):
+        raise BadConfiguration(f"{files}: no such kubeconfig file")
+    configured = Configuration()
+    try:
+        _refuse_what_is_no_map(files)
+        loader = await config.load_kube_config(
+            config_file=files, context=where.context, client_configuration=configured, persist_config=False
+        )
+        user = getattr(loader, "_user", None)
+        if user is not None and "exec" in user and not (configured.api_key or configured.cert_file):
+            raise BadConfiguration(f"{files}: the exec plugin {user['exec']['command']} gave no credentials")
+        return cast(_Configured, configured), user is not None and "tokenFile" in user
+    except (config.ConfigException, yaml.YAMLError, OSError) as error:
+        raise BadConfiguration(f"{files}: {why_unanswered(error)}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadConfiguration(
+            f"{files}: not shaped as a kubeconfig file: {why_unanswered(error)}"
+        ) from error
+
+
+def _refuse_what_is_no_map(files: str) -> None:
+    """A list or a text gets no word from the client library that would help."""
+    for name in files.split(os.pathsep):
+        try:
+            found = yaml_of(read_text(name)) if is_file(name) else {}
+        except Unreadable as error:
+            raise BadConfiguration(f"{name}: {error}") from None
+        if not isinstance(found, dict):
+            what = {list: "a list", str: "a text", type(None): "nothing"}.get(type(found), "a single value")
+            raise BadConfiguration(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")
+
+
+def _kubeconfig_files(where: Where) -> str:
+    """One path, or several as kubectl takes them from KUBECONFIG."""
+    if where.kubeconfig is not None:
+        return str(where.kubeconfig)
+    return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+
+
+def _tls(configured: _Configured) -> ssl.SSLContext:
+    """As strict as Python's default, save for what many clusters' own authorities do not satisfy (RFC 5280's key
+    usage): the chain and the name are verified all the same."""
+    context = ssl.create_default_context(cafile=configured.ssl_ca_cert)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if configured.cert_file:
+        context.load_cert_chain(configured.cert_file, configured.key_file)
+    if not configured.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        log.warning("TLS is not verified, as the kubeconfig says", extra={"server": configured.host})
+    return context
+
+
+def _is_loopback(base: str) -> bool:
+    host = URL(base).host or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.content.iter_any():
+            yield chunk
+    except READ_ERRORS as error:
+        raise TransportError(f"the stream broke: {why_unanswered(error)}") from error
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,1 @@
+"""JSON of Kubernetes objects read into typed values."""

@@ -1,0 +1,55 @@
+"""Selectors and affinities from JSON."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.model import objects as o
+
+Json = Mapping[str, Any]
+
+_OPERATORS: frozenset[str] = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+
+
+def node_affinity(obj: Json | None) -> o.NodeAffinity | None:
+    """`spec.affinity.nodeAffinity`, or None where it asks for nothing."""
+    if not obj:
+        return None
+    required = obj.get("requiredDuringSchedulingIgnoredDuringExecution")
+    preferred = obj.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return o.NodeAffinity(
+        required=node_selector(required),
+        preferred=tuple(o.PreferredTerm(int(one["weight"]), _term(one["preference"])) for one in preferred),
+    )
+
+
+def node_selector(obj: Json | None) -> tuple[o.NodeSelectorTerm, ...] | None:
+    """A v1.NodeSelector; None where there is none."""
+    return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
+
+
+def label_selector(obj: Json | None) -> o.LabelSelector | None:
+    """A metav1.LabelSelector; None (select nothing) where there is none."""
+    if obj is None:
+        return None
+    labels = tuple(
+        o.Requirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
+    )
+    requirements = labels + tuple(_requirement(one) for one in obj.get("matchExpressions") or ())
+    for one in requirements:
+        if one.operator in ("Gt", "Lt"):
+            raise ValueError(f"a label selector has no operator `{one.operator}`")
+    return o.LabelSelector(requirements)
+
+
+def _term(obj: Json) -> o.NodeSelectorTerm:
+    return o.NodeSelectorTerm(
+        expressions=tuple(_requirement(one) for one in obj.get("matchExpressions") or ()),
+        fields=tuple(_requirement(one) for one in obj.get("matchFields") or ()),
+    )
+
+
+def _requirement(obj: Json) -> o.Requirement:
+    operator = obj["operator"]
+    if operator not in _OPERATORS:
+        raise ValueError(f"unknown selector operator `{operator}`")
+    return o.Requirement(str(obj["key"]), operator, tuple(str(value) for value in obj.get("values") or ()))

@@ -1,0 +1,406 @@
+"""Claims, slices and classes of devices from JSON (resource.k8s.io/v1). Like `wire`: pure, and everything is checked once."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import orjson
+
+from policysched.cluster.devices.cel_values import quantity_text
+from policysched.cluster.devices.extended_resources import may_be_devices
+from policysched.kube.decode.affinity import node_selector
+from policysched.kube.decode.reading import reading, text, time_ns, version
+from policysched.kube.decode.requests import BadQuantity
+from policysched.model import devices as d
+from policysched.model.objects import (
+    DeviceClaimUse,
+    ExtendedRequest,
+    NodeName,
+    NodeSelectorTerm,
+    PodUid,
+    Requirement,
+    ResourceClaimKey,
+)
+from policysched.model.quantity import parse_quantity
+
+Json = Mapping[str, Any]
+
+EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that a scheduler made for a pod's extended resources."""
+
+
+def device_claim_uses(spec: Json, status: Json, namespace: str, uid: PodUid) -> tuple[DeviceClaimUse, ...]:
+    """Of a pod. A claim from a template is named in the status once it is made; one that is named there without a name is not
+    to be made at all."""
+    made = {
+        text(one["name"]): one.get("resourceClaimName") for one in status.get("resourceClaimStatuses") or ()
+    }
+    found = []
+    for one in spec.get("resourceClaims") or ():
+        if one.get("resourceClaimName") is not None:
+            key = ResourceClaimKey(namespace, text(one["resourceClaimName"]))
+            found.append(DeviceClaimUse(key, None))
+        elif one.get("resourceClaimTemplateName") is None:
+            continue  # `names_no_claim` says that the pod has such a one
+        elif one["name"] not in made:
+            found.append(DeviceClaimUse(None, uid))
+        elif made[one["name"]] is not None:
+            found.append(DeviceClaimUse(ResourceClaimKey(namespace, text(made[one["name"]])), uid))
+    return tuple(found)
+
+
+def names_no_claim(spec: Json) -> bool:
+    """Whether a pod has a claim of a kind that is not known: neither one by name nor a template's."""
+    kinds = ("resourceClaimName", "resourceClaimTemplateName")
+    return any(all(one.get(kind) is None for kind in kinds) for one in spec.get("resourceClaims") or ())
+
+
+def extended_requests(spec: Json) -> tuple[ExtendedRequest, ...]:
+    """Of a pod's containers, in their order."""
+    inits, found = len(spec.get("initContainers") or ()), []
+    for index, one in enumerate((*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))):
+        resources = one.get("resources") or {}
+        # The API server copies a limit without a request; manifests from a file have not been there yet.
+        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        for place, name in enumerate(sorted(asked)):
+            if not may_be_devices(name):
+                continue
+            amount = ceil(_amount(asked[name], f"resources.requests.{name}"))
+            if amount > 0:
+                passing = index < inits and one.get("restartPolicy") != "Always"
+                found.append(ExtendedRequest(text(one["name"]), index, passing, name, place, amount))
+    return tuple(found)
+
+
+def resource_claim(obj: Json) -> d.ResourceClaim:
+    """A resource.k8s.io/v1 ResourceClaim. Raises Malformed."""
+    return reading("ResourceClaim", obj, _claim)
+
+
+def resource_slice(obj: Json) -> d.ResourceSlice:
+    """A resource.k8s.io/v1 ResourceSlice. Raises Malformed."""
+    return reading("ResourceSlice", obj, _slice)
+
+
+def device_class(obj: Json) -> d.DeviceClass:
+    """A resource.k8s.io/v1 DeviceClass. Raises Malformed."""
+    return reading("DeviceClass", obj, _class)
+
+
+READERS: Mapping[d.DeviceKind, Callable[[Json], d.DeviceObject]] = {
+    "ResourceClaim": resource_claim,
+    "ResourceSlice": resource_slice,
+    "DeviceClass": device_class,
+}
+
+
+# ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _claim(obj: Json) -> d.ResourceClaim:
+    meta, status = obj["metadata"], obj.get("status") or {}
+    devices = (obj.get("spec") or {}).get("devices") or {}
+    key = ResourceClaimKey(text(meta.get("namespace") or "default"), text(meta["name"]))
+    owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
+    given = status.get("allocation")
+    return d.ResourceClaim(
+        key=key,
+        uid=text(meta.get("uid") or str(key)),
+        version=version(meta),
+        deleting=meta.get("deletionTimestamp") is not None,
+        controller_uid=PodUid(text(owners[0]["uid"])) if owners else None,
+        spec=_json(devices),
+        requests=tuple(_request(one) for one in devices.get("requests") or ()),
+        constraints=tuple(_constraint(one) for one in devices.get("constraints") or ()),
+        configs=tuple(
+            d.ClaimConfig(_texts(one.get("requests")), _config(one)) for one in devices.get("config") or ()
+        ),
+        allocation=None if given is None else allocation(given),
+        reserved_for=tuple(_consumer(one) for one in status.get("reservedFor") or ()),
+        finalizers=_texts(meta.get("finalizers")),
+        extended=(meta.get("annotations") or {}).get(EXTENDED) == "true",
+        device_statuses=tuple(_device_status(one) for one in status.get("devices") or ()),
+    )
+
+
+def _device_status(one: Json) -> d.DeviceStatus:
+    return d.DeviceStatus(
+        d.DeviceId(text(one["driver"]), text(one["pool"]), text(one["device"])),
+        tuple(
+            d.DeviceCondition(
+                text(each["type"]),
+                text(each["status"]),
+                text(each.get("reason") or ""),
+                text(each.get("message") or ""),
+            )
+            for each in one.get("conditions") or ()
+        ),
+    )
+
+
+def _request(one: Json) -> d.DeviceRequest:
+    exactly = one.get("exactly")
+    return d.DeviceRequest(
+        name=text(one["name"]),
+        exactly=None if exactly is None else _ask(text(one["name"]), exactly),
+        first_available=tuple(_ask(text(sub["name"]), sub) for sub in one.get("firstAvailable") or ()),
+    )
+
+
+def _ask(name: str, one: Json) -> d.Ask:
+    tolerations = one.get("tolerations") or []
+    return d.Ask(
+        name=name,
+        class_name=text(one.get("deviceClassName") or ""),
+        selectors=_selectors(one),
+        # As the API server defaults them, for a file.
+        mode=text(one.get("allocationMode") or "ExactCount"),
+        count=int(one.get("count") or 1),
+        admin=one.get("adminAccess") is True,
+        tolerations=tuple(
+            d.DeviceToleration(
+                text(each.get("key") or ""),
+                text(each.get("operator") or "Equal"),
+                text(each.get("value") or ""),
+                text(each.get("effect") or ""),
+            )
+            for each in tolerations
+        ),
+        tolerations_json=_json(tolerations),
+        capacity=_amounts((one.get("capacity") or {}).get("requests"), "capacity.requests"),
+    )
+
+
+def _selectors(one: Json) -> tuple[str | None, ...]:
+    """None for one of a kind that is not known."""
+    return tuple(
+        text(each["cel"]["expression"]) if each.get("cel") is not None else None
+        for each in one.get("selectors") or ()
+    )
+
+
+def _constraint(one: Json) -> d.DeviceConstraint:
+    requests = frozenset(_texts(one.get("requests")))
+    if one.get("matchAttribute") is not None:
+        return d.DeviceConstraint("match", requests, text(one["matchAttribute"]))
+    if one.get("distinctAttribute") is not None:
+        return d.DeviceConstraint("distinct", requests, text(one["distinctAttribute"]))
+    return d.DeviceConstraint("other", requests, "")
+
+
+def _config(one: Json) -> str:
+    """What is copied of it: the opaque part, or whatever later kinds there are."""
+    return _json({key: value for key, value in one.items() if key not in ("requests", "source")})
+
+
+def _consumer(one: Json) -> d.Consumer:
+    return d.Consumer(
+        text(one.get("apiGroup") or ""), text(one["resource"]), text(one["name"]), text(one["uid"])
+    )
+
+
+def allocation(given: Json) -> d.Allocation:
+    """`status.allocation` of a claim."""
+    devices = given.get("devices") or {}
+    return d.Allocation(
+        devices=tuple(_allocated(one) for one in devices.get("results") or ()),
+        configs=tuple(
+            d.AllocationConfig(
+                "FromClass" if one.get("source") == "FromClass" else "FromClaim",
+                _texts(one.get("requests")),
+                _config(one),
+            )
+            for one in devices.get("config") or ()
+        ),
+        terms=node_selector(given.get("nodeSelector")),
+        allocated_ns=time_ns(given["allocationTimestamp"]) if given.get("allocationTimestamp") else None,
+    )
+
+
+def _allocated(one: Json) -> d.AllocatedDevice:
+    consumed = _amounts(one.get("consumedCapacity"), "consumedCapacity")
+    return d.AllocatedDevice(
+        request=text(one["request"]),
+        device=d.DeviceId(text(one["driver"]), text(one["pool"]), text(one["device"])),
+        admin=one.get("adminAccess") is True,
+        share=text(one.get("shareID") or ""),
+        consumed=tuple(sorted(consumed.items())),
+        tolerations=_json(one.get("tolerations") or []),
+        binding_conditions=_texts(one.get("bindingConditions")),
+        failure_conditions=_texts(one.get("bindingFailureConditions")),
+    )
+
+
+# ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _slice(obj: Json) -> d.ResourceSlice:
+    meta, spec = obj["metadata"], obj["spec"]
+    pool = spec["pool"]
+    return d.ResourceSlice(
+        name=text(meta["name"]),
+        version=version(meta),
+        pool=d.PoolId(text(spec["driver"]), text(pool["name"])),
+        generation=int(pool.get("generation") or 0),
+        slice_count=int(pool.get("resourceSliceCount") or 0),
+        reach=_reach(spec),
+        per_device=spec.get("perDeviceNodeSelection") is True,
+        devices=tuple(_device(one) for one in spec.get("devices") or ()),
+        counters={
+            text(one["name"]): _values(one.get("counters"), "sharedCounters")
+            for one in spec.get("sharedCounters") or ()
+        },
+    )
+
+
+def _reach(spec: Json) -> d.Reach:
+    node = spec.get("nodeName")
+    return d.Reach(
+        node=NodeName(text(node)) if node else None,
+        everywhere=spec.get("allNodes") is True,
+        terms=node_selector(spec.get("nodeSelector")),
+    )
+
+
+def _device(one: Json) -> d.Device:
+    return d.Device(
+        name=text(one["name"]),
+        attributes={text(name): _attribute(value) for name, value in (one.get("attributes") or {}).items()},
+        capacity={text(name): _capacity(value) for name, value in (one.get("capacity") or {}).items()},
+        uses=tuple(
+            d.CounterUse(text(use["counterSet"]), _values(use.get("counters"), "consumesCounters"))
+            for use in one.get("consumesCounters") or ()
+        ),
+        reach=_reach(one),
+        taints=tuple(
+            d.DeviceTaint(text(each["key"]), text(each.get("value") or ""), text(each.get("effect") or ""))
+            for each in one.get("taints") or ()
+        ),
+        binds_to_node=one.get("bindsToNode") is True,
+        binding_conditions=_texts(one.get("bindingConditions")),
+        failure_conditions=_texts(one.get("bindingFailureConditions")),
+        shareable=one.get("allowMultipleAllocations") is True,
+    )
+
+
+def _attribute(one: Json) -> d.Attribute:
+    if isinstance(one.get("string"), str):
+        return d.Attribute("string", one["string"])
+    if isinstance(one.get("bool"), bool):
+        return d.Attribute("bool", one["bool"])
+    if isinstance(one.get("int"), int):
+        return d.Attribute("int", one["int"])
+    if isinstance(one.get("version"), str):
+        return d.Attribute("version", one["version"])
+    return d.Attribute("other", "")
+
+
+def _capacity(one: Json) -> d.Capacity:
+    policy = one.get("requestPolicy")
+    return d.Capacity(_amount(one["value"], "capacity"), None if policy is None else _policy(policy))
+
+
+def _policy(one: Json) -> d.RequestPolicy:
+    limits = one.get("validRange")
+    least, most, step = ((limits or {}).get(name) for name in ("min", "max", "step"))
+    return d.RequestPolicy(
+        default=_maybe(one.get("default")),
+        values=tuple(_amount(each, "validValues") for each in one.get("validValues") or ()),
+        range=limits is not None,
+        least=_maybe(least),
+        most=_maybe(most),
+        step=_maybe(step),
+    )
+
+
+def _class(obj: Json) -> d.DeviceClass:
+    spec = obj.get("spec") or {}
+    return d.DeviceClass(
+        name=text(obj["metadata"]["name"]),
+        selectors=_selectors(spec),
+        configs=tuple(_config(one) for one in spec.get("config") or ()),
+        extended_resource=text(spec.get("extendedResourceName") or ""),
+        created_ns=time_ns(obj["metadata"].get("creationTimestamp")),
+    )
+
+
+# ── small readers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _amounts(found: Json | None, field: str) -> dict[str, Fraction]:
+    return {text(name): _amount(value, field) for name, value in (found or {}).items()}
+
+
+def _values(found: Json | None, field: str) -> dict[str, Fraction]:
+    return {text(name): _amount(one["value"], field) for name, one in (found or {}).items()}
+
+
+def _maybe(value: Any) -> Fraction | None:
+    return None if value is None else _amount(value, "requestPolicy")
+
+
+def _amount(value: Any, field: str) -> Fraction:
+    try:
+        return parse_quantity(value if isinstance(value, str) else str(value))
+    except ValueError as error:
+        raise BadQuantity(field, str(error)) from error
+
+
+def _texts(found: Iterable[Any] | None) -> tuple[str, ...]:
+    return tuple(text(one) for one in found or ())
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+# ── into JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def allocation_json(given: d.Allocation, at_ns: int) -> dict[str, Any]:
+    """What goes into `status.allocation` of a claim that is given its devices now."""
+    devices: dict[str, Any] = {"results": [_allocated_json(one) for one in given.devices]}
+    if given.configs:
+        devices["config"] = [
+            {"source": one.source, "requests": list(one.requests), **orjson.loads(one.config)}
+            for one in given.configs
+        ]
+    at = datetime.fromtimestamp(at_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
+    written: dict[str, Any] = {"devices": devices, "allocationTimestamp": at}
+    if given.terms is not None:
+        written["nodeSelector"] = {"nodeSelectorTerms": [_term_json(term) for term in given.terms]}
+    return written
+
+
+def _allocated_json(one: d.AllocatedDevice) -> dict[str, Any]:
+    driver, pool, device = one.device
+    written: dict[str, Any] = {"request": one.request, "driver": driver, "pool": pool, "device": device}
+    if one.admin:
+        written["adminAccess"] = True
+    tolerations = orjson.loads(one.tolerations)
+    if tolerations:
+        written["tolerations"] = tolerations
+    if one.share:
+        written["shareID"] = one.share
+    if one.consumed:
+        written["consumedCapacity"] = {name: quantity_text(amount) for name, amount in one.consumed}
+    if one.binding_conditions:
+        written["bindingConditions"] = list(one.binding_conditions)
+    if one.failure_conditions:
+        written["bindingFailureConditions"] = list(one.failure_conditions)
+    return written
+
+
+def _term_json(term: NodeSelectorTerm) -> dict[str, Any]:
+    written = {}
+    for name, requirements in (("matchExpressions", term.expressions), ("matchFields", term.fields)):
+        if requirements:
+            written[name] = [_requirement_json(one) for one in requirements]
+    return written
+
+
+def _requirement_json(one: Requirement) -> dict[str, Any]:
+    values = {"values": list(one.values)} if one.values else {}
+    return {"key": one.key, "operator": one.operator, **values}

@@ -1,0 +1,142 @@
+"""Volumes of plugins that were in Kubernetes once and are attached by CSI drivers now: what their drivers know them as.
+
+Source: k8s.io/csi-translation-lib v0.36 (`plugins`). Azure Files and vSphere are translated too, but kube-scheduler
+counts them towards no limit, so they are no mounts here.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from policysched.cluster.volumes.availability import CSI_DRIVER_OF
+from policysched.model.objects import Mount, NodeSelectorTerm, Requirement
+from policysched.model.storage import Migration, Terms
+from policysched.model.zones import BETWEEN_ZONES, OLD_REGION, OLD_ZONE, REGION, ZONE
+
+Json = Mapping[str, Any]
+
+_UNSPECIFIED = "UNSPECIFIED"
+_EBS_ID = re.compile(r"vol-[^/]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plugin:
+    """`source` is the field of a volume that says so, `topology` the driver's own key for a zone."""
+
+    name: str
+    source: str
+    topology: str | None
+
+
+_PLUGINS = (
+    _Plugin("kubernetes.io/aws-ebs", "awsElasticBlockStore", "topology.ebs.csi.aws.com/zone"),
+    _Plugin("kubernetes.io/azure-disk", "azureDisk", None),
+    _Plugin("kubernetes.io/cinder", "cinder", "topology.cinder.csi.openstack.org/zone"),
+    _Plugin("kubernetes.io/gce-pd", "gcePersistentDisk", "topology.gke.io/zone"),
+    _Plugin("kubernetes.io/portworx-volume", "portworxVolume", None),
+)
+
+
+def inline_mount(volume: Json) -> Mount | None:
+    """Of a volume in a pod; None where it is of no such kind, or no driver could make sense of it."""
+    plugin = _plugin_of(volume)
+    return None if plugin is None else _mount(plugin, _handle(plugin, volume[plugin.source], {}))
+
+
+def volume_mount(spec: Json, labels: Mapping[str, str]) -> Mount | None:
+    """Of a PersistentVolume: by its `csi`, or of such a kind."""
+    csi = spec.get("csi")
+    if csi is not None:
+        driver, handle = csi.get("driver"), csi.get("volumeHandle")
+        return Mount(str(driver), str(handle)) if driver and handle else None
+    plugin = _plugin_of(spec)
+    return None if plugin is None else _mount(plugin, _handle(plugin, spec[plugin.source], labels))
+
+
+def migration(spec: Json, labels: Mapping[str, str], required: Terms | None) -> Migration | None:
+    """What becomes of a PersistentVolume's node affinity on nodes whose kubelet leaves its plugin to the driver."""
+    plugin = _plugin_of(spec)
+    if plugin is None or spec.get("csi") is not None:
+        return None
+    return Migration(
+        plugin.name, required if plugin.topology is None else _translated(required, labels, plugin.topology)
+    )
+
+
+def _plugin_of(fields: Json) -> _Plugin | None:
+    return next((one for one in _PLUGINS if fields.get(one.source) is not None), None)
+
+
+def _mount(plugin: _Plugin, handle: str | None) -> Mount | None:
+    return Mount(CSI_DRIVER_OF[plugin.name], handle) if handle else None
+
+
+def _handle(plugin: _Plugin, source: Json, labels: Mapping[str, str]) -> str | None:
+    match plugin.source:
+        case "awsElasticBlockStore":
+            return _ebs_handle(str(source.get("volumeID") or ""))
+        case "azureDisk":
+            managed = str(source.get("kind") or "Managed").lower() == "managed"
+            return str(source.get("diskURI") or "") if managed else None
+        case "gcePersistentDisk":
+            return _gce_handle(str(source.get("pdName") or ""), labels)
+        case _:
+            return str(source.get("volumeID") or "")
+
+
+def _ebs_handle(volume_id: str) -> str | None:
+    """`aws://zone/vol-1` and `vol-1` are one volume."""
+    if not volume_id.startswith("aws://"):
+        return volume_id
+    found = urlsplit(volume_id).path.strip("/")
+    return found if _EBS_ID.match(found) else None
+
+
+def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
+    zones = (labels.get(OLD_ZONE) or labels.get(ZONE) or "").split(BETWEEN_ZONES)
+    if len(zones) == 1:
+        return f"projects/{_UNSPECIFIED}/zones/{zones[0] or _UNSPECIFIED}/disks/{disk}"
+    regions = {zone.rpartition("-")[0] for zone in zones}
+    if len(regions) != 1 or any(len(zone.split("-")) != 3 for zone in zones):
+        return None
+    return f"projects/{_UNSPECIFIED}/regions/{regions.pop()}/disks/{disk}"
+
+
+def _translated(required: Terms | None, labels: Mapping[str, str], topology: str) -> Terms | None:
+    """With the driver's key instead of the zone's; where the affinity names no zone, with the zones of the label."""
+    zone, old_region = _zone_label(required, labels)
+    keys = {one.key for term in required or () for one in term.expressions if one.values}
+    if zone in keys:
+        required = _renamed(required, zone, topology)
+    elif zone in labels:
+        zones = tuple(sorted({one.strip() for one in labels[zone].split(BETWEEN_ZONES) if one.strip()}))
+        if zones:
+            more = Requirement(topology, "In", zones)
+            terms = required or (NodeSelectorTerm((), ()),)
+            required = tuple(replace(term, expressions=(*term.expressions, more)) for term in terms)
+    return _renamed(required, OLD_REGION, REGION) if old_region else required
+
+
+def _zone_label(required: Terms | None, labels: Mapping[str, str]) -> tuple[str, bool]:
+    """Which of the two names the volume's zone has, and whether its region has the old one."""
+    keys = {one.key for term in required or () for one in term.expressions}
+    for there in (keys, labels):
+        if ZONE in there:
+            return ZONE, False
+        if OLD_ZONE in there:
+            return OLD_ZONE, True
+    return ZONE, False
+
+
+def _renamed(required: Terms | None, old: str, new: str) -> Terms | None:
+    if required is None:
+        return None
+    return tuple(
+        replace(
+            term,
+            expressions=tuple(replace(one, key=new) if one.key == old else one for one in term.expressions),
+        )
+        for term in required
+    )

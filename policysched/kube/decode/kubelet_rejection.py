@@ -1,0 +1,35 @@
+"""Why a kubelet did not take a pod that was bound to its node, from the pod's status.
+
+A kubelet counts by itself what its node has left, static pods and those that still end included, and fails a pod that
+does not fit: reason `OutOfcpu`, with its count in the message. Other reasons are a node that shuts down, a taint, a
+device that cannot be had. Source: `pkg/kubelet/lifecycle/predicate.go` and `rejectPod` in `pkg/kubelet/kubelet.go`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.model.objects import Rejection, Shortage
+
+Json = Mapping[str, Any]
+
+_TOO_LITTLE = "OutOf"
+_SAID_BY_A_KUBELET = "Pod was rejected"
+_COUNT = re.compile(r"resource: (\S+), requested: \d{1,19}, used: (\d{1,19}), capacity: (\d{1,19})")
+
+
+def rejection(status: Json) -> Rejection | None:
+    """None where the pod was taken, whatever became of it then."""
+    reason, message = status.get("reason") or "", status.get("message") or ""
+    if status.get("phase") != "Failed" or not isinstance(reason, str) or not isinstance(message, str):
+        return None
+    if reason.startswith(_TOO_LITTLE) and len(reason) > len(_TOO_LITTLE):
+        return Rejection(reason, _shortage(reason.removeprefix(_TOO_LITTLE), message))
+    return Rejection(reason or "Other", None) if message.startswith(_SAID_BY_A_KUBELET) else None
+
+
+def _shortage(resource: str, message: str) -> Shortage:
+    count = _COUNT.search(message)
+    if count is None or count[1] != resource:
+        return Shortage(resource, None)
+    return Shortage(resource, int(count[3]) - int(count[2]))

@@ -1,0 +1,51 @@
+"""The volumes of a pod that decide where it can be, from JSON."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policysched.kube.decode.in_tree_volumes import inline_mount
+from policysched.kube.decode.reading import text
+from policysched.model.objects import ClaimKey, ClaimUse, Disk, Mount, PodUid
+
+Json = Mapping[str, Any]
+
+
+def claim_uses(volumes: Iterable[Json], namespace: str, pod_name: str, uid: PodUid) -> tuple[ClaimUse, ...]:
+    """A generic ephemeral volume's claim has the name `POD-VOLUME`, and belongs to this pod."""
+    found = []
+    for volume in volumes:
+        if volume.get("persistentVolumeClaim") is not None:
+            name = text(volume["persistentVolumeClaim"].get("claimName") or "")
+            found.append(ClaimUse(ClaimKey(namespace, name), None))
+        elif volume.get("ephemeral") is not None:
+            found.append(ClaimUse(ClaimKey(namespace, f"{pod_name}-{text(volume['name'])}"), uid))
+    return tuple(found)
+
+
+def mounts(volumes: Iterable[Json]) -> tuple[Mount, ...]:
+    return tuple(found for volume in volumes if (found := inline_mount(volume)) is not None)
+
+
+def disks(volumes: Iterable[Json]) -> tuple[Disk, ...]:
+    """What two pods may mount at a time under conditions only, or never."""
+    return tuple(found for volume in volumes for found in _disks(volume))
+
+
+def _disks(volume: Json) -> Iterable[Disk]:
+    gce, aws = volume.get("gcePersistentDisk"), volume.get("awsElasticBlockStore")
+    iscsi, rbd = volume.get("iscsi"), volume.get("rbd")
+    if gce is not None:
+        yield _disk("gcePersistentDisk", gce, text(gce["pdName"]))
+    if aws is not None:
+        # Never shared, not even to read.
+        yield Disk("awsElasticBlockStore", text(aws["volumeID"]), frozenset(), read_only=False)
+    if iscsi is not None:
+        yield _disk("iscsi", iscsi, text(iscsi["iqn"]))
+    if rbd is not None:
+        name = f"{rbd.get('pool') or 'rbd'}/{text(rbd['image'])}"
+        monitors = frozenset(text(one) for one in rbd.get("monitors") or ())
+        yield Disk("rbd", name, monitors, read_only=bool(rbd.get("readOnly")))
+
+
+def _disk(kind: Any, source: Json, name: str) -> Disk:
+    return Disk(kind, name, frozenset(), read_only=bool(source.get("readOnly")))

@@ -1,0 +1,86 @@
+"""Reading JSON into values: small readers that say what is wrong, and one place where that becomes `Malformed`."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.decode.object_shapes import NAMED, SHAPES
+from policysched.kube.decode.requests import BadQuantity
+from policysched.kube.decode.shapes import misfit
+from policysched.model.quantity import whole_units
+from policysched.text.sanitize import one_line
+
+Json = Mapping[str, Any]
+Value = TypeVar("Value")
+
+
+def reading(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
+    """The value. Raises Malformed with the object's name and the place of the fault."""
+    try:
+        return read(obj)
+    # RecursionError: a list nested deeper than Python prints stands where a text should.
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        refuse_misfit(kind, obj)
+        field = error.field if isinstance(error, BadQuantity) else "(object)"
+        raise Malformed(kind, object_name(obj), field, str(error)) from error
+
+
+def refuse_misfit(kind: str, obj: Json) -> None:
+    """Lay an object that no API server has checked beside the shape of its kind. Raises Malformed."""
+    found = misfit(SHAPES.get(kind, NAMED), obj)
+    if found is not None:
+        raise Malformed(kind, object_name(obj), found.field, found.why)
+
+
+def object_name(obj: Any) -> str:
+    """`namespace/name`, or what of it there is: for words about an object that may be malformed."""
+    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
+    meta = meta if isinstance(meta, Mapping) else {}
+    namespace, name = (one_line(meta[part]) if meta.get(part) else "" for part in ("namespace", "name"))
+    own = name or "(without a name)"
+    return f"{namespace}/{own}" if namespace else own
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value
+
+
+def strings(value: Any, field: str) -> Mapping[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise BadQuantity(field, "is not a map of strings")
+    return value
+
+
+def size_bytes(quantity: Any, field: str) -> int:
+    """A quantity of storage."""
+    written = quantity if isinstance(quantity, str) else str(quantity)
+    try:
+        return whole_units(written)
+    except ValueError as error:
+        raise BadQuantity(field, str(error)) from error
+
+
+def version(meta: Json) -> int:
+    """The resourceVersion as a number; 0 in a file, and where it is none and tells nothing."""
+    written = str(meta.get("resourceVersion") or "")
+    return int(written) if written.isascii() and written.isdigit() else 0
+
+
+def time_ns(value: Any) -> int:
+    """RFC 3339 to ns since 1970; 0 where there is none (a manifest from a file)."""
+    return 0 if value is None else _ns(str(value))
+
+
+_LATEST_NS = 2**62
+"""In the year 2116. Later times, and Go's zero time in the year 1, are not what 64 bits of nanoseconds hold, nor a difference of two."""
+
+
+@lru_cache(maxsize=4096)
+def _ns(written: str) -> int:
+    return min(max(0, round(datetime.fromisoformat(written).timestamp()) * 10**9), _LATEST_NS)

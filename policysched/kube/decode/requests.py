@@ -1,0 +1,229 @@
+"""What a pod asks for, as kube-scheduler counts it.
+
+Containers add up; a sidecar (an init container that restarts) runs beside all that follow it; another init container
+runs alone with the sidecars before it; the larger of the two phases counts, and overhead is added. Pod-level
+resources stand in the place of the sum. Source: `k8s.io/component-helpers/resource` (`PodRequests`, `PodLimits`), and
+for the requests assumed in scoring `pkg/scheduler/util/pod_resources.go`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from policysched.model.quantity import milli_units, whole_units
+
+Json = Mapping[str, Any]
+Amounts = dict[str, int]
+
+SCORING_CPU_MILLI = 100
+SCORING_MEMORY_BYTES = 200 * 1024 * 1024
+_POD_LEVEL = ("cpu", "memory")
+
+
+class BadQuantity(ValueError):
+    """Carries the path of the field inside the object."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(why)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`requests` and `limits` by resource; `scoring` is (cpu milli, memory bytes) with what is assumed for containers
+    that name no request, `scoring_held` the same as it counts once the pod is on a node; `qos` 0 BestEffort, 1 Burstable, 2 Guaranteed."""
+
+    requests: Amounts
+    limits: Amounts
+    scoring: tuple[int, int]
+    scoring_held: tuple[int, int]
+    qos: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    requests: Amounts
+    limits: Amounts
+    sidecar: bool
+
+
+def amounts(listed: Json | None, field: str) -> Amounts:
+    """A ResourceList in whole numbers: cpu in thousandths, all else in base units, rounded up."""
+    result: Amounts = {}
+    for resource, quantity in (listed or {}).items():
+        text = quantity if isinstance(quantity, str) else str(quantity)
+        try:
+            result[resource] = milli_units(text) if resource == "cpu" else whole_units(text)
+        except ValueError as error:
+            raise BadQuantity(f"{field}.{resource}", str(error)) from error
+        if result[resource] < 0:
+            raise BadQuantity(f"{field}.{resource}", f"`{text[:64]}` is negative")
+    return result
+
+
+def demand(spec: Json, status: Json) -> Demand:
+    """Everything a pod asks for. Raises BadQuantity.
+
+    Replicas ask for the same: what has been added up is remembered by what was looked at, and held once for all of them.
+    """
+    running = _allocated(status)
+    try:
+        asked = orjson.dumps(
+            (
+                [_looked_at(one, running) for one in spec.get("containers") or ()],
+                [_looked_at(one, running) for one in spec.get("initContainers") or ()],
+                spec.get("overhead"),
+                spec.get("resources"),
+                status.get("qosClass"),
+            )
+        )
+    except orjson.JSONEncodeError:  # of a file, where a number may be larger than JSON has them here
+        return _added_up(spec, status, running)
+    found = _known.get(asked)
+    if found is None:
+        found = _added_up(spec, status, running)
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[asked] = found
+    return found
+
+
+_KNOWN_MAX = 4096
+_known: dict[bytes, Demand] = {}
+
+
+def _looked_at(container: Json, running: Mapping[str, Amounts]) -> tuple[Any, ...]:
+    held = running.get(str(container.get("name"))) if running else None
+    return container.get("resources"), container.get("restartPolicy"), held
+
+
+def _added_up(spec: Json, status: Json, running: Mapping[str, Amounts]) -> Demand:
+    containers = list(_containers(spec, "containers", running))
+    inits = list(_containers(spec, "initContainers", running))
+    overhead = amounts(spec.get("overhead"), "spec.overhead")
+    pod_requests, pod_limits = _pod_level(spec, containers, inits)
+
+    requests = {**_effective(containers, inits, "requests"), **pod_requests}
+    limits = {**_effective(containers, inits, "limits"), **pod_limits}
+    # While it is being scored, pod-level requests are not looked at; on a node they count. That is what
+    # kube-scheduler 1.36 does: the scorer of NodeResourcesFit is made without the feature, the node's totals with it.
+    scoring = _scoring(containers, inits, None)
+    held = {**_scoring(containers, inits, requests if pod_requests else None), **pod_requests}
+    for resource, amount in overhead.items():
+        requests[resource] = requests.get(resource, 0) + amount
+        scoring[resource] = scoring.get(resource, 0) + amount
+        held[resource] = held.get(resource, 0) + amount
+        if resource in limits:
+            limits[resource] += amount
+    return Demand(
+        requests=requests,
+        limits=limits,
+        scoring=(scoring.get("cpu", 0), scoring.get("memory", 0)),
+        scoring_held=(held.get("cpu", 0), held.get("memory", 0)),
+        qos=_qos(status, containers + inits, pod_requests, pod_limits),
+    )
+
+
+def _containers(spec: Json, kind: str, running: Mapping[str, Amounts]) -> Iterator[_Container]:
+    for index, container in enumerate(spec.get(kind) or ()):
+        resources = container.get("resources") or {}
+        field = f"spec.{kind}[{index}].resources"
+        limits = amounts(resources.get("limits"), f"{field}.limits")
+        # The API server copies a limit without a request; manifests from a file have not been there yet.
+        requests = {**limits, **amounts(resources.get("requests"), f"{field}.requests")}
+        for resource, amount in running.get(str(container.get("name")), {}).items():
+            requests[resource] = max(requests.get(resource, 0), amount)
+        yield _Container(requests, limits, sidecar=container.get("restartPolicy") == "Always")
+
+
+def _allocated(status: Json) -> dict[str, Amounts]:
+    """What running containers hold: during an in-place resize the larger of old and new counts."""
+    found: dict[str, Amounts] = {}
+    for kind in ("containerStatuses", "initContainerStatuses"):
+        for index, one in enumerate(status.get(kind) or ()):
+            field, actual = "resources.requests", (one.get("resources") or {}).get("requests")
+            if not actual:
+                field, actual = "allocatedResources", one.get("allocatedResources")
+            if actual:
+                found[str(one.get("name"))] = amounts(actual, f"status.{kind}[{index}].{field}")
+    return found
+
+
+def _effective(containers: list[_Container], inits: list[_Container], what: str) -> Amounts:
+    total: Amounts = {}
+    for container in containers:
+        _add(total, getattr(container, what))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for init in inits:
+        own: Amounts = dict(getattr(init, what))
+        if init.sidecar:
+            _add(total, own)
+            _add(sidecars, own)
+            own = dict(sidecars)
+        else:
+            _add(own, sidecars)
+        _raise_to(peak, own)
+    _raise_to(total, peak)
+    return total
+
+
+def _scoring(containers: list[_Container], inits: list[_Container], pod_level: Amounts | None) -> Amounts:
+    assumed = {"cpu": SCORING_CPU_MILLI, "memory": SCORING_MEMORY_BYTES}
+    if pod_level is not None:
+        assumed = {resource: amount for resource, amount in assumed.items() if resource not in pod_level}
+
+    def filled(container: _Container) -> _Container:
+        return _Container({**assumed, **container.requests}, container.limits, container.sidecar)
+
+    return _effective([filled(one) for one in containers], [filled(one) for one in inits], "requests")
+
+
+def _pod_level(spec: Json, containers: list[_Container], inits: list[_Container]) -> tuple[Amounts, Amounts]:
+    """`spec.resources`, defaulted as the API server does: a request from the containers' sum, else from the limit."""
+    resources = spec.get("resources") or {}
+    limits = _supported(amounts(resources.get("limits"), "spec.resources.limits"))
+    requests = _supported(amounts(resources.get("requests"), "spec.resources.requests"))
+    if limits:
+        summed = _supported(_effective(containers, inits, "requests"))
+        requests = {**limits, **summed, **requests}
+    return requests, limits
+
+
+def _supported(listed: Amounts) -> Amounts:
+    return {
+        name: amount for name, amount in listed.items() if name in _POD_LEVEL or name.startswith("hugepages-")
+    }
+
+
+def _qos(status: Json, containers: list[_Container], pod_requests: Amounts, pod_limits: Amounts) -> int:
+    """The class in the status, or computed as the API server would (only cpu and memory, zeros ignored)."""
+    classes = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
+    stated = status.get("qosClass")
+    if stated in classes:
+        return classes[stated]
+    if pod_requests or pod_limits:
+        asked = [(pod_requests, pod_limits)]
+    else:
+        asked = [(one.requests, one.limits) for one in containers]
+    given = [amounts_ for pair in asked for amounts_ in pair]
+    if not any(amounts_.get(resource) for amounts_ in given for resource in _POD_LEVEL):
+        return 0
+    guaranteed = all(
+        limits.get(resource) and requests.get(resource, limits[resource]) == limits[resource]
+        for requests, limits in asked
+        for resource in _POD_LEVEL
+    )
+    return 2 if guaranteed else 1
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _raise_to(total: Amounts, least: Mapping[str, int]) -> None:
+    for resource, amount in least.items():
+        total[resource] = max(total.get(resource, 0), amount)

@@ -1,0 +1,241 @@
+"""Calling somebody else's extender: kube-scheduler's protocol from its other end.
+
+Extenders were written in many years and ways. What is accepted: names of fields in any case, nodes that are dropped
+without a word, refused nodes in either map, null for an empty list. What is not: an answer that names a node which was not asked
+about, an empty object (it neither passes nor refuses anybody), anything that is no JSON of that shape, another status
+than 200, a redirect. A score that is no whole number from 0 to 10, or stands twice, is missing.
+
+Source of the order and meaning: `HTTPExtender` and `findNodesThatPassExtenders` in kubernetes' pkg/scheduler, v1.36.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from policysched.http_errors import why_unanswered
+from policysched.kube.extender.wire import MAX_SCORE, field_of
+from policysched.lang.ir.extender_answers import ExtenderRefusal
+from policysched.text.sanitize import one_line
+
+Json = Mapping[str, Any]
+
+ANSWER_BYTES_FREE = 2**20
+ANSWER_BYTES_A_NODE = 4096
+"""Of a name and a reason, in each of the lists in which a node may stand."""
+ANSWER_TIMES_ASKED = 3
+"""Whole nodes come back as they were sent, give or take white space."""
+SILENT = "node(s) that extender {} dropped without a reason"
+
+
+class NoExtenderAnswer(Exception):
+    """An extender that did not answer, or not in its protocol: words with its name."""
+
+
+class BadPeer(Exception):
+    """Settings of an extender that cannot be used: one line that says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTls:
+    """PEM files: whom to trust, and who we are. `insecure`: trust anybody."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An extender of the settings. `filter` and `prioritize` are verbs, as in kube-scheduler's configuration: put behind
+    the URL. `whole_nodes`: it has no cache of its own. `resources`: asked about pods that ask for one of these."""
+
+    name: str
+    url: str
+    filter: str | None = None
+    prioritize: str | None = None
+    timeout_s: float = 5.0
+    ignorable: bool = False
+    whole_nodes: bool = False
+    resources: frozenset[str] = frozenset()
+    at_once: int = 1
+    tls: PeerTls = PeerTls()
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    passed: tuple[str, ...]
+    refused: Mapping[str, ExtenderRefusal]
+
+
+class ExtenderClient:
+    """One peer, over a session that several share. Raises BadPeer where its URL is none or its certificates cannot be
+    read."""
+
+    def __init__(self, peer: Peer, session: aiohttp.ClientSession) -> None:
+        _see_to_url(peer)
+        self.peer = peer
+        self._session = session
+        self._tls = _context(peer) if peer.url.startswith("https:") else None
+
+    async def filter(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> Filtered:
+        """Which of the nodes pass. `whole` has their JSON where the peer wants it. Raises NoExtenderAnswer."""
+        assert self.peer.filter is not None, f"{self.peer.name} filters nothing"
+        answer = await self._call(self.peer.filter, self._arguments(pod, nodes, whole), len(nodes))
+        if not isinstance(answer, dict):
+            raise self._problem(f"{self.peer.filter} answered with no object")
+        error = field_of(answer, "Error")
+        if error:
+            raise self._problem(f"{self.peer.filter} answered: {one_line(error)}")
+        return self._filtered(answer, nodes)
+
+    async def prioritize(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> dict[str, int]:
+        """Scores of 0 to 10 for those of the nodes that have one. Raises NoExtenderAnswer."""
+        assert self.peer.prioritize is not None, f"{self.peer.name} scores nothing"
+        answer = await self._call(self.peer.prioritize, self._arguments(pod, nodes, whole), len(nodes))
+        if answer is None:
+            return {}
+        if not isinstance(answer, list) or not all(isinstance(one, dict) for one in answer):
+            raise self._problem(f"{self.peer.prioritize} answered with no list of scores")
+        found: dict[str, int] = {}
+        doubled: set[str] = set()
+        for one in answer:
+            host, score = field_of(one, "Host"), field_of(one, "Score")
+            if not isinstance(host, str) or type(score) is not int or not 0 <= score <= MAX_SCORE:
+                continue
+            doubled |= {host} & found.keys()
+            found[host] = score
+        return {node: score for node, score in found.items() if node in set(nodes) - doubled}
+
+    def _arguments(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> bytes:
+        if not self.peer.whole_nodes:
+            return orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
+        items = [whole[node] for node in nodes if node in whole]
+        return orjson.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
+
+    def _filtered(self, answer: Json, nodes: Sequence[str]) -> Filtered:
+        listed, named = field_of(answer, "Nodes"), field_of(answer, "NodeNames")
+        failed, hopeless = (
+            self._reasons(answer, "FailedNodes"),
+            self._reasons(answer, "FailedAndUnresolvableNodes"),
+        )
+        if listed is None and named is None and not failed and not hopeless:
+            raise self._problem(f"{self.peer.filter} answered, and neither passes nor refuses anybody")
+        passed = self._passed(listed, named)
+        strangers = passed - set(nodes)
+        if strangers:
+            raise self._problem(
+                f"{self.peer.filter} passes {one_line(min(strangers))}, which it was not asked about"
+            )
+        refused = {}
+        for node in nodes:
+            if node in passed and node not in hopeless and node not in failed:
+                continue
+            words = hopeless.get(node) or failed.get(node) or SILENT.format(self.peer.name)
+            refused[node] = ExtenderRefusal(words, resolvable=node not in hopeless)
+        return Filtered(tuple(node for node in nodes if node not in refused), refused)
+
+    def _passed(self, listed: Any, named: Any) -> set[str]:
+        names: Any = named
+        if names is None:
+            items = (
+                (field_of(listed, "Items") or [])
+                if isinstance(listed, dict)
+                else []
+                if listed is None
+                else None
+            )
+            if not isinstance(items, list):
+                raise self._problem(f"{self.peer.filter} answered with Nodes that are no list")
+            metas = [one.get("metadata") if isinstance(one, dict) else None for one in items]
+            names = [one.get("name") if isinstance(one, dict) else None for one in metas]
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise self._problem(f"{self.peer.filter} answered with nodes that have no names")
+        return set(names)
+
+    def _reasons(self, answer: Json, field: str) -> dict[str, str]:
+        found = field_of(answer, field) or {}
+        if not isinstance(found, dict):
+            raise self._problem(f"{self.peer.filter} answered with {field} that is no map")
+        return {node: one_line(words) for node, words in found.items()}
+
+    async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
+        """What is longer than any answer about so many nodes is not read to its end: it would take this process's memory and
+        time from all other decisions."""
+        longest = ANSWER_BYTES_FREE + ANSWER_BYTES_A_NODE * nodes
+        if self.peer.whole_nodes:
+            longest += ANSWER_TIMES_ASKED * len(body)
+        url = f"{self.peer.url.rstrip('/')}/{verb}"
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with (
+                asyncio.timeout(self.peer.timeout_s),
+                self._session.post(
+                    url,
+                    data=body,
+                    headers=headers,
+                    ssl=self._tls if self._tls is not None else True,
+                    server_hostname=self.peer.tls.server_name,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                if answer.status != 200:
+                    raise self._problem(f"{verb} answered with status {answer.status}")
+                text = await _whole(answer, longest)
+        except TimeoutError:
+            raise self._problem(f"{verb} gave no answer within {self.peer.timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # Unicode: a name that DNS cannot have
+            raise self._problem(f"{verb}: {one_line(why_unanswered(error))}") from error
+        if text is None:
+            raise self._problem(f"{verb} answered with more than {longest:,} bytes about {nodes:,} nodes")
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise self._problem(f"{verb} answered with what is no JSON") from error
+
+    def _problem(self, words: str) -> NoExtenderAnswer:
+        return NoExtenderAnswer(f"extender {self.peer.name}: {words}")
+
+
+async def _whole(answer: aiohttp.ClientResponse, longest: int) -> bytes | None:
+    """None: it has more bytes than that."""
+    found = bytearray()
+    async for chunk in answer.content.iter_any():
+        found += chunk
+        if len(found) > longest:
+            answer.close()
+            return None
+    return bytes(found)
+
+
+def _see_to_url(peer: Peer) -> None:
+    try:
+        parts = urlsplit(peer.url)
+        host, _ = parts.hostname, parts.port
+        if not host or any(char.isspace() for char in peer.url):
+            raise ValueError("it names no host")
+        host.encode("idna")
+    except ValueError as error:  # also what a port that is no number, or a name that is none, raises
+        raise BadPeer(f"extenders.{peer.name}.url: `{peer.url}` is no URL: {error}") from error
+
+
+def _context(peer: Peer) -> ssl.SSLContext:
+    tls = peer.tls
+    try:
+        context = ssl.create_default_context(cafile=None if tls.ca is None else str(tls.ca))
+        if tls.certificate is not None and tls.key is not None:
+            context.load_cert_chain(tls.certificate, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise BadPeer(f"extenders.{peer.name}.tls: {error.strerror or error}") from error
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

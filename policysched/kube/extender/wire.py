@@ -1,0 +1,262 @@
+"""The extender protocol's JSON, read as a server of it: what kube-scheduler asks, and the forms in which it is answered.
+
+The Go types (k8s.io/kube-scheduler/extender/v1) have no JSON tags: the names of fields are capitalised and read without
+regard to case, and older schedulers wrote them in lower case. So names are read in any case and written capitalised.
+Kubernetes' own objects inside (a pod, the items of a node list) have the names of its API.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from policysched.kube.decode import pods as wire
+from policysched.kube.decode.malformed import Malformed
+from policysched.model.objects import Node, NodeName, Pod, PodUid
+
+Json = Mapping[str, Any]
+
+MAX_SCORE = 10
+"""What extenders score up to: MaxExtenderPriority."""
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")
+_LONGEST_NAME = 253
+
+
+class BadArguments(Exception):
+    """What was sent is none of the protocol's arguments: words for whoever sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """ExtenderArgs: a pod and the nodes that are left for it, whole (`nodes`; `sent` has their JSON) or by name alone
+    (`nodes` None). `names` are those of either, in the order in which they came."""
+
+    pod: Pod
+    names: tuple[NodeName, ...]
+    nodes: tuple[Node, ...] | None
+    sent: Mapping[NodeName, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class VictimsOf:
+    """Who is to go from one node. `pods` has those that were sent whole."""
+
+    uids: tuple[PodUid, ...]
+    pods: Mapping[PodUid, Pod]
+    pdb_violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionArguments:
+    pod: Pod
+    victims: Mapping[NodeName, VictimsOf]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingArguments:
+    uid: PodUid
+    namespace: str
+    name: str
+    node: NodeName
+
+
+class NodeReader:
+    """Reads nodes, and knows those again that came before: kube-scheduler sends the same ones with every pod."""
+
+    def __init__(self, kept_max: int = 20_000) -> None:
+        self._kept_max = kept_max
+        self._known: dict[tuple[str, str], tuple[str, Node]] = {}
+
+    def read(self, obj: Any) -> Node:
+        """Raises Malformed."""
+        meta = obj.get("metadata") if isinstance(obj, Mapping) else None
+        if not isinstance(meta, Mapping):
+            raise Malformed("Node", wire.object_name(obj), "metadata", "is missing")
+        uid, name, version = meta.get("uid"), meta.get("name"), meta.get("resourceVersion")
+        if not (isinstance(uid, str) and isinstance(name, str) and isinstance(version, str) and version):
+            return wire.node(obj)
+        key = uid, name
+        known = self._known.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        node = wire.node(obj)
+        if len(self._known) >= self._kept_max:
+            self._known.clear()
+        self._known[key] = version, node
+        return node
+
+
+# ── what is asked ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_arguments(body: bytes, nodes: NodeReader) -> Arguments:
+    """ExtenderArgs, of filter and prioritize. Raises BadArguments."""
+    found = _object(body)
+    pod, listed, names = _pod(found), field_of(found, "Nodes"), field_of(found, "NodeNames")
+    if listed is not None:
+        return _with_nodes(pod, listed, nodes)
+    if names is None:
+        raise BadArguments("neither Nodes nor NodeNames were sent")
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise BadArguments("NodeNames is no list of names")
+    return Arguments(pod, tuple(map(NodeName, dict.fromkeys(names))), None, {})
+
+
+def read_preemption(body: bytes) -> PreemptionArguments:
+    """ExtenderPreemptionArgs. Raises BadArguments."""
+    found = _object(body)
+    pod = _pod(found)
+    whole, meta = field_of(found, "NodeNameToVictims"), field_of(found, "NodeNameToMetaVictims")
+    given = whole if whole else meta
+    if given is None:
+        raise BadArguments("neither NodeNameToVictims nor NodeNameToMetaVictims were sent")
+    if not isinstance(given, dict):
+        raise BadArguments("the victims are no map of nodes")
+    read = _whole_victims if whole else _meta_victims
+    return PreemptionArguments(pod, {NodeName(node): read(node, one) for node, one in given.items()})
+
+
+def read_binding(body: bytes) -> BindingArguments:
+    """ExtenderBindingArgs. Raises BadArguments. The names become part of a path that is asked for with our rights, so they must be
+    names as Kubernetes has them: whoever calls could end the path, or the request, elsewhere."""
+    found = _object(body)
+    texts = {name: field_of(found, name) for name in ("PodUID", "PodNamespace", "PodName", "Node")}
+    for name, text in texts.items():
+        form = _UID if name == "PodUID" else _NAME
+        if not isinstance(text, str) or len(text) > _LONGEST_NAME or not form.fullmatch(text):
+            raise BadArguments(f"{name} is missing or no name")
+    return BindingArguments(
+        PodUid(texts["PodUID"]), texts["PodNamespace"], texts["PodName"], NodeName(texts["Node"])
+    )
+
+
+def _with_nodes(pod: Pod, listed: Any, reader: NodeReader) -> Arguments:
+    if not isinstance(listed, dict) or not isinstance(field_of(listed, "Items") or [], list):
+        raise BadArguments("Nodes is no list of nodes")
+    read: dict[NodeName, Node] = {}
+    sent: dict[NodeName, Json] = {}
+    for obj in field_of(listed, "Items") or []:
+        try:
+            node = reader.read(obj)
+        except Malformed as error:
+            raise BadArguments(str(error)) from error
+        read[node.name], sent[node.name] = node, obj
+    return Arguments(pod, tuple(read), tuple(read.values()), sent)
+
+
+def _whole_victims(node: str, one: Any) -> VictimsOf:
+    pods = {}
+    for obj in _victims(node, one):
+        try:
+            pod = wire.pod(obj).pod
+        except Malformed as error:
+            raise BadArguments(f"a victim on {node}: {error}") from error
+        pods[pod.uid] = pod
+    return VictimsOf(tuple(pods), pods, _violations(one))
+
+
+def _meta_victims(node: str, one: Any) -> VictimsOf:
+    uids = [field_of(obj, "UID") if isinstance(obj, dict) else None for obj in _victims(node, one)]
+    if not all(isinstance(uid, str) and uid for uid in uids):
+        raise BadArguments(f"a victim on {node} has no UID")
+    return VictimsOf(tuple(map(PodUid, map(str, uids))), {}, _violations(one))
+
+
+def _victims(node: str, one: Any) -> list[Any]:
+    pods = (field_of(one, "Pods") or []) if isinstance(one, dict) else None
+    if not isinstance(pods, list):
+        raise BadArguments(f"the victims on {node} are no list of pods")
+    return pods
+
+
+def _violations(one: Json) -> int:
+    count = field_of(one, "NumPDBViolations")
+    return count if isinstance(count, int) else 0
+
+
+def _pod(found: Json) -> Pod:
+    obj = field_of(found, "Pod")
+    if not isinstance(obj, dict):
+        raise BadArguments("no Pod was sent")
+    try:
+        return wire.pod(obj).pod
+    except Malformed as error:
+        raise BadArguments(str(error)) from error
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadArguments(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadArguments("not a JSON object")
+    return found
+
+
+def field_of(obj: Json, name: str) -> Any:
+    """By its name, or by its name in another case; None where it is absent."""
+    if name in obj:
+        return obj[name]
+    wanted = name.lower()
+    return next((value for key, value in obj.items() if key.lower() == wanted), None)
+
+
+# ── what is answered ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def filter_result(
+    asked: Arguments,
+    passed: Iterable[NodeName],
+    failed: Mapping[NodeName, str],
+    hopeless: Mapping[NodeName, str],
+) -> Json:
+    """ExtenderFilterResult in the form in which the nodes came. `hopeless`: evicting pods would not help there."""
+    kept = set(passed)
+    left = [name for name in asked.names if name in kept]
+    whole = asked.nodes is not None
+    return {
+        "Nodes": {"metadata": {}, "items": [asked.sent[name] for name in left]} if whole else None,
+        "NodeNames": None if whole else left,
+        "FailedNodes": failed,
+        "FailedAndUnresolvableNodes": hopeless,
+        "Error": "",
+    }
+
+
+def filter_error(words: str) -> Json:
+    """No node is judged. kube-scheduler fails the pod with these words, or goes on without us where we are ignorable."""
+    return {
+        "Nodes": None,
+        "NodeNames": None,
+        "FailedNodes": None,
+        "FailedAndUnresolvableNodes": None,
+        "Error": words,
+    }
+
+
+def priorities(scores: Mapping[NodeName, int]) -> list[Json]:
+    """HostPriorityList."""
+    return [{"Host": node, "Score": score} for node, score in scores.items()]
+
+
+def preemption_result(asked: PreemptionArguments, kept: Iterable[NodeName]) -> Json:
+    """ExtenderPreemptionResult: the nodes of those asked about that are kept, with the victims unchanged."""
+    return {
+        "NodeNameToMetaVictims": {
+            node: {
+                "Pods": [{"UID": uid} for uid in asked.victims[node].uids],
+                "NumPDBViolations": asked.victims[node].pdb_violations,
+            }
+            for node in kept
+        }
+    }
+
+
+def binding_result(error: str) -> Json:
+    """ExtenderBindingResult; an empty error: it is bound."""
+    return {"Error": error}

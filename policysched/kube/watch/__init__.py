@@ -1,0 +1,1 @@
+"""Reflectors: list and watch resources, and turn each change into an event."""

@@ -1,0 +1,1 @@
+"""Writes to the API server: bind, prebind, evict, events and conditions."""

@@ -1,0 +1,250 @@
+"""Binding: the same request until it is answered, and the answer as an event.
+
+    queued ──POST──► 201 ───────────────────────────────────────────────► BindConfirmed
+                 ├── no answer, 401, 429, 5xx ──wait──► the same POST again
+                 ├── 409, 404 ──GET pod──► on our node ─────────────────► BindConfirmed
+                 │                     ├── gone, other UID, other node ─► BindLost
+                 │                     └── not bound ───────────────────► BindRefused
+                 └── any other refusal ─────────────────────────────────► BindRefused
+
+A bind without an answer may still be carried out: to withdraw it would give its room to a second pod, and reading the
+pod tells nothing, since the request can land after the read. Repeating is safe: the server binds a pod of that UID
+once. `?timeout=5s` ends a request's life in the server, which is what a new leader waits for (`kube.lease`).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import orjson
+
+from policysched.kube.client.api import (
+    Api,
+    ApiProblem,
+    Conflict,
+    Garbled,
+    NotFound,
+    Refused,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+)
+from policysched.kube.client.backoff import Backoff
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import TransportError
+from policysched.scheduler.commands import Bind
+from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
+
+log = logging.getLogger(__name__)
+
+REQUEST_LIFE_S = 5.0
+"""How long the server may act on one bind request: what `?timeout=` asks for, and it honours."""
+
+UNANSWERED = (TransportError, Unauthorized, Throttled, ServerFault)
+"""Answers that leave open whether the pod is bound, and those that the same request will not get for ever."""
+
+BindOutcome = BindConfirmed | BindRefused | BindLost
+
+
+@dataclass(frozen=True, slots=True)
+class BindSettings:
+    """`answer_timeout_s` is longer than the request's life: an answer is worth waiting for."""
+
+    binders: int = 48
+    answer_timeout_s: float = 7.0
+    retry_first_s: float = 0.1
+    retry_longest_s: float = 5.0
+
+
+@dataclass(slots=True)
+class BindCounts:
+    """Running totals, for metrics."""
+
+    confirmed: int = 0
+    refused: int = 0
+    lost: int = 0
+    repeated: int = 0
+
+
+class Binder:
+    """Carries out `Bind`s by so many workers, in the order given. `deliver` gets exactly one outcome a bind.
+
+    `may_send` is asked before each request: once we no longer lead, nothing more leaves (`LostLeadership` ends `run`).
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        deliver: Callable[[BindOutcome], None],
+        *,
+        random: Random,
+        connectivity: Connectivity,
+        settings: BindSettings = BindSettings(),
+        may_send: Callable[[], bool] = lambda: True,
+        observe_s: Callable[[float], None] | None = None,
+    ) -> None:
+        self._api = api
+        self._deliver = deliver
+        self._random = random
+        self._connectivity = connectivity
+        self._settings = settings
+        self._may_send = may_send
+        self._observe_s = observe_s
+        self._queue: deque[Bind] = deque()
+        self._wake = asyncio.Semaphore(0)
+        self._active = 0
+        self.counts = BindCounts()
+
+    @property
+    def waiting(self) -> int:
+        """Binds that no worker has taken yet."""
+        return len(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        """Binds without an outcome."""
+        return len(self._queue) + self._active
+
+    def put(self, bind: Bind) -> None:
+        """Carry it out: it waits behind those before it."""
+        self._queue.append(bind)
+        self._wake.release()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.binders):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wake.acquire()
+            bind = self._queue.popleft()
+            self._active += 1
+            began_s = loop.time()
+            try:
+                outcome = await self._carry_out(bind)
+            finally:
+                self._active -= 1
+            if self._observe_s is not None:
+                self._observe_s(loop.time() - began_s)
+            self._count(outcome)
+            self._deliver(outcome)
+
+    async def bind_now(self, bind: Bind) -> BindOutcome:
+        """Ahead of the line, answered to the caller and to nobody else. Where the caller gives up (cancels) no further
+        request leaves, but one that left may still be carried out: then `look`."""
+        outcome = await self._carry_out(bind)
+        self._count(outcome)
+        return outcome
+
+    async def look(self, bind: Bind) -> BindOutcome:
+        """What became of a bind that was given up, once no request of it can be carried out any more."""
+        await asyncio.sleep(REQUEST_LIFE_S + self._settings.answer_timeout_s)
+        outcome = await self._look(bind, Refused(0, "", "it was given up without an answer"))
+        self._count(outcome)
+        return outcome
+
+    def _count(self, outcome: BindOutcome) -> None:
+        match outcome:
+            case BindConfirmed():
+                self.counts.confirmed += 1
+            case BindRefused():
+                self.counts.refused += 1
+            case BindLost():
+                self.counts.lost += 1
+
+    async def _carry_out(self, bind: Bind) -> BindOutcome:
+        backoff = Backoff(
+            self._random, first_s=self._settings.retry_first_s, longest_s=self._settings.retry_longest_s
+        )
+        body = binding_body(bind)
+        activity = "binding pods"
+        loop = asyncio.get_running_loop()
+        unknown_until_s: float | None = None
+        while True:
+            if not self._may_send():
+                raise LostLeadership(bind)
+            sent_s = loop.time()
+            try:
+                await self._api.post_unread(
+                    f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding",
+                    body,
+                    params={"timeout": f"{REQUEST_LIFE_S:g}s"},
+                    timeout_s=self._settings.answer_timeout_s,
+                )
+            except (Conflict, NotFound) as error:
+                self._connectivity.worked(activity)
+                return await self._look(bind, error)
+            except UNANSWERED as error:
+                # The road there is bounded by our own time-out, the life in the server by the request's.
+                if not isinstance(error, Unauthorized | Throttled):
+                    unknown_until_s = sent_s + self._settings.answer_timeout_s + REQUEST_LIFE_S
+                self._connectivity.failed(activity, error)
+                self.counts.repeated += 1
+                await asyncio.sleep(backoff.failed(error))
+            except Refused as error:
+                self._connectivity.worked(activity)
+                if unknown_until_s is not None:
+                    # An earlier copy may still be carried out; once it cannot be any more, the pod tells.
+                    await asyncio.sleep(max(0.0, unknown_until_s - loop.time()))
+                    return await self._look(bind, error)
+                return BindRefused(bind.uid, error.message)
+            else:
+                self._connectivity.worked(activity)
+                return BindConfirmed(bind.uid, bind.node)
+
+    async def _look(self, bind: Bind, why: Refused) -> BindOutcome:
+        """Bound already (here or elsewhere), terminating, gated, or another pod of that name: the pod tells."""
+        backoff = Backoff(self._random, longest_s=self._settings.retry_longest_s)
+        activity = "reading a pod after its bind was refused"
+        while True:
+            try:
+                pod = await self._api.get(f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
+                outcome = _judge(bind, pod, why)
+            except NotFound:
+                self._connectivity.worked(activity)
+                return BindLost(bind.uid, f"the pod is gone: {why.message}")
+            except ApiProblem as error:
+                self._connectivity.failed(activity, error)
+                await asyncio.sleep(backoff.failed(error))
+            else:
+                self._connectivity.worked(activity)
+                return outcome
+
+
+class LostLeadership(Exception):
+    """We may not send this bind any more."""
+
+    def __init__(self, bind: Bind) -> None:
+        super().__init__(f"not leading any more; {bind.namespace}/{bind.name} is left to the next leader")
+
+
+def _judge(bind: Bind, pod: dict[str, object], why: Refused) -> BindOutcome:
+    meta, spec = pod.get("metadata"), pod.get("spec")
+    if not isinstance(meta, dict) or not isinstance(spec, dict):
+        raise Garbled(f"the answer for {bind.namespace}/{bind.name} is not a pod")
+    if meta.get("uid") != bind.uid:
+        return BindLost(bind.uid, f"another pod has that name now: {why.message}")
+    node = spec.get("nodeName")
+    if node == bind.node:
+        return BindConfirmed(bind.uid, bind.node)
+    if node:
+        return BindLost(bind.uid, f"somebody bound it to {node}: {why.message}")
+    return BindRefused(bind.uid, why.message)
+
+
+def binding_body(bind: Bind) -> bytes:
+    """The UID makes the server refuse to bind another pod of the same name."""
+    return orjson.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+    )

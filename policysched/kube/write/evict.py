@@ -1,0 +1,217 @@
+"""Evicting: nominate the pod, then for each victim say why it ends and delete it.
+
+    Evict ──DELETE, dryRun──► PATCH nominatedNodeName ──► for each victim: PATCH DisruptionTarget ──DELETE, by UID──► Evicted
+              │ 403               │ gone                     │ 404, another UID: it has gone
+              └───────────────────┴──────────────────────────┴── 403, another refusal, no answer for long ──► EvictionRefused
+
+Whoever may write a pod's status need not be allowed to delete it (`deploy/preemption.yaml` left out), and a mark that says why a pod
+ends stays on it though it does not end. So a namespace's first delete is rehearsed before anything is written.
+The nomination comes next: a pod that is gone by then evicts nobody. Everything here may be repeated: a patch says the
+same again, and a delete names the UID, so it ends this very pod or nothing. Unlike a bind an eviction is given up after
+a while, for its reason may be gone. Words and order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from policysched.kube.client.api import STRATEGIC_PATCH, Api, Conflict, Forbidden, NotFound, Refused
+from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.lease import micro_time
+from policysched.kube.write.retry import GaveUp, Settling
+from policysched.model.objects import PodUid
+from policysched.scheduler.commands import ClearNomination, Evict, Victim
+from policysched.scheduler.events import Evicted, EvictionRefused
+
+Json = dict[str, Any]
+EvictionOutcome = Evicted | EvictionRefused
+
+_REQUEST_LIFE = {"timeout": "5s"}
+
+
+@dataclass(frozen=True, slots=True)
+class EvictSettings:
+    """`give_up_s`: how long one request is repeated while it gets no answer that settles it."""
+
+    workers: int = 8
+    give_up_s: float = 30.0
+    answer_timeout_s: float = 7.0
+    retry_first_s: float = 0.1
+    retry_longest_s: float = 5.0
+
+
+@dataclass(slots=True)
+class EvictCounts:
+    """Running totals, for metrics."""
+
+    evicted: int = 0
+    refused: int = 0
+
+
+class Evictor:
+    """Carries out `Evict` and `ClearNomination` in the order given, several at a time but one pod's one after the
+    other. `deliver` gets exactly one outcome for each `Evict`. Nothing is sent while `may_send` says no."""
+
+    def __init__(
+        self,
+        api: Api,
+        deliver: Callable[[EvictionOutcome], None],
+        *,
+        random: Random,
+        connectivity: Connectivity,
+        now_ns: Callable[[], int],
+        settings: EvictSettings = EvictSettings(),
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._api = api
+        self._deliver = deliver
+        self._now_ns = now_ns
+        self._settings = settings
+        self._settling = Settling(
+            "evicting pods", settings, random=random, connectivity=connectivity, may_send=may_send
+        )
+        self._queue: deque[Evict | ClearNomination] = deque()
+        self._busy: set[PodUid] = set()
+        self._wake = asyncio.Event()
+        self._deletes_in: set[str] = set()
+        self.counts = EvictCounts()
+
+    @property
+    def in_flight(self) -> int:
+        """Commands without an outcome."""
+        return len(self._queue) + len(self._busy)
+
+    def put(self, command: Evict | ClearNomination) -> None:
+        self._queue.append(command)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            command = self._next()
+            if command is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            self._busy.add(command.uid)
+            try:
+                await self._carry_out(command)
+            finally:
+                self._busy.discard(command.uid)
+                self._wake.set()
+
+    def _next(self) -> Evict | ClearNomination | None:
+        """The oldest of a pod for which nothing is under way: two at once could land in the wrong order."""
+        for place, command in enumerate(self._queue):
+            if command.uid not in self._busy:
+                del self._queue[place]
+                return command
+        return None
+
+    async def _carry_out(self, command: Evict | ClearNomination) -> None:
+        match command:
+            case Evict():
+                outcome = await self._evict(command)
+                if isinstance(outcome, Evicted):
+                    self.counts.evicted += len(outcome.victims)
+                else:
+                    self.counts.refused += 1
+                self._deliver(outcome)
+            case ClearNomination(uid, namespace, name):
+                try:
+                    await self._nominate(uid, namespace, name, None)
+                except (Refused, GaveUp):
+                    return  # gone, or told to a server that does not listen: the core goes by its own mind
+
+    # ── an eviction ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _evict(self, evict: Evict) -> EvictionOutcome:
+        done: list[PodUid] = []
+        gone: list[PodUid] = []
+        try:
+            for victim in evict.victims:
+                await self._rehearse(victim)
+            await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
+            for victim in evict.victims:
+                (done if await self._end(victim, evict.scheduler) else gone).append(victim.uid)
+        except (Refused, GaveUp) as error:
+            forbidden = isinstance(error, Forbidden)
+            if forbidden:
+                self._deletes_in.clear()
+            return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(done))
+        return Evicted(evict.uid, tuple(done), tuple(gone))
+
+    async def _rehearse(self, victim: Victim) -> None:
+        """Raises Forbidden where pods of that namespace may not be deleted. Other refusals are left to the delete itself: the
+        pod has gone, or something on the way to it does not rehearse."""
+        if victim.namespace in self._deletes_in:
+            return
+        try:
+            await self._until_settled(lambda: self._delete(victim, rehearsal=True))
+        except Forbidden:
+            raise
+        except Refused:
+            return
+        self._deletes_in.add(victim.namespace)
+
+    async def _nominate(self, uid: PodUid, namespace: str, name: str, node: str | None) -> None:
+        """A merge patch with the UID: the server refuses it for another pod of that name."""
+        body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        await self._until_settled(lambda: self._patch_status(namespace, name, body))
+
+    async def _end(self, victim: Victim, scheduler: str) -> bool:
+        """False: it had gone already."""
+        try:
+            await self._until_settled(
+                lambda: self._patch_status(victim.namespace, victim.name, self._target(victim, scheduler))
+            )
+            await self._until_settled(lambda: self._delete(victim))
+        except Refused as error:
+            if _is_gone(error):
+                return False
+            raise
+        return True
+
+    def _target(self, victim: Victim, scheduler: str) -> Json:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": micro_time(self._now_ns())[:19] + "Z",
+            **({"observedGeneration": victim.generation} if victim.generation else {}),
+        }
+        return {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+
+    async def _patch_status(self, namespace: str, name: str, body: Json) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        timeout_s = self._settings.answer_timeout_s
+        await self._api.patch(path, body, STRATEGIC_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
+
+    async def _until_settled(self, request: Callable[[], Awaitable[None]]) -> None:
+        """Raises GaveUp, or a refusal that stands."""
+        await self._settling.until_settled(request, self._settings.give_up_s)
+
+    async def _delete(self, victim: Victim, *, rehearsal: bool = False) -> None:
+        path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": victim.uid},
+            **({"dryRun": ["All"]} if rehearsal else {}),
+        }
+        await self._api.delete(path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s)
+
+
+def _is_gone(error: Refused) -> bool:
+    """The pod is gone, or another has its name: a delete is then refused as a conflict, a patch as changing the UID."""
+    another = error.status == 422 and "metadata.uid" in error.message
+    return isinstance(error, NotFound | Conflict) or another

@@ -1,0 +1,126 @@
+"""The claim that a scheduler makes for a pod's extended resources: made, given its devices, told to the pod, taken away.
+
+    decided ──POST claim──PATCH its status──PATCH the pod's status──► written
+                 └── 409: it is there; ours? then the answer to an earlier POST was lost
+
+Its name was chosen with the decision and is used once, so that a POST may be repeated until it is answered and what comes
+late means nobody else. Its owner is the pod, so that it ends with the pod wherever we are then. The finalizer is there from the start, as
+nobody but the pod is to have it. Source: `createExtendedResourceClaimInAPI`, `patchPodExtendedResourceClaimStatus` and
+`deleteClaim` in kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
+"""
+
+from typing import Any, Protocol
+
+from policysched.kube.client.api import Conflict, NotFound
+from policysched.kube.decode.devices import EXTENDED, resource_claim
+from policysched.kube.decode.malformed import Malformed
+from policysched.kube.write import reserve
+from policysched.model.devices import Consumer, DeviceRequest, ResourceClaim
+from policysched.model.objects import PodUid
+from policysched.scheduler.commands import ClaimToMake, ClaimToReserve, DropClaim
+
+Json = dict[str, Any]
+
+
+class Wire(reserve.Wire, Protocol):
+    """Requests that are repeated until they are settled."""
+
+    async def create(self, path: str, body: Json) -> Json: ...
+
+    async def delete(self, path: str, options: Json) -> None: ...
+
+
+async def make(wire: Wire, wanted: ClaimToMake, pod: Consumer) -> int:
+    """The version that says that the claim has its devices and is reserved for the pod. Raises Refused, NotReserved, or
+    what the wire raises when it gives up."""
+    namespace = wanted.claim.namespace
+    try:
+        found = await wire.create(_all_of(namespace), manifest(wanted, pod))
+    except Conflict:
+        found = await wire.get(reserve.path_of(wanted.claim))
+    claim = _read(found)
+    if not _is_for(claim, PodUid(pod.uid)) or claim.deleting:
+        raise reserve.NotReserved(f"claim {wanted.claim} is not for pod {namespace}/{pod.name}")
+    version = await reserve.reserve(
+        wire,
+        ClaimToReserve(
+            claim=claim.key,
+            uid=claim.uid,
+            version=claim.version,
+            allocation=wanted.allocation,
+            finalizers=claim.finalizers,
+            reserved_for=claim.reserved_for,
+            at_ns=wanted.at_ns,
+        ),
+        pod,
+    )
+    await wire.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status(wanted, pod))
+    return version
+
+
+async def drop(wire: Wire, command: DropClaim) -> bool:
+    """Whether it is not there any more. Raises as `make`."""
+    path = reserve.path_of(command.claim)
+    try:
+        claim = _read(await wire.get(path))
+        if not _is_for(claim, command.uid):
+            return True
+        if reserve.FINALIZER in claim.finalizers:
+            left = [one for one in claim.finalizers if one != reserve.FINALIZER]
+            meta = {"uid": claim.uid, "resourceVersion": str(claim.version), "finalizers": left or None}
+            await wire.patch(path, {"metadata": meta})
+        await wire.delete(path, {"preconditions": {"uid": claim.uid}})
+        await wire.get(path)
+    except NotFound:
+        return True
+    return False
+
+
+def manifest(wanted: ClaimToMake, pod: Consumer) -> Json:
+    """The claim as it is made."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": wanted.claim.name,
+            "namespace": wanted.claim.namespace,
+            "annotations": {EXTENDED: "true"},
+            "finalizers": [reserve.FINALIZER],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+            ],
+        },
+        "spec": {"devices": {"requests": [_request(one) for one in wanted.requests]}},
+    }
+
+
+def _request(one: DeviceRequest) -> Json:
+    ask = one.exactly
+    assert ask is not None, f"{one} asks for nothing"
+    exactly = {"deviceClassName": ask.class_name, "allocationMode": ask.mode, "count": ask.count}
+    return {"name": one.name, "exactly": exactly}
+
+
+def pod_status(wanted: ClaimToMake, pod: Consumer) -> Json:
+    """The patch that tells the kubelet whose devices each container gets."""
+    mappings = [
+        {"containerName": one.container, "resourceName": one.resource, "requestName": one.request}
+        for one in wanted.mapped
+    ]
+    told = {"resourceClaimName": wanted.claim.name, "requestMappings": mappings}
+    return {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": told}}
+
+
+def _all_of(namespace: str) -> str:
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+
+
+def _read(found: Json) -> ResourceClaim:
+    try:
+        return resource_claim(found)
+    except Malformed as error:
+        raise reserve.NotReserved(str(error)) from error
+
+
+def _is_for(claim: ResourceClaim, pod: PodUid) -> bool:
+    return claim.extended and claim.controller_uid == pod

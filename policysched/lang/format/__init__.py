@@ -1,0 +1,1 @@
+"""Printing: a syntax tree as the one text that `policysched fmt` writes."""

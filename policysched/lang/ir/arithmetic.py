@@ -1,0 +1,150 @@
+"""The arithmetic of the language on single values: int64 that saturates, float64 that stays finite.
+
+The checker folds constants with it. It is the meaning that the docstring of `lang.ir.expr` gives; a value that does not
+exist (division by zero, a logarithm of zero) is None.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from policysched.lang.ir.distributions import beta_cdf, normal_cdf
+from policysched.lang.ir.expr import CompareOp, Function
+from policysched.lang.types.kinds import FLOAT64_MAX
+from policysched.model.quantity import INT64_MAX, INT64_MIN
+
+Number = int | float
+
+
+def saturate(value: int) -> int:
+    return max(INT64_MIN, min(INT64_MAX, value))
+
+
+def finite(value: float) -> float:
+    """Clamped to the finite range; what is not a number (infinity less infinity cannot arise) is 0."""
+    if math.isnan(value):
+        return 0.0
+    return max(-FLOAT64_MAX, min(FLOAT64_MAX, value))
+
+
+def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
+    """The sum that does not depend on the order: whole numbers exactly and then held to int64, floats rounded once at the end."""
+    if not floating:
+        return saturate(sum(int(number) for number in numbers))
+    try:
+        return finite(math.fsum(numbers))
+    except OverflowError:  # on the way; so large that a rounding more does not matter
+        return finite(sum(sorted(map(float, numbers))))
+
+
+def whole_total(numbers: Iterable[int], *, floating: bool) -> Number:
+    """The sum of whole numbers, none below zero, as a value of a type: exactly, then held to int64, or to the finite floats. What is more
+    than either holds stays the most there can be, so that nothing has room beside it."""
+    total = sum(numbers)
+    return float(min(total, int(FLOAT64_MAX))) if floating else saturate(total)
+
+
+def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Number | None:
+    """`left op right`, for `+ - * /`. Whole division rounds toward minus infinity."""
+    if floating:
+        return _float_arithmetic(op, float(left), float(right))
+    assert isinstance(left, int) and isinstance(right, int), (op, left, right)
+    match op:
+        case "+":
+            return saturate(left + right)
+        case "-":
+            return saturate(left - right)
+        case "*":
+            return saturate(left * right)
+        case _:
+            return None if right == 0 else saturate(left // right)
+
+
+def _float_arithmetic(op: str, left: float, right: float) -> float | None:
+    match op:
+        case "+":
+            return finite(left + right)
+        case "-":
+            return finite(left - right)
+        case "*":
+            return finite(left * right)
+        case _:
+            return None if right == 0 else finite(left / right)
+
+
+def negate(value: Number) -> Number:
+    return saturate(-value) if isinstance(value, int) else -value
+
+
+def compare(op: CompareOp, left: bool | Number | str, right: bool | Number | str) -> bool:
+    """Both of one dimension; a whole number beside a float is converted first."""
+    if isinstance(left, float) or isinstance(right, float):
+        left, right = float(left), float(right)
+    match op:
+        case "==":
+            return left == right
+        case "!=":
+            return left != right
+        case "<":
+            return left < right  # type: ignore[operator]  # the checker saw to it that both are numbers
+        case "<=":
+            return left <= right  # type: ignore[operator]
+        case ">":
+            return left > right  # type: ignore[operator]
+        case ">=":
+            return left >= right  # type: ignore[operator]
+
+
+def call(function: Function, args: Sequence[Number], *, floating: bool) -> Number | None:
+    """A function's value; `round` is half to even, `clamp(x, lo, hi)` is `min(max(x, lo), hi)`."""
+    match function:
+        case "min" | "max" | "clamp" | "abs":
+            values = [float(arg) for arg in args] if floating else list(args)
+            return _choose(function, values)
+        case "floor" | "ceil" | "round" | "round_half_up" | "round_half_away" | "trunc":
+            return _whole(function, args[0])
+        case "normal_cdf":
+            return normal_cdf(float(args[0]), float(args[1]), float(args[2]))
+        case "beta_cdf":
+            return beta_cdf(float(args[0]), float(args[1]), float(args[2]))
+        case "sqrt":
+            return None if args[0] < 0 else math.sqrt(float(args[0]))
+        case "log":
+            return None if args[0] <= 0 else math.log(float(args[0]))
+        case "exp":
+            try:
+                return finite(math.exp(float(args[0])))
+            except OverflowError:
+                return FLOAT64_MAX
+
+
+def _choose(function: Function, values: list[Number]) -> Number:
+    match function:
+        case "min":
+            return min(values)
+        case "max":
+            return max(values)
+        case "clamp":
+            return min(max(values[0], values[1]), values[2])
+        case _:
+            value = abs(values[0])
+            return saturate(value) if isinstance(value, int) else value
+
+
+def _whole(function: Function, value: Number) -> int:
+    if isinstance(value, int):
+        return value
+    match function:
+        case "floor":
+            return saturate(math.floor(value))
+        case "ceil":
+            return saturate(math.ceil(value))
+        case "trunc":
+            return saturate(math.trunc(value))
+        case "round_half_up":
+            low = math.floor(value)
+            return saturate(low + (value - low >= 0.5))
+        case "round_half_away":
+            size = math.floor(abs(value))
+            return saturate(int(math.copysign(size + (abs(value) - size >= 0.5), value)))
+        case _:
+            return saturate(round(value))

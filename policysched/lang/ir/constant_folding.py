@@ -1,0 +1,251 @@
+"""Constant folding: what does not depend on anything is evaluated once, here, with the same meaning as everywhere.
+
+A floating value of a type that is held in whole units (`1Gi * 0.8`) stays an operation, since a constant of that type
+would be rounded. Nested `and` and `or` become one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from policysched.lang.ir.arithmetic import Number, arithmetic, call, compare, negate
+from policysched.lang.ir.expr import (
+    Aggregate,
+    And,
+    Arith,
+    Attr,
+    Call,
+    Compare,
+    Const,
+    CountAnywhere,
+    CountPods,
+    Element,
+    Else,
+    Expr,
+    Fold,
+    Has,
+    Held,
+    If,
+    In,
+    InputRef,
+    MetricRef,
+    Negate,
+    Not,
+    Now,
+    Or,
+    Rank,
+    StateRef,
+    SumPods,
+    TrafficTo,
+    Window,
+    is_floating,
+)
+from policysched.lang.types.kinds import BOOL, INT, Type
+from policysched.text import Span
+
+
+def fold(expr: Expr) -> Expr:
+    """The same expression with every constant part evaluated. What has no such part is the same object, and what stands in
+    several places as one object is looked at once."""
+    known: dict[int, Expr] = {}
+
+    def folded(one: Expr) -> Expr:
+        found = known.get(id(one))
+        if found is None:
+            found = known[id(one)] = _folded(one, folded)
+        return found
+
+    return folded(expr)
+
+
+Folded = Callable[[Expr], Expr]
+Part = TypeVar("Part", bound=Expr)
+
+
+def _folded(expr: Expr, fold: Folded) -> Expr:
+    match expr:
+        case Const() | Attr() | InputRef() | MetricRef() | Element() | Has() | Held() | Now() | Window():
+            return expr
+        case Not(operand=operand):
+            return _not(_with(expr, operand=fold(operand)))
+        case And():
+            return _junction(expr, fold, absorbing=False)
+        case Or():
+            return _junction(expr, fold, absorbing=True)
+        case Compare():
+            return _compare(_with(expr, left=fold(expr.left), right=fold(expr.right)))
+        case In():
+            return _in(_with(expr, item=fold(expr.item), options=fold(expr.options)))
+        case Arith():
+            return _arith(_with(expr, left=fold(expr.left), right=fold(expr.right)))
+        case Negate():
+            return _negate(_with(expr, operand=fold(expr.operand)))
+        case Call():
+            args = tuple(fold(arg) for arg in expr.args)
+            return _call(expr if _same(args, expr.args) else replace(expr, args=args))
+        case Rank():
+            return _rank(_with(expr, item=fold(expr.item)))
+        case Else():
+            return _else(_with(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
+        case Aggregate(body=body, placed=placed):
+            return _with(expr, body=fold(body), placed=None if placed is None else fold(placed))
+        case If():
+            return _if(
+                _with(
+                    expr,
+                    condition=fold(expr.condition),
+                    then=fold(expr.then),
+                    otherwise=fold(expr.otherwise),
+                )
+            )
+        case CountPods(where=where):
+            return expr if where is None else _with(expr, where=fold(where))
+        case CountAnywhere():
+            return _with(expr, where=fold(expr.where))
+        case SumPods():
+            return _with(expr, value=fold(expr.value))
+        case StateRef():
+            return _with(expr, key=fold(expr.key))
+        case TrafficTo(by=by, assume=assume):
+            by, assume = (None if part is None else fold(part) for part in (by, assume))
+            return _with(expr, key=fold(expr.key), by=by, assume=assume)
+        case Fold(value=value, where=where):
+            value, where = (None if part is None else fold(part) for part in (value, where))
+            return _with(expr, value=value, where=where)
+
+
+def _with(expr: Part, **parts: Expr | None) -> Part:
+    """With these parts; the same object where they are those that it has."""
+    if all(getattr(expr, name) is part for name, part in parts.items()):
+        return expr
+    return replace(expr, **parts)  # type: ignore[arg-type]
+
+
+def _same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
+    return len(left) == len(right) and all(one is two for one, two in zip(left, right, strict=True))
+
+
+def is_constant(expr: Expr, value: bool) -> bool:
+    """Whether it is the constant True (or False)."""
+    return isinstance(expr, Const) and expr.type == BOOL and expr.value is value
+
+
+def _not(expr: Not) -> Expr:
+    match expr.operand:
+        case Const(value=bool(value)):
+            return Const(not value, BOOL, expr.span)
+        case Not(operand=inner):
+            return inner
+        case _:
+            return expr
+
+
+def _junction(expr: And | Or, fold: Folded, *, absorbing: bool) -> Expr:
+    """`and` (absorbing False) or `or` (absorbing True). The absorbing value decides even beside a missing one."""
+    kind = Or if absorbing else And
+    left: list[Expr] = []
+    for item in expr.items:
+        folded = fold(item)
+        if is_constant(folded, absorbing):
+            return Const(absorbing, BOOL, expr.span)
+        if is_constant(folded, not absorbing):
+            continue
+        left.extend(folded.items if isinstance(folded, kind) else (folded,))
+    if not left:
+        return Const(not absorbing, BOOL, expr.span)
+    if len(left) == 1:
+        return left[0]
+    return expr if _same(left, expr.items) else kind(tuple(left), expr.span)
+
+
+def _compare(expr: Compare) -> Expr:
+    if isinstance(expr.left, Const) and isinstance(expr.right, Const):
+        left, right = expr.left.value, expr.right.value
+        assert not isinstance(left, tuple) and not isinstance(right, tuple), expr
+        return Const(compare(expr.op, left, right), BOOL, expr.span)
+    return expr
+
+
+def _in(expr: In) -> Expr:
+    if isinstance(expr.item, Const) and isinstance(expr.options, Const):
+        assert isinstance(expr.options.value, tuple), expr
+        return Const(expr.item.value in expr.options.value, BOOL, expr.span)
+    return expr
+
+
+def _constant(value: Number, type_: Type, floating: bool, span: Span, unfolded: Expr) -> Expr:
+    return Const(value, type_, span) if floating == type_.held_as_float else unfolded
+
+
+def _number(expr: Expr) -> Number | None:
+    if isinstance(expr, Const) and isinstance(expr.value, int | float) and not isinstance(expr.value, bool):
+        return expr.value
+    return None
+
+
+def _arith(expr: Arith) -> Expr:
+    left, right = _number(expr.left), _number(expr.right)
+    if left is None or right is None:
+        return expr
+    value = arithmetic(expr.op, left, right, floating=expr.floating)
+    return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
+
+
+def _negate(expr: Negate) -> Expr:
+    if isinstance(expr.operand, Const):
+        value = _number(expr.operand)
+        assert value is not None, expr
+        return Const(negate(value), expr.operand.type, expr.span)
+    return expr
+
+
+def _call(expr: Call) -> Expr:
+    numbers = [_number(arg) for arg in expr.args]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        return expr
+    value = call(expr.function, known, floating=expr.floating)
+    return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
+
+
+def _rank(expr: Rank) -> Expr:
+    if isinstance(expr.item, Const) and isinstance(expr.item.value, str):
+        order = expr.order
+        return Const(order.index(expr.item.value) if expr.item.value in order else len(order), INT, expr.span)
+    return expr
+
+
+def _else(expr: Else) -> Expr:
+    """A value that is there needs no fallback; one that never is (`1 / 0`) is replaced by it."""
+    value = expr.value
+    if isinstance(value, Const):
+        number = _number(value)
+        if number is None or expr.floating == value.type.held_as_float:
+            return value
+        return expr
+    if _never(value) and isinstance(expr.fallback, Const):
+        number = _number(expr.fallback)
+        if number is None or expr.floating == expr.fallback.type.held_as_float:
+            return expr.fallback
+    return expr
+
+
+def _if(expr: If) -> Expr:
+    """The branch that is always taken, where it is held as the whole would be."""
+    match expr.condition:
+        case Const(value=bool(value)):
+            taken = expr.then if value else expr.otherwise
+            return taken if is_floating(taken) == expr.floating else expr
+        case _:
+            return expr
+
+
+def _never(expr: Expr) -> bool:
+    """Whether all operands are constants and there still is no value."""
+    match expr:
+        case Arith(op="/", left=left, right=Const(value=0)):
+            return isinstance(left, Const)
+        case Call(function="log" | "sqrt", args=(Const(),)):
+            return True  # it would have been folded, had it a value
+        case _:
+            return False

@@ -1,0 +1,49 @@
+"""What `recover MARK for DURATION` watches: when a sample crosses a limit, when it is back, and which watches a program has."""
+
+from collections.abc import Iterator
+
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.arithmetic import compare
+from policysched.lang.ir.program import AmendRule, FilterRule, Program, SetRule
+
+
+def crossed(watch: e.Watch, value: float) -> bool:
+    return not compare(watch.op, value, watch.limit)
+
+
+def recovers(watch: e.Watch, value: float) -> bool:
+    """Whether the value is at the mark or beyond."""
+    return compare(watch.op, value, watch.mark)
+
+
+def recovery(condition: e.Expr) -> tuple[e.Expr, e.Held] | None:
+    """Of a filter's condition with `recover`: the comparison as it is written, and what was added to it."""
+    match condition:
+        case (
+            e.And(items=(compared, e.Not(operand=e.Held() as held)))
+            | e.Or(items=(compared, e.Held() as held))
+        ):
+            return compared, held
+        case _:
+            return None
+
+
+def watches_of(program: Program) -> tuple[e.Watch, ...]:
+    """Each once, those of all layers among them."""
+    found = [one.watch for expr in _conditions(program) for one in e.walk(expr) if isinstance(one, e.Held)]
+    return tuple(dict.fromkeys(found))
+
+
+def _conditions(program: Program) -> Iterator[e.Expr]:
+    for rule in program.rules.filters:
+        if isinstance(rule, FilterRule):
+            yield rule.condition
+    for layer in program.layers:
+        for change in layer.changes:
+            match change:
+                case SetRule(rule=FilterRule(condition=condition)):
+                    yield condition
+                case AmendRule(changes=changes):
+                    yield from (
+                        value for name, value in changes if name == "condition" and isinstance(value, e.Expr)
+                    )

@@ -1,0 +1,1 @@
+"""Types of the language, units of numbers, and records read from JSON."""

@@ -1,0 +1,1 @@
+"""`policysched lint`: diagnostics of policy files, with the operator's settings at hand."""

@@ -1,0 +1,115 @@
+"""Samples that others write on the nodes: an annotation whose name is the metric's `query`.
+
+`0.35,2026-11-21T14:00:00Z` is a value and when it was true, as crane's annotator writes it; the time may be in seconds
+since 1970, too. A value alone counts as true for as long as it stands there, for nobody can see its age.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from policysched.lang.ir.program import Metric, of_nodes
+from policysched.metric_sources.clock_skew import FirstSight
+from policysched.metric_sources.polled import Measured, in_slices
+from policysched.metric_sources.source import Nodes, RawSamples
+from policysched.model.objects import NodeName
+
+_NS = 1_000_000_000
+_LONGEST_TIME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationsSettings:
+    """`time_zone`: the times are of a clock on a wall there, whatever zone they claim (crane's default is one of Shanghai
+    that says UTC)."""
+
+    time_zone: str | None = None
+
+
+def why_not(metric: Metric) -> str | None:
+    """Why such a metric cannot come from annotations; None where it can."""
+    if not of_nodes(metric):
+        return "a node's annotations say nothing of two pods"
+    if metric.join != "node":
+        return "a node's annotations are its own: write `join = node`"
+    if metric.sampled_at is not None:
+        return "the time stands in the annotation: leave `sampled_at` out"
+    return None
+
+
+class AnnotationsAsker:
+    """An `Asker` that looks at the nodes as they are known. Never fails."""
+
+    def __init__(self, settings: AnnotationsSettings, *, now_ns: Callable[[], int]) -> None:
+        self._zone = None if settings.time_zone is None else ZoneInfo(settings.time_zone)
+        self._now_ns = now_ns
+        self._first_sight = FirstSight()
+
+    def why_not(self, metric: Metric) -> str | None:
+        return why_not(metric)
+
+    def question(self, metric: Metric) -> str:
+        return metric.query
+
+    def words(self, question: str) -> str:
+        return question
+
+    async def ask(self, question: str, nodes: Callable[[], Nodes]) -> Measured:
+        now_ns = self._now_ns()
+        sight = self._first_sight.look(question, nodes(), now_ns)
+        values: dict[str, float | str] = {}
+        times_ns: dict[str, int] = {}
+        unreadable = 0
+
+        def look(some: list[tuple[NodeName, str]]) -> None:
+            nonlocal unreadable
+            for name, text in some:
+                found = self.read(text)
+                if found is None:
+                    unreadable += 1
+                    continue
+                values[name], at_ns = found
+                if at_ns is not None:
+                    times_ns[name] = sight.at_ns(name, (values[name], at_ns), at_ns)
+
+        texts = [
+            (name, text)
+            for name, node in nodes().items()
+            if (text := node.annotations.get(question)) is not None
+        ]
+        await in_slices(texts, look)
+        return Measured(RawSamples(values, now_ns, times_ns), unreadable=unreadable)
+
+    def read(self, text: str) -> tuple[float | str, int | None] | None:
+        """The value and when it was true (None: it does not say). A value with a unit stays a text."""
+        value, comma, time = text.partition(",")
+        value = value.strip()
+        at_ns = self._time_ns(time.strip()) if comma else None
+        if not value or (comma and at_ns is None):
+            return None
+        try:
+            return float(value), at_ns
+        except ValueError:
+            return value, at_ns
+
+    def _time_ns(self, text: str) -> int | None:
+        if not text or len(text) > _LONGEST_TIME:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            return self._calendar_ns(text)
+        return int(seconds * _NS) if math.isfinite(seconds) and 0 <= seconds < 1e10 else None
+
+    def _calendar_ns(self, text: str) -> int | None:
+        try:
+            moment = datetime.fromisoformat(text)
+            if self._zone is not None:
+                moment = moment.replace(tzinfo=self._zone)
+            elif moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            return int(moment.timestamp() * 1_000_000) * 1000
+        except (ValueError, OverflowError):
+            return None

@@ -1,0 +1,92 @@
+"""Which nodes a series is about: by `node`, by `instance`, or by a label of the series and one of the nodes.
+
+`instance` is a scrape target's address, with or without a port: it is compared with a node's name, all its addresses
+(internal, external, host names) and its label `kubernetes.io/hostname`. An address that two nodes have says nothing, so
+it belongs to neither. A label may well be that of several nodes (a rack's metric): then each of them has the value.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
+
+from policysched.metric_sources.source import Nodes
+from policysched.model.objects import Node, NodeName
+
+Join = str | tuple[str, str]
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Joiner:
+    """Keys of nodes for one way to join, kept up to date node by node."""
+
+    def __init__(self, join: Join) -> None:
+        self._series_label = join[0] if isinstance(join, tuple) else join
+        self._node_label = join[1] if isinstance(join, tuple) else None
+        self._by_instance = join == "instance"
+        self._nodes: dict[NodeName, Node] = {}
+        self._owners: dict[str, dict[NodeName, None]] = {}
+
+    def follow(self, nodes: Nodes) -> None:
+        """Take over nodes that came, changed or went. Cheap where nothing did."""
+        known = self._nodes
+        if len(known) != len(nodes) or any(known.get(name) is not node for name, node in nodes.items()):
+            for name in [one for one in known if one not in nodes]:
+                self._drop(known.pop(name))
+            for name, node in nodes.items():
+                before = known.get(name)
+                if before is not node:
+                    if before is not None:
+                        self._drop(before)
+                    known[name] = node
+                    for key in self._keys(node):
+                        self._owners.setdefault(key, {})[name] = None
+
+    def nodes_of(self, labels: Mapping[str, object]) -> Collection[NodeName]:
+        """Empty where the series belongs to no node that is known."""
+        value = labels.get(self._series_label)
+        if not isinstance(value, str):
+            return ()
+        found = self._owners.get(host_of(value) if self._by_instance else value, {})
+        return () if self._by_instance and len(found) > 1 else found
+
+    def _drop(self, node: Node) -> None:
+        for key in self._keys(node):
+            owners = self._owners.get(key)
+            if owners is not None:
+                owners.pop(node.name, None)
+                if not owners:
+                    del self._owners[key]
+
+    def _keys(self, node: Node) -> Iterable[str]:
+        if self._by_instance:
+            return _instance_keys(node)
+        if self._node_label is None:
+            return (node.name,)
+        value = node.labels.get(self._node_label)
+        return () if value is None else (value,)
+
+
+def _instance_keys(node: Node) -> set[str]:
+    texts = [node.name, *node.addresses]
+    if HOSTNAME in node.labels:
+        texts.append(node.labels[HOSTNAME])
+    return {_normal(text) for text in texts if text}
+
+
+@lru_cache(maxsize=65_536)
+def host_of(instance: str) -> str:
+    """The host of `host:port`, `[v6]:port`, or a host alone, in one spelling. Two colons without brackets: all of it is an
+    IPv6 address, for nobody could tell a port from its last group."""
+    if instance.startswith("["):
+        return _normal(instance[1:].partition("]")[0])
+    host, colon, _ = instance.partition(":")
+    return _normal(host if colon and instance.count(":") == 1 else instance)
+
+
+def _normal(host: str) -> str:
+    if ":" in host:
+        try:
+            return IPv6Address(host).compressed
+        except AddressValueError:
+            return host
+    return host.rstrip(".").lower()

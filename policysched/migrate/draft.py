@@ -1,0 +1,149 @@
+"""A policy in the making, and its text.
+
+Two forms. Where the filters are those of kube-scheduler in their order, perhaps without some, the text is `include
+kube_default` and what differs: it goes on covering what later versions of policysched add. Where the configuration
+lists them itself (`*` disabled, or another order), they stand by name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from textwrap import wrap
+from typing import Literal
+
+from policysched.builtins.registry import BUILTINS
+from policysched.lang.format.formatter import format_source
+from policysched.text import Source
+
+WEIGHT_MAX = 1_000_000
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def can_name_a_policy(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinScore:
+    """`params` as they are written in braces, empty where all are the defaults."""
+
+    name: str
+    weight: int
+    params: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `own_filters`, `own_scores` and `extenders` whole statements.
+    `by_name`: the configuration itself says which plugins there are."""
+
+    name: str
+    origin: str
+    filters: list[str]
+    filter_params: Mapping[str, str]
+    scores: list[BuiltinScore]
+    preemption: Literal["any", "never"]
+    by_name: bool
+    inputs: list[str] = field(default_factory=list)
+    own_filters: list[str] = field(default_factory=list)
+    own_scores: list[str] = field(default_factory=list)
+    extenders: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # what was not imported, for the comment at the top
+
+
+def policy_text(draft: Draft) -> str:
+    """The canonical text of the policy."""
+    rules = _by_name(draft) if draft.by_name or not _in_order(draft) else _included(draft)
+    blocks = [
+        "\n".join(_head(draft)),
+        "\n".join(draft.inputs),
+        "\n".join(rules),
+        "\n".join((*draft.own_filters, *draft.own_scores)),
+        "\n".join(draft.extenders),
+        "preemption never" if draft.preemption == "never" else "preemption { victims = any }",
+    ]
+    written = "\n\n".join(block for block in blocks if block) + "\n"
+    formatted = format_source(Source(f"{draft.name}.policy", written))
+    assert formatted.text is not None, f"{formatted.fault} {formatted.diagnostics}\n{written}"
+    return formatted.text
+
+
+def _head(draft: Draft) -> Iterator[str]:
+    yield f"# {_plain(draft.origin)}"
+    if draft.missing:
+        yield "#"
+        yield "# Not imported:"
+        for one in draft.missing:
+            yield from wrap(
+                _plain(one), 110, initial_indent="# - ", subsequent_indent="#   ", break_on_hyphens=False
+            )
+    yield ""
+    silenced = list(_silenced(draft))
+    if silenced:
+        codes, whys = zip(*silenced, strict=True)
+        yield f"# policysched: ignore[{', '.join(codes)}] {'; '.join(whys)}"
+    yield f"policy {draft.name} version 1"
+
+
+def _silenced(draft: Draft) -> Iterator[tuple[str, str]]:
+    """Warnings about the policy as a whole that say what the configuration wants."""
+    if "node_resources_fit" not in draft.filters:
+        yield "PS406", "NodeResourcesFit does not filter in the configuration"
+    if "taint_toleration" not in draft.filters:
+        yield "PS407", "TaintToleration does not filter in the configuration"
+    if draft.name == "default-scheduler":
+        yield "PS412", "kube-scheduler must not run beside this policy: both would place the same pods"
+
+
+def _plain(text: str) -> str:
+    """For a comment: one line, and nothing that a template tool would replace."""
+    return re.sub(r"([{$])(?=[{(])", r"\1 ", " ".join(text.split()))
+
+
+# ── rules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_order(draft: Draft) -> bool:
+    """Whether the filters stand as in `include kube_default`, perhaps with some left out."""
+    kept = set(draft.filters)
+    return draft.filters == [name for name in BUILTINS if name in kept]
+
+
+def _included(draft: Draft) -> list[str]:
+    lines = ["include kube_default"]
+    scores = {one.name: one for one in draft.scores}
+    again: list[str] = []
+    for name, declaration in BUILTINS.items():
+        filters_here, score = name in draft.filters, scores.get(name)
+        if filters_here and draft.filter_params.get(name):
+            lines.append(f"replace {_filter(draft, name)}")
+        if declaration.filters and not filters_here:
+            lines.append(f"drop {name}")
+            again += [_score(score)] if score is not None else []
+        elif declaration.scores and score is None and not filters_here:
+            lines.append(f"drop {name}")
+        elif declaration.scores and score is None:
+            lines.append(
+                f"reweight {name} 0  # policysched: ignore[PS307] {declaration.plugin} filters, and does not score"
+            )
+        elif score is not None and score.params:
+            lines.append(f"replace {_score(score)}")
+        elif score is not None and score.weight != declaration.default_weight:
+            lines.append(f"reweight {name} {score.weight}")
+    return [*lines, *again]
+
+
+def _by_name(draft: Draft) -> list[str]:
+    lines = [_filter(draft, name) for name in draft.filters]
+    if lines and draft.scores:
+        lines.append("")
+    return [*lines, *(_score(one) for one in draft.scores)]
+
+
+def _filter(draft: Draft, name: str) -> str:
+    return f"filter {name} {draft.filter_params.get(name, '')}".rstrip()
+
+
+def _score(one: BuiltinScore) -> str:
+    return f"score {one.name} weight {one.weight} {one.params}".rstrip()

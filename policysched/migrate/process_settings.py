@@ -1,0 +1,120 @@
+"""What a configuration says about the process, as settings of `policysched run`: leader election, back-off, kubeconfig.
+
+The rest of it (rates of requests, profiling, how many nodes are looked at) has no counterpart and is noted.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from policysched.migrate.reading import Path
+from policysched.migrate.report import Report
+from policysched.schemas import findings
+
+_UNIT_S: Mapping[str, float] = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_KUBE_SCHEDULERS_LEASE = "kube-system/kube-scheduler"
+_TIMES = (
+    ("leaseDuration", "duration_s", 15.0),
+    ("renewDeadline", "renew_deadline_s", 10.0),
+    ("retryPeriod", "retry_s", 2.0),
+)
+
+_NOTES: Mapping[str, str] = {
+    "parallelism": "a pod is evaluated against all nodes at once, by vector operations",
+    "percentageOfNodesToScore": "all nodes are looked at",
+    "enableProfiling": "there is no profiling endpoint",
+    "enableContentionProfiling": "there is no profiling endpoint",
+    "delayCacheUntilActive": "a replica that does not lead has its cache ready",
+    "healthzBindAddress": "`http` in the settings, or `policysched run --http`, is for health and metrics",
+    "metricsBindAddress": "`http` in the settings, or `policysched run --http`, is for health and metrics",
+    "bindTimeoutSeconds": "a bind is repeated until it is answered",
+}
+
+
+def settings_of(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that differ from ours. Notes what stays behind."""
+    for name, why in _NOTES.items():
+        if name in given:
+            report.note((name,), name, why)
+    settings: dict[str, Any] = {}
+    client = given.get("clientConnection") or {}
+    if client.get("kubeconfig"):
+        settings["kubeconfig"] = client["kubeconfig"]
+    for name in client:
+        if name != "kubeconfig" and client[name]:
+            report.note(
+                ("clientConnection", name),
+                f"{name} {client[name]}",
+                "requests are limited by `api`, `binding` and `reporting` in the settings",
+            )
+    if election := _leader_election(report, given.get("leaderElection") or {}):
+        settings["leader_election"] = election
+    if backoff := _backoff(report, given):
+        settings["scheduling"] = backoff
+    wrong = findings("settings", settings)
+    assert not wrong, f"{wrong} in {settings}"
+    return settings
+
+
+def _leader_election(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
+    if given.get("leaderElect") is False:
+        return {"enabled": False}
+    path = ("leaderElection",)
+    election: dict[str, Any] = {}
+    times: dict[str, float] = {}
+    for theirs, ours, usual in _TIMES:
+        times[ours] = usual
+        if theirs in given:
+            times[ours] = election[ours] = seconds_of(report, ("leaderElection", theirs), given[theirs])
+    if not times["retry_s"] * 1.2 < times["renew_deadline_s"] < times["duration_s"]:
+        raise report.document.fault(
+            path, "kube-scheduler wants leaseDuration > renewDeadline > 1.2 times retryPeriod"
+        )
+    if times["duration_s"] < 1:
+        raise report.document.fault((*path, "leaseDuration"), "a Lease counts whole seconds: at least 1s")
+    if given.get("resourceLock", "leases") != "leases":
+        report.note((*path, "resourceLock"), f"resourceLock {given['resourceLock']}", "a Lease is used")
+    name = given.get("resourceName") or given.get("lockObjectName")
+    namespace = given.get("resourceNamespace") or given.get("lockObjectNamespace") or "kube-system"
+    if name and f"{namespace}/{name}" != _KUBE_SCHEDULERS_LEASE:
+        election["lease"] = f"{namespace}/{name}"
+    elif name:
+        report.note(
+            path, _KUBE_SCHEDULERS_LEASE, "the Lease is kube-scheduler's own: a Lease of our own is used"
+        )
+    return election
+
+
+def seconds_of(report: Report, path: Path, text: str) -> float:
+    """A duration as Go writes it."""
+    if _DURATION.sub("", text):
+        raise report.document.fault(path, f"`{text}` is no duration such as 15s or 1m30s")
+    seconds = go_seconds(text)
+    if not 0 < seconds <= 86400:
+        raise report.document.fault(path, f"`{text}` is not between 0 and 24h")
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def go_seconds(text: str) -> float:
+    """Of a duration that `seconds_of` lets pass."""
+    return round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)
+
+
+def _backoff(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
+    """v1alpha1 has no such fields; both are whole seconds."""
+    first, most = given.get("podInitialBackoffSeconds", 1), given.get("podMaxBackoffSeconds", 10)
+    if first > most:
+        raise report.document.fault(
+            ("podMaxBackoffSeconds",), f"{most} is less than podInitialBackoffSeconds, {first}"
+        )
+    fields = {"podInitialBackoffSeconds": "backoff_initial_s", "podMaxBackoffSeconds": "backoff_max_s"}
+    return {ours: given[theirs] for theirs, ours in fields.items() if theirs in given}

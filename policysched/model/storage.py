@@ -1,0 +1,152 @@
+"""Volumes, claims and what else of storage decides where a pod can run, as typed values.
+
+`version` is the object's resourceVersion as a number (0 in a file): two versions of one object compare by it. Sizes
+are bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from policysched.model.objects import (
+    ClaimKey,
+    LabelSelector,
+    Mount,
+    NodeName,
+    NodeSelectorTerm,
+    PodUid,
+    Requirement,
+)
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""The provisioner of a class whose volumes are made by hand."""
+
+Terms = tuple[NodeSelectorTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """`spec.claimRef` of a volume: the claim that it is, or is to be, bound to. An empty `uid`: whatever claim has that
+    name."""
+
+    claim: ClaimKey
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """An in-tree volume on a node whose kubelet leaves `plugin` to a CSI driver: its node affinity there."""
+
+    plugin: str
+    required: Terms | None
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentVolume:
+    """`required` is its node affinity (None: it has none). `mount`: what a CSI driver attaches for it, None where no
+    driver does; `is_csi` False: it is of a kind that was in-tree once. `bound_by_controller`: the annotation is there."""
+
+    name: str
+    uid: str
+    version: int
+    labels: Mapping[str, str]
+    class_name: str
+    capacity_bytes: int
+    access_modes: frozenset[str]
+    block: bool
+    attributes_class: str
+    required: Terms | None
+    claim: ClaimRef | None
+    bound_by_controller: bool
+    phase: str
+    deleting: bool
+    mount: Mount | None
+    is_csi: bool
+    migration: Migration | None
+
+    def belongs_to(self, claim: "PersistentVolumeClaim", holder: ClaimRef | None) -> bool:
+        """Whether `holder` (what the volume is bound to, or promised) is this claim."""
+        if holder is None or holder.claim != claim.key:
+            return False
+        return not holder.uid or holder.uid == claim.uid
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentVolumeClaim:
+    """`request_bytes` None: it names no size. `bind_completed`: the PV controller has gone through with its binding.
+    `selected_node`: where a scheduler asked for its volume to be made. `controller_uid`: the object that it belongs to."""
+
+    key: ClaimKey
+    uid: str
+    version: int
+    class_name: str
+    request_bytes: int | None
+    access_modes: frozenset[str]
+    block: bool
+    attributes_class: str
+    selector: LabelSelector | None
+    volume: str
+    bind_completed: bool
+    selected_node: NodeName | None
+    phase: str
+    deleting: bool
+    controller_uid: PodUid | None
+
+    @property
+    def fully_bound(self) -> bool:
+        return bool(self.volume) and self.bind_completed
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """`waits`: its claims are bound when a pod is placed (WaitForFirstConsumer). `allowed` are the nodes on which a volume
+    can be made: one of the terms, each of which asks for all of its labels; none: everywhere."""
+
+    name: str
+    provisioner: str
+    waits: bool
+    allowed: tuple[tuple[Requirement, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CsiDriver:
+    """`tracks_capacity`: volumes are made only where a CSIStorageCapacity says that there is room."""
+
+    name: str
+    tracks_capacity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCapacity:
+    """A CSIStorageCapacity: the largest volume of the class that can be made for nodes that `topology` selects. None as
+    `limit_bytes`: unknown, so none; None as `topology`: for no node."""
+
+    namespace: str
+    name: str
+    class_name: str
+    limit_bytes: int | None
+    topology: LabelSelector | None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeAttachment:
+    """`volume` is the PersistentVolume's name; empty where it is not about one."""
+
+    name: str
+    node: NodeName
+    attacher: str
+    volume: str
+
+
+StorageObject = (
+    PersistentVolume | PersistentVolumeClaim | StorageClass | CsiDriver | StorageCapacity | VolumeAttachment
+)
+StorageKind = Literal[
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "StorageClass",
+    "CSIDriver",
+    "CSINode",
+    "CSIStorageCapacity",
+    "VolumeAttachment",
+]

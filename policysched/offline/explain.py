@@ -1,0 +1,155 @@
+"""Why one pod of a cluster file would go where it would go, rule by rule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from policysched.cluster.samples import MetricSamples, Peer
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_plan
+from policysched.harness.cluster_files import ClusterFiles
+from policysched.harness.simulate import simulate
+from policysched.harness.state_values import tables_of
+from policysched.lang.ir.program import Program, rules_for
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import ObservedPod, Pod, PodFacts
+from policysched.policy_files.sources import UnusableFile
+from policysched.scheduler.explain_record import decision_message
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`filters` are the rules that apply to the pod, in the order in which they decide; `samples` what the policy's
+    metrics had, as of `now_ns`, and `called` what those between pods call the pod; `message` is what the event on the pod would say, with what preemption could do."""
+
+    program: Program
+    pod: Pod
+    found: Explanation
+    node_count: int
+    filters: tuple[str, ...]
+    samples: Mapping[str, MetricSamples]
+    called: Mapping[str, Peer]
+    now_ns: int
+    message: str
+    notes: tuple[str, ...]
+
+
+def explain(
+    program: Program,
+    files: ClusterFiles,
+    pod_name: str,
+    *,
+    samples: Mapping[str, MetricSamples],
+    kept: str | None = None,
+    now_ns: int,
+) -> Explained:
+    """Evaluate one pod (`NAMESPACE/NAME`) as if it were pending. `kept` are the values of the policy's states as a scheduler keeps
+    them. Raises UnusableFile where the pod is not in the files."""
+    seen = _find(files, pod_name)
+    cache = files.cache()
+    cache.drop_pod(seen.pod.uid)  # its own room is free for it, wherever it is
+    notes = []
+    if seen.node is not None:
+        notes.append(f"{seen.pod.full_name} is on {seen.node} already; explained as if it were pending")
+    if seen.pod.scheduler != program.name:
+        notes.append(f"{seen.pod.full_name} names the scheduler {seen.pod.scheduler}, not {program.name}")
+    plan = compile_plan(program)
+    evaluator = Evaluator(cache)
+    facts = PodFacts(seen.pod.created_ns or now_ns, 0)
+    known = {**samples, **tables_of(program, kept, now_ns=now_ns)}
+    found = evaluator.explain(plan, seen.pod, now_ns=now_ns, facts=facts, samples=known)
+    space = cache.namespaces.get(seen.pod.namespace)
+    active = evaluator.active_layers(plan, seen.pod, now_ns=now_ns, facts=facts)
+    filters = tuple(rule.name for rule in rules_for(program, active).filters)
+    if found.out:
+        notes.append(switched_off(found))
+    if program.extenders:
+        notes.append(not_asked(program))
+    gang = plan.gang(seen.pod, space)
+    if gang is not None:
+        notes.append(f"member of gang {gang.key[0]}/{gang.key[1]} (at least {gang.minimum}); explained alone")
+    message = decision_message(seen.pod, found, node_count=len(cache.nodes))
+    if (
+        found.selected is None
+        and found.pod_refusal is None
+        and gang is None
+        and plan.preempts
+        and not program.extenders
+    ):
+        message, evicted = _with_preemption(
+            program, files, seen, samples=samples, kept=kept, now_ns=now_ns
+        ) or (
+            message,
+            "",
+        )
+        notes += [evicted] if evicted else []
+    return Explained(
+        program,
+        seen.pod,
+        found,
+        len(cache.nodes),
+        filters,
+        samples,
+        plan.called(seen.pod, space),
+        now_ns,
+        message,
+        tuple(notes),
+    )
+
+
+def _with_preemption(
+    program: Program,
+    files: ClusterFiles,
+    seen: ObservedPod,
+    *,
+    samples: Mapping[str, MetricSamples],
+    kept: str | None,
+    now_ns: int,
+) -> tuple[str, str] | None:
+    """What the scheduler itself says of the pod when it alone is pending, and who would be evicted for it, if anybody.
+    None where it says nothing of its own."""
+    waiting = replace(
+        seen, pod=replace(seen.pod, scheduler=program.name), node=None, phase="Pending", deleting=False
+    )
+    others = [one for one in files.pods if one.node is not None and one.pod.uid != seen.pod.uid]
+    alone = replace(files, pods=[*others, waiting])
+    answer = simulate(program, alone, samples=samples, kept=kept, scope="named", now_ns=now_ns)
+    said = dict(answer.first_words).get(seen.pod.full_name)
+    if said is None:
+        return None
+    if not answer.preempted:
+        return said, ""
+    node = next((one.node for one in answer.placements), None)
+    return said, f"it would be nominated to {node}, and for it evicted: {', '.join(answer.preempted)}"
+
+
+def switched_off(found: Explanation) -> str:
+    """Which rules an outage takes out of the answer."""
+    rules = (
+        f"rules that do not apply: {', '.join(found.off)}" if found.off else "no rule that applies reads it"
+    )
+    return f"outage of {', '.join(found.out)}, of which too many nodes have no fresh sample; {rules}"
+
+
+def not_asked(program: Program) -> str:
+    """What is missing from every answer given without a cluster."""
+    names = ", ".join(one.name for one in program.extenders)
+    return f"not asked: extender {names}; what it refuses and scores is missing here"
+
+
+def _find(files: ClusterFiles, pod_name: str) -> ObservedPod:
+    wanted = pod_name if "/" in pod_name else f"default/{pod_name}"
+    for seen in files.pods:
+        if seen.pod.full_name == wanted:
+            return seen
+    here = f"{len(files.pods)} pod{'' if len(files.pods) == 1 else 's'}"
+    meant = _meant(wanted.rpartition("/")[2], {seen.pod.name: seen.pod.full_name for seen in files.pods})
+    hint = f"; did you mean {meant}?" if meant else ""
+    raise UnusableFile(f"pod {wanted} is in none of the cluster files ({here}){hint}")
+
+
+def _meant(name: str, there: Mapping[str, str]) -> str | None:
+    """The pod of that name in another namespace (or behind kubectl's `pod/`), else of the most similar name; `there` are full names by
+    name."""
+    near = [name] if name in there else get_close_matches(name, there, n=1)
+    return there[near[0]] if near else None

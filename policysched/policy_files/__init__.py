@@ -1,0 +1,1 @@
+"""Policy texts from files, folders and ConfigMap manifests, with values for their parameters."""

@@ -1,0 +1,130 @@
+"""The policies of ConfigMaps in YAML, each with its place in the file.
+
+Read by `yaml.compose`, whose marks say where a block scalar begins; its lines are the policy's, further right. Of a
+quoted scalar only the place of its key is known. JSON is YAML here.
+"""
+
+from collections.abc import Iterator
+
+import yaml
+
+from policysched.files import plain
+from policysched.policy_files.sources import (
+    PARAMETERS_SUFFIX,
+    SUFFIX,
+    Place,
+    SourceSet,
+    UnusableFile,
+)
+from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
+from policysched.text import Origin, Position, Source
+
+Fields = dict[str, tuple[yaml.Node, yaml.Node]]
+_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def config_maps(text: str, name: str) -> Iterator[SourceSet]:
+    """Each ConfigMap that has a key for a policy. Raises UnusableFile where the text is not YAML."""
+    lines = text.split("\n")
+    if nests_too_deep(text.encode()):
+        raise UnusableFile(f"{name}: nests more than {NESTING_MAX} levels deep")
+    try:
+        documents = list(yaml.compose_all(text, Loader=_LOADER))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error).split("\n")[0]
+        raise UnusableFile(f"{name}{place}: not YAML: {problem}") from None
+    for document in documents:
+        for config_map in _objects(document):
+            one = _config_map(config_map, name, lines)
+            if one is not None:
+                yield one
+
+
+def _objects(node: yaml.Node | None) -> Iterator[Fields]:
+    fields = _fields(node)
+    kind = _word(fields, "kind")
+    if kind == "ConfigMap":
+        yield fields
+    elif (
+        kind is not None
+        and kind.endswith("List")
+        and isinstance(items := _value(fields, "items"), yaml.SequenceNode)
+    ):
+        for item in items.value:
+            yield from _objects(item)
+
+
+def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None:
+    metadata = _fields(_value(fields, "metadata"))
+    called = "/".join(word for word in (_word(metadata, "namespace"), _word(metadata, "name")) if word)
+    sources: dict[str, Source] = {}
+    places: dict[str, Place] = {}
+    quoted: set[str] = set()
+    params: dict[str, Source] = {}
+    _refuse_binary(_fields(_value(fields, "binaryData")), name, called)
+    for key, (key_node, node) in _fields(_value(fields, "data")).items():
+        if not key.endswith((SUFFIX, PARAMETERS_SUFFIX)) or not isinstance(node, yaml.ScalarNode):
+            continue
+        note = f"ConfigMap {called}, key {key}" if called else f"ConfigMap, key {key}"
+        place = _place(node, lines) if node.style == "|" else None
+        text = node.value if place is not None else plain(node.value)
+        source = Source(name, text, _origin(place, key_node, note))
+        if key.endswith(PARAMETERS_SUFFIX):
+            params[key] = source
+            continue
+        if place is None:
+            quoted.add(key)
+        else:
+            places[key] = place
+        sources[key] = source
+    if not sources:
+        return None
+    return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted), params)
+
+
+def _refuse_binary(fields: Fields, name: str, called: str) -> None:
+    """kubectl puts a file there that is not UTF-8, and the scheduler refuses it."""
+    for key, (node, _) in fields.items():
+        if key.endswith((SUFFIX, PARAMETERS_SUFFIX)):
+            at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+            raise UnusableFile(
+                f"{at}: key {key} of ConfigMap {called} stands under binaryData, where kubectl puts what is not UTF-8 text"
+            )
+
+
+def _origin(place: Place | None, key: yaml.Node, note: str) -> Origin:
+    if place is None:
+        at = Position(key.start_mark.line + 1, key.start_mark.column + 1)
+        return Origin(note=note, fixed=at)
+    return Origin(place.first_line, place.indent, note)
+
+
+def _place(node: yaml.ScalarNode, lines: list[str]) -> Place | None:
+    """A block scalar begins on the line behind its `|`; its indent shows on the first line that is not empty."""
+    first = node.start_mark.line + 1
+    content = node.value.split("\n")
+    if content[-1] == "":
+        content.pop()
+    for number, line in enumerate(content):
+        if line.strip(" "):
+            in_file = lines[first + number]
+            indent = len(in_file) - len(in_file.lstrip(" ")) - (len(line) - len(line.lstrip(" ")))
+            return Place(first, len(content), indent)
+    return None
+
+
+def _fields(node: yaml.Node | None) -> Fields:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+
+
+def _value(fields: Fields, key: str) -> yaml.Node | None:
+    return fields[key][1] if key in fields else None
+
+
+def _word(fields: Fields, key: str) -> str | None:
+    node = _value(fields, key)
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else None

@@ -1,0 +1,208 @@
+"""Which rules of a policy its tests tried, and with which outcomes.
+
+What counts is what the policy's own text decides: that a filter let a node pass and that it refused one, that a score was
+given, that each `when` held and did not hold, that a layer applied and did not. kube-scheduler's built-ins are not the
+policy's to test; their `when` is. The engine itself is asked: a `when` is evaluated as a filter of its own.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_plan
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.layers import apply_layer
+from policysched.lang.ir.program import (
+    BuiltinFilter,
+    BuiltinScore,
+    FilterRule,
+    Program,
+    Rule,
+    Rules,
+    ScoreRule,
+    rules_for,
+)
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import ObservedPod, PodFacts
+from policysched.policytest.playing import Moment
+from policysched.text import Span
+
+PODS_A_MOMENT = 200
+"""Of the pods that wait at one moment, more than these say nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One thing that a test can bring about. `rule` is `filter link_cool`, with the layer behind it where that changes
+    the rule; `what` is `passes`, `refuses`, `scores`, `when holds`, `when does not hold`, `applies` or `does not apply`.
+    """
+
+    rule: str
+    what: str
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Of one policy, over all of its tests. `outcomes` has every outcome with the place of its rule, in the order of the
+    text."""
+
+    outcomes: dict[Outcome, Span]
+    reached: set[Outcome] = field(default_factory=set)
+
+    @property
+    def percent(self) -> int:
+        """Rounded down, so that 100 means all of them. A policy with nothing to try is covered."""
+        return 100 if not self.outcomes else 100 * len(self.reached) // len(self.outcomes)
+
+    def left(self) -> list[tuple[Outcome, Span]]:
+        return [(one, span) for one, span in self.outcomes.items() if one not in self.reached]
+
+
+def coverage_of(program: Program) -> Coverage:
+    """Nothing reached yet."""
+    outcomes: dict[Outcome, Span] = {}
+    for rule in _all(program.rules):
+        outcomes |= dict.fromkeys(_outcomes(rule, ""), rule.span)
+    for index, layer in enumerate(program.layers):
+        outcomes |= {Outcome(f"layer {layer.name}", what): layer.span for what in _OF_LAYERS}
+        for rule, changed_by in _rules_in(program, (index,)):
+            if changed_by == layer.name:
+                outcomes |= dict.fromkeys(_outcomes(rule, layer.name), rule.span)
+    return Coverage(outcomes)
+
+
+_OF_LAYERS = ("applies", "does not apply")
+
+
+def look(coverage: Coverage, program: Program, moment: Moment) -> None:
+    """Note what the rules say of the pods that wait now. `program` is the coverage's with the parameters of a test."""
+    for seen in moment.waiting[:PODS_A_MOMENT]:
+        found = moment.scheduler.explain(seen.pod.uid, moment.now_ns)
+        if found is None or found.pod_refusal is not None:
+            continue
+        coverage.reached |= coverage.outcomes.keys() & set(_reached(program, moment, seen, found))
+
+
+def _reached(program: Program, moment: Moment, seen: ObservedPod, found: Explanation) -> Iterator[Outcome]:
+    cache, pod = moment.scheduler.cache, seen.pod
+    facts = PodFacts(pod.created_ns, 0)
+    plan = compile_plan(program)
+    active = Evaluator(cache).active_layers(plan, pod, now_ns=moment.now_ns, facts=facts)
+    for index, layer in enumerate(program.layers):
+        yield Outcome(f"layer {layer.name}", _OF_LAYERS[0] if index in active else _OF_LAYERS[1])
+    rules = list(_rules_in(program, active))
+    whens = _whens(program, [rule for rule, _ in rules], moment, seen, facts)
+    for number, (rule, layer_name) in enumerate(rules):
+        name = _name(rule, layer_name)
+        applies: set[str] = set(cache.nodes)
+        if number in whens:
+            held = whens[number]
+            if held:
+                yield Outcome(name, "when holds")
+            if applies - held:
+                yield Outcome(name, "when does not hold")
+            applies = held
+        else:  # also where a parameter made a `when` true
+            yield Outcome(name, "when holds")
+        if isinstance(rule, FilterRule):
+            refused = {
+                node
+                for node, refusals in found.rejected.items()
+                if any(one.rule == rule.name for one in refusals)
+            }
+            if refused:
+                yield Outcome(name, "refuses")
+            if applies - refused:
+                yield Outcome(name, "passes")
+        elif isinstance(rule, ScoreRule) and applies & set(found.scores.get(rule.name, {})):
+            yield Outcome(name, "scores")
+
+
+def _whens(
+    program: Program, rules: list[Rule], moment: Moment, seen: ObservedPod, facts: PodFacts
+) -> dict[int, set[str]]:
+    """The nodes for which each rule's `when` holds, by the rule's number."""
+    probes = {
+        f"when_{number}": (number, rule.when) for number, rule in enumerate(rules) if rule.when is not None
+    }
+    if not probes:
+        return {}
+    filters = tuple(_probe(name, when, rules[number].span) for name, (number, when) in probes.items())
+    asking = replace(program, rules=Rules(filters, ()), layers=(), outage=None)
+    scheduler = moment.scheduler
+    found = Evaluator(scheduler.cache).explain(
+        compile_plan(asking),
+        seen.pod,
+        now_ns=moment.now_ns,
+        facts=facts,
+        samples=scheduler.samples(program.name),
+    )
+    if found.pod_refusal is not None:
+        return {}
+    nodes = set(scheduler.cache.nodes)
+    return {
+        number: {node for node in nodes if not any(one.rule == name for one in found.rejected.get(node, ()))}
+        for name, (number, _) in probes.items()
+    }
+
+
+def _probe(name: str, when: Expr, span: Span) -> FilterRule:
+    return FilterRule(
+        name=name,
+        when=None,
+        rejects=False,
+        condition=when,
+        missing="reject",
+        scaleup=True,
+        template=None,
+        locked=False,
+        span=span,
+    )
+
+
+def _rules_in(program: Program, active: tuple[int, ...]) -> Iterator[tuple[Rule, str]]:
+    """The rules under these layers, each with the layer that changed it last, or with nothing."""
+    changed: dict[tuple[str, str], str] = {}
+    rules = program.rules
+    for index in active:
+        before = {(_kind(rule), rule.name): rule for rule in _all(rules)}
+        rules = apply_layer(rules, program.layers[index])
+        for rule in _all(rules):
+            key = _kind(rule), rule.name
+            if not _same(before.get(key), rule):
+                changed[key] = program.layers[index].name
+    for rule in _all(rules_for(program, active)):
+        yield rule, changed.get((_kind(rule), rule.name), "")
+
+
+def _same(before: Rule | None, after: Rule) -> bool:
+    """Another weight alone is no other rule."""
+    if isinstance(before, ScoreRule | BuiltinScore) and isinstance(after, ScoreRule | BuiltinScore):
+        after = replace(after, weight=before.weight)
+    return before == after
+
+
+def _outcomes(rule: Rule, layer: str) -> Iterable[Outcome]:
+    name = _name(rule, layer)
+    match rule:
+        case FilterRule():
+            whats = ["passes", "refuses"]
+        case ScoreRule():
+            whats = ["scores"]
+        case BuiltinFilter() | BuiltinScore():
+            whats = []
+    if rule.when is not None:
+        whats += ["when holds", "when does not hold"]
+    return [Outcome(name, what) for what in whats]
+
+
+def _all(rules: Rules) -> tuple[Rule, ...]:
+    return (*rules.filters, *rules.scores)
+
+
+def _kind(rule: Rule) -> str:
+    return "filter" if isinstance(rule, FilterRule | BuiltinFilter) else "score"
+
+
+def _name(rule: Rule, layer: str) -> str:
+    return f"{_kind(rule)} {rule.name}" + (f" (layer {layer})" if layer else "")

@@ -1,0 +1,116 @@
+"""A YAML text as plain values, and where each of them stands: what findings about a test file point at.
+
+Times stay texts, as written; a key that stands twice is an error, since YAML would drop the first in silence.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
+from policysched.text import Diagnostic, Source, Span
+
+Path = tuple[str | int, ...]
+
+
+class BadDocument(Exception):
+    """A test file that cannot be used. `findings` say what is wrong and where."""
+
+    def __init__(self, findings: tuple[Diagnostic, ...]) -> None:
+        super().__init__(f"{len(findings)} finding(s)")
+        self.findings = findings
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`values` are maps, lists, texts, numbers, truths and nulls; `spans` the places of them by path."""
+
+    source: Source
+    values: Any
+    spans: Mapping[Path, Span]
+
+    def span(self, *path: str | int) -> Span:
+        """Of the value at the path, or of the nearest thing around it that the text has."""
+        wanted = path
+        while wanted not in self.spans:
+            wanted = wanted[:-1]
+        return self.spans[wanted]
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader without times: `2026-01-01T00:00:00Z` stays a text, for Kubernetes' fields are texts."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own form)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def document_of(source: Source) -> Document:
+    """Raises BadDocument."""
+    whole = Span(source, 0, 0)
+    if nests_too_deep(source.text.encode()):
+        raise BadDocument((unusable(f"the text nests more than {NESTING_MAX} levels deep", whole),))
+    try:
+        loader = _Loader(source.text)
+        node = loader.get_single_node()
+        spans: dict[Path, Span] = {}
+        doubled = () if node is None else tuple(_places(node, (), source, spans))
+        values = None if node is None or doubled else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = whole if mark is None else Span(source, mark.index, mark.index)
+        raise BadDocument((unusable(f"the text is no YAML: {error.problem}", at),)) from error
+    # ValueError and RecursionError: a number of thousands of digits, brackets without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        words = " ".join(str(error).split())
+        raise BadDocument((unusable(f"the text is no YAML: {words}", whole),)) from error
+    if doubled:
+        raise BadDocument(doubled)
+    if not isinstance(values, dict):
+        raise BadDocument((unusable("a test file is a map with `policy` and `tests`", whole),))
+    return Document(source, values, spans)
+
+
+def unusable(message: str, span: Span, *, help: str = "") -> Diagnostic:  # noqa: A002 (as in Diagnostic)
+    return diagnostic("PS703", message, span, help=help)
+
+
+_VALUES_MAX = 200_000
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_MERGE = "<<"
+
+
+def _places(node: yaml.Node, path: Path, source: Source, spans: dict[Path, Span]) -> Iterator[Diagnostic]:
+    spans[path] = _span(node, source)
+    if len(spans) > _VALUES_MAX or len(path) > _DEEPEST:
+        # Aliases within aliases, or one that holds itself.
+        raise BadDocument((unusable(f"more than {_VALUES_MAX} values, or nested too deep", spans[path]),))
+    match node:
+        case yaml.MappingNode():
+            keys: set[str] = set()
+            for key, value in node.value:
+                if key.value == _MERGE:
+                    continue
+                if key.tag != _TEXT_TAG:
+                    yield unusable(f"`{key.value}` is no text; write it in quotes", _span(key, source))
+                if key.value in keys:
+                    yield unusable(f"`{key.value}` stands here twice", _span(key, source))
+                keys.add(key.value)
+                yield from _places(value, (*path, key.value), source, spans)
+        case yaml.SequenceNode():
+            for index, value in enumerate(node.value):
+                yield from _places(value, (*path, index), source, spans)
+
+
+_DEEPEST = 100
+
+
+def _span(node: yaml.Node, source: Source) -> Span:
+    """A scalar whole; of anything longer than a line its beginning."""
+    start, end = node.start_mark.index, node.end_mark.index
+    line_end = source.text.find("\n", start)
+    return Span(source, start, end if line_end < 0 else max(start, min(end, line_end)))

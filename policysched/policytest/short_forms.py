@@ -1,0 +1,96 @@
+"""Nodes, pods and namespaces in few words, as whole Kubernetes objects. What is whole already stays as it is."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.text import Diagnostic, Span
+
+Json = dict[str, Any]
+
+NODE_CPU, NODE_MEMORY, NODE_PODS = "8", "32Gi", "110"
+_ZONE = "topology.kubernetes.io/zone"
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def namespace(short: Json) -> Json:
+    if "metadata" in short:
+        return {**short, "kind": "Namespace"}
+    return {"kind": "Namespace", "metadata": dict(short)}
+
+
+def node(short: Json) -> Json:
+    """Ready, with the label of its host name, and with room for ordinary pods where it does not say how much."""
+    if "metadata" in short:
+        return {**short, "kind": "Node"}
+    labels = {_HOSTNAME: short["name"], **({_ZONE: short["zone"]} if "zone" in short else {})}
+    allocatable = {
+        "cpu": short.get("cpu", NODE_CPU),
+        "memory": short.get("memory", NODE_MEMORY),
+        "pods": short.get("pods", NODE_PODS),
+        **short.get("resources", {}),
+    }
+    return {
+        "kind": "Node",
+        "metadata": {
+            "name": short["name"],
+            "labels": {**labels, **short.get("labels", {})},
+            "annotations": short.get("annotations", {}),
+        },
+        "spec": {
+            "taints": [_taint(text) for text in short.get("taints", ())],
+            "unschedulable": short.get("unschedulable", False),
+        },
+        "status": {
+            "allocatable": _texts(allocatable),
+            "conditions": [{"type": "Ready", "status": "True" if short.get("ready", True) else "False"}],
+        },
+    }
+
+
+def pod(short: Json, *, scheduler: str) -> Json:
+    """Of the policy where it names no other scheduler, and running where it has a node."""
+    if "metadata" in short:
+        spec = {"schedulerName": scheduler, **(short.get("spec") or {})}
+        return {**short, "kind": "Pod", "spec": spec}
+    requests = {key: short[key] for key in ("cpu", "memory") if key in short} | short.get("requests", {})
+    resources = {"requests": _texts(requests), "limits": _texts(short.get("limits", {}))}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": short["name"],
+            "namespace": short.get("namespace", "default"),
+            "labels": short.get("labels", {}),
+            "annotations": short.get("annotations", {}),
+        },
+        "spec": {
+            "schedulerName": short.get("schedulerName", scheduler),
+            "priority": short.get("priority", 0),
+            "containers": [{"name": "main", "image": "example", "resources": resources}],
+            **({"nodeName": short["node"]} if "node" in short else {}),
+            **short.get("spec", {}),
+        },
+        "status": {"phase": short.get("phase", "Running" if "node" in short else "Pending")},
+    }
+
+
+def unknown(what: str, name: str, known: Iterable[str], span: Span) -> Diagnostic:
+    """A name that nothing has."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    there = (
+        f"there is {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "there is none"
+    )
+    words = f"did you mean `{close[0]}`?" if close else there
+    return diagnostic("PS702", f"unknown {what} `{name}`", span, label="not there", help=words)
+
+
+def _texts(quantities: Json) -> dict[str, str]:
+    return {name: str(amount) for name, amount in quantities.items()}
+
+
+def _taint(text: str) -> dict[str, str]:
+    rest, _, effect = text.partition(":")
+    key, _, value = rest.partition("=")
+    return {"key": key, "value": value, "effect": effect}

@@ -1,0 +1,1 @@
+"""`policysched run`: the scheduler composed from its parts, leadership, and telemetry."""

@@ -1,0 +1,229 @@
+"""`policysched run` in the real world: real clocks, a real connection, signals, threads and exit codes."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+import aiohttp
+
+from policysched import __version__
+from policysched.config.settings import Settings
+from policysched.daemon.clock import SteadyClock, until_set_back
+from policysched.daemon.compiling import WorkerCompiler
+from policysched.daemon.event_loop import run
+from policysched.daemon.sampling import make_sources
+from policysched.daemon.signals import ending_signals
+from policysched.daemon.status import configz_page, decisions_page, policy_page
+from policysched.gc_tuning import leave_out_what_is_there
+from policysched.kube.client.api import Api
+from policysched.kube.client.session import Where, connect
+from policysched.kube.extender.client import ExtenderClient
+from policysched.kube.lease import Elector, Standing
+from policysched.runtime.leadership import Alone, ElectedInThread, Leadership
+from policysched.runtime.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.runtime.self_check import compare_with_the_server
+from policysched.runtime.telemetry import Telemetry
+from policysched.serve.health import Check, Health, Pulse
+from policysched.serve.server import HttpThread, Pages
+
+log = logging.getLogger(__name__)
+
+STUCK_AFTER_S = 60.0
+
+
+def run_program(settings: Settings) -> int:
+    """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadPeer, BadSamples and CannotListen before
+    anything is done."""
+    try:
+        return run(_run(settings))
+    finally:
+        # The interpreter puts handlers of ours back to the default as it ends, and leaves these.
+        for number in ending_signals():
+            signal.signal(number, signal.SIG_IGN)
+
+
+async def _run(settings: Settings) -> int:
+    where = Where(
+        settings.kubeconfig,
+        settings.context,
+        settings.connections_max,
+        user_agent=f"policysched/{__version__}",
+    )
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    pulse, telemetry, clock = Pulse(stuck_after_s=STUCK_AFTER_S), Telemetry(), SteadyClock()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(await connect(where))
+        compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
+        stack.push_async_callback(compiler.close)
+        dice = partial(_dice, identity)
+        runtime = Runtime(
+            transport=session,
+            leadership=_leadership(settings, where, identity),
+            compile_texts=compiler,
+            now_ns=clock.now_ns,
+            monotonic_s=time.monotonic,
+            random=dice,
+            identity=identity,
+            samples=make_sources(
+                settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
+            ),
+            extenders=await _extenders(settings, stack),
+            observe_decision_s=telemetry.decision_s,
+            observe_bind_s=telemetry.bind_s,
+            beat=pulse.beat,
+        )
+        app = SchedulerApp(settings, runtime)
+        telemetry.watch(app, clock.now_ns)
+        _start_http(settings, app, pulse, telemetry, stack)
+        loop = asyncio.get_running_loop()
+        for number in ending_signals():
+            signal.signal(number, partial(_signalled, loop, app))
+        checks: set[asyncio.Task[list[str]]] = set()
+        loop.add_signal_handler(signal.SIGUSR2, _check, app, Api(session), checks)
+        log.info(
+            "started",
+            extra={
+                "version": __version__,
+                "server": session.host,
+                "policies": str(settings.policies),
+                "pid": os.getpid(),
+            },
+        )
+        return _exit_code(await _run_app(app, compiler, clock))
+
+
+async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> Outcome:
+    """With what goes on beside it."""
+    warming = asyncio.create_task(compiler.warm_up())
+    beside = [asyncio.create_task(_settle(app)), asyncio.create_task(_watch_clock(clock, app))]
+    try:
+        return await app.run()
+    finally:
+        for task in beside:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await warming
+
+
+def _dice(identity: str, name: str) -> random.Random:
+    return random.Random(f"{identity}/{name}")
+
+
+async def _settle(app: SchedulerApp) -> None:
+    while not app.synced:
+        await asyncio.sleep(1.0)
+    leave_out_what_is_there()
+
+
+async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
+    await until_set_back(clock)
+    app.request_stop(Outcome.CLOCK_SET_BACK)
+
+
+async def _extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
+    """Clients of what policies may ask. Raises BadPeer."""
+    if not settings.extenders:
+        return {}
+    session = await stack.enter_async_context(
+        aiohttp.ClientSession(
+            headers={"User-Agent": f"policysched/{__version__}"}, cookie_jar=aiohttp.DummyCookieJar()
+        )
+    )
+    return {name: ExtenderClient(peer, session) for name, peer in settings.extenders.items()}
+
+
+def _leadership(settings: Settings, where: Where, identity: str) -> Leadership:
+    lease = settings.lease
+    if lease is None:
+        return Alone()
+
+    @asynccontextmanager
+    async def make() -> AsyncIterator[Elector]:
+        async with await connect(where) as session:
+            yield Elector(
+                Api(session),
+                lease,
+                identity=identity,
+                monotonic_s=time.monotonic,
+                now_ns=time.time_ns,
+                random=random.Random(f"{identity}/lease"),
+            )
+
+    return ElectedInThread(make)
+
+
+def _start_http(
+    settings: Settings, app: SchedulerApp, pulse: Pulse, telemetry: Telemetry, stack: AsyncExitStack
+) -> None:
+    if settings.http is None:
+        return
+    health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
+    pages = Pages(
+        metrics=telemetry.registry.render,
+        policy=lambda: policy_page(
+            app.scheduler, str(settings.policies), app.sampler.statuses(), time.time_ns(), note=app.note
+        ),
+        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod, note=app.note),
+        configz=lambda: configz_page(settings),
+    )
+    server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())
+    port = server.start()
+    # In a thread, for the server may be waiting for an answer of this very loop.
+    stack.push_async_callback(asyncio.to_thread, server.stop)
+    log.info("answering", extra={"address": f"http://{settings.http.host}:{port}"})
+
+
+def _ready_checks(app: SchedulerApp) -> Mapping[str, Check]:
+    """A process that stands by for the leader is ready: it is at its work."""
+
+    def stands_by() -> bool:
+        return app.standing is Standing.FOLLOWING
+
+    return {
+        "shutdown": lambda: "stopping" if app.stopping else "",
+        "sync": lambda: "" if app.synced or stands_by() else "the first lists are not in yet",
+        "policies": lambda: "" if app.scheduler.programs() or stands_by() else "no policy is active",
+        "api": lambda: app.connectivity.trouble,
+    }
+
+
+def _signalled(loop: asyncio.AbstractEventLoop, app: SchedulerApp, number: int, _frame: object) -> None:
+    """Not by the loop's own handlers, which it takes away as it closes: a signal that comes then would end the process
+    in the place of its exit code."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_stop, app, number)
+
+
+def _stop(app: SchedulerApp, number: int) -> None:
+    log.info("stopping", extra={"signal": signal.Signals(number).name})
+    app.request_stop()
+
+
+def _check(app: SchedulerApp, api: Api, checks: set[asyncio.Task[list[str]]]) -> None:
+    """`checks` holds the tasks: the loop itself keeps only weak references to them."""
+    task = asyncio.create_task(compare_with_the_server(app.scheduler, api))
+    checks.add(task)
+    task.add_done_callback(checks.discard)
+
+
+def _exit_code(outcome: Outcome) -> int:
+    match outcome:
+        case Outcome.STOPPED:
+            return 0
+        case Outcome.CLOCK_SET_BACK:
+            pass  # said where it was seen
+        case Outcome.LOST_LEASE:
+            log.error("ending, for another may lead now; it is to be started again")
+        case Outcome.NOTHING_TO_RUN:
+            log.error("ending, for there is no policy to run: neither a valid one nor a last known good one")
+    code: int = outcome.value
+    return code

@@ -1,0 +1,128 @@
+"""What the real server's default admission plugins do: namespaces, priorities, default tolerations.
+
+NamespaceLifecycle, Priority and DefaultStorageClass for creates, DefaultTolerationSeconds for updates as well. Left out on purpose: ServiceAccount (a pod is
+admitted though its account does not exist yet, and gets no token volume) and TaintNodesByCondition (a node begins
+without the not-ready taint, for nothing here would take it away).
+"""
+
+from typing import Any
+
+from policysched.sandbox.apiserver.errors import forbidden, not_found
+from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.store import Store
+
+Json = dict[str, Any]
+
+IMMORTAL_NAMESPACES = ("default", "kube-system", "kube-public")
+_CLASSES = "priorityclasses.scheduling.k8s.io"
+_STORAGE_CLASSES = "storageclasses.storage.k8s.io"
+_IS_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+def check_namespace(store: Store, kind: Kind, namespace: str, name: str) -> None:
+    """A namespaced object is created in a namespace that exists and stays. Raises the real server's 404 and 403."""
+    entry = store.get("namespaces", ("", namespace))
+    if entry is None:
+        raise not_found("", "namespaces", namespace)
+    if entry.obj["metadata"].get("deletionTimestamp"):
+        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        refusal = forbidden(kind.group, kind.plural, name, why)
+        assert refusal.details is not None
+        refusal.details["causes"] = [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ]
+        raise refusal
+
+
+def check_may_be_deleted(kind: Kind, name: str) -> None:
+    if kind.plural == "namespaces" and name in IMMORTAL_NAMESPACES:
+        raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+
+
+def admit_new(store: Store, kind: Kind, obj: Json) -> None:
+    """Change or refuse an object that is about to be created."""
+    if kind.plural == "pods":
+        _give_priority(store, obj)
+        _tolerate_short_outages(obj["spec"])
+    elif kind.plural == "persistentvolumeclaims":
+        _give_storage_class(store, obj)
+    elif kind.plural == "priorityclasses" and obj.get("globalDefault"):
+        for entry in store.collection(_CLASSES).entries.values():
+            if entry.obj.get("globalDefault"):
+                why = f"PriorityClass {entry.key[1]} is already marked as globalDefault"
+                raise forbidden(kind.group, kind.plural, obj["metadata"]["name"], why)
+
+
+def admit_changed(kind: Kind, obj: Json) -> None:
+    """Change an object that is about to be replaced or patched."""
+    if kind.plural == "pods":
+        _tolerate_short_outages(obj["spec"])
+
+
+def _give_storage_class(store: Store, obj: Json) -> None:
+    """DefaultStorageClass: a claim that names no class gets the default one, the newest of several."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    if spec.get("storageClassName") is not None or _OLD_CLASS in (metadata.get("annotations") or {}):
+        return
+    entries = store.collection(_STORAGE_CLASSES).entries.values()
+    default = [
+        one.obj
+        for one in entries
+        if (one.obj["metadata"].get("annotations") or {}).get(_IS_DEFAULT_CLASS) == "true"
+    ]
+    if default:
+        newest = max(default, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+        spec["storageClassName"] = newest["metadata"]["name"]
+
+
+def _give_priority(store: Store, obj: Json) -> None:
+    spec, name = obj["spec"], obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
+    class_name = spec.get("priorityClassName")
+    classes = store.collection(_CLASSES).entries
+    if class_name:
+        entry = classes.get(("", class_name))
+        if entry is None:
+            raise forbidden("", "pods", name, f"no PriorityClass with name {class_name} was found")
+        chosen: Json | None = entry.obj
+    else:
+        defaults = [entry.obj for entry in classes.values() if entry.obj.get("globalDefault")]
+        chosen = min(defaults, key=lambda default: default["value"], default=None)
+        if chosen is not None:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+    priority = chosen["value"] if chosen is not None else 0
+    policy = (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+    if spec.get("priority") not in (None, priority):
+        raise forbidden(
+            "", "pods", name, _given_but_computed("integer value of priority", spec["priority"], priority)
+        )
+    if spec.get("preemptionPolicy") not in (None, policy):
+        given = spec["preemptionPolicy"]
+        raise forbidden(
+            "", "pods", name, _given_but_computed("string value of PreemptionPolicy", given, policy)
+        )
+    spec["priority"] = priority
+    spec["preemptionPolicy"] = policy
+
+
+def _given_but_computed(what: str, given: object, computed: object) -> str:
+    return (
+        f"the {what} ({given}) must not be provided in pod spec; "
+        f"priority admission controller computed {computed} from the given PriorityClass name"
+    )
+
+
+def _tolerate_short_outages(spec: Json) -> None:
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(
+            toleration.get("key") in (key, None, "") and toleration.get("effect") in ("NoExecute", None, "")
+            for toleration in tolerations
+        ):
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            )

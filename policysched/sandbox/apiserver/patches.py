@@ -1,0 +1,283 @@
+"""The patches: JSON patch (RFC 6902), merge patch (RFC 7386) and Kubernetes' strategic merge patch.
+
+All three change the document handed in, which the caller copied. Strategic merge differs from the plain merge in
+lists: some are merged by a key, some as sets, the others replaced; `$patch`, `$retainKeys`, `$setElementOrder` and
+`$deleteFromPrimitiveList` direct it. Which list is merged how is data (`MERGED_LISTS`), from the `patchMergeKey` and
+`patchStrategy` tags of the API's types.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from policysched.sandbox.apiserver.errors import Refusal, bad_request
+
+Json = dict[str, Any]
+
+SET = ""
+"""Instead of a merge key: the list holds plain values and is merged as a set."""
+
+MERGED_LISTS: Mapping[str, str] = {
+    "metadata.ownerReferences": "uid",
+    "metadata.finalizers": SET,
+    "spec.finalizers": SET,
+    "status.conditions": "type",
+    "status.addresses": "type",
+    "status.hostIPs": "ip",
+    "status.podIPs": "ip",
+    "status.resourceClaimStatuses": "name",
+    "spec.podCIDRs": SET,
+    "spec.ports": "port",
+    "imagePullSecrets": "name",
+    "secrets": "name",
+    # The rest is the pod's spec, wherever it stands: in a Pod, or in the template of a controller.
+    "PodSpec.volumes": "name",
+    "PodSpec.containers": "name",
+    "PodSpec.initContainers": "name",
+    "PodSpec.ephemeralContainers": "name",
+    "PodSpec.imagePullSecrets": "name",
+    "PodSpec.hostAliases": "ip",
+    "PodSpec.topologySpreadConstraints": "topologyKey",
+    "PodSpec.schedulingGates": "name",
+    "PodSpec.resourceClaims": "name",
+    "Container.ports": "containerPort",
+    "Container.env": "name",
+    "Container.volumeMounts": "mountPath",
+    "Container.volumeDevices": "devicePath",
+}
+
+_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+_POD_SPECS = ("spec", "spec.template.spec", "spec.jobTemplate.spec.template.spec")
+_TEMPLATE_METADATA = (
+    "spec.template.metadata.",
+    "spec.jobTemplate.metadata.",
+    "spec.jobTemplate.spec.template.metadata.",
+)
+
+
+def merge_key(path: tuple[str, ...]) -> str | None:
+    """How the list at `path` (list items left out) is merged: a key, `SET`, or None where it is replaced."""
+    dotted = ".".join(path)
+    for template in _TEMPLATE_METADATA:
+        if dotted.startswith(template):
+            dotted = "metadata." + dotted.removeprefix(template)
+    if dotted in MERGED_LISTS:
+        return MERGED_LISTS[dotted]
+    for spec in _POD_SPECS:
+        if dotted.startswith(spec + "."):
+            rest = path[len(spec.split(".")) :]
+            if len(rest) == 1 and f"PodSpec.{rest[0]}" in MERGED_LISTS:
+                return MERGED_LISTS[f"PodSpec.{rest[0]}"]
+            if len(rest) == 2 and rest[0] in _CONTAINER_LISTS:
+                return MERGED_LISTS.get(f"Container.{rest[1]}")
+    return None
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386: null removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = target if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def strategic_merge_patch(target: Json, patch: Json) -> Json:
+    """Merge as `kubectl apply` and `kubectl edit` expect. Raises a 400 `Refusal` for a patch that makes no sense."""
+    merged = _merge_map(target, patch, ())
+    if not isinstance(merged, dict):
+        raise bad_request("a strategic merge patch must leave an object")
+    return merged
+
+
+def _merge_map(target: Any, patch: Json, path: tuple[str, ...]) -> Any:
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f"unknown $patch directive {directive!r} at {'.'.join(path) or 'the top'}")
+    merged = target if isinstance(target, dict) else {}
+    if "$retainKeys" in patch:
+        kept = set(patch["$retainKeys"])
+        for key in [key for key in merged if key not in kept]:
+            del merged[key]
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            name = key.partition("/")[2]
+            merged[name] = [item for item in merged.get(name) or [] if item not in value]
+    for key, value in patch.items():
+        if key.startswith("$"):
+            continue
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = _merge_map(merged.get(key), value, (*path, key))
+        elif isinstance(value, list):
+            order = patch.get(f"$setElementOrder/{key}")
+            merged[key] = _merge_list(merged.get(key), value, (*path, key), order)
+        else:
+            merged[key] = value
+    for key, order in patch.items():
+        if key.startswith("$setElementOrder/"):
+            name = key.partition("/")[2]
+            if name not in patch and isinstance(merged.get(name), list):
+                merged[name] = _in_order(merged[name], order, merge_key((*path, name)))
+    return merged
+
+
+def _merge_list(target: Any, patch: list[Any], path: tuple[str, ...], order: list[Any] | None) -> list[Any]:
+    key = merge_key(path)
+    current = list(target) if isinstance(target, list) else []
+    if key is None:
+        return [_without_directives(item) for item in patch]
+    if key == SET:
+        merged = current + [item for item in patch if item not in current]
+        return _in_order(merged, order, key)
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if not (isinstance(item, dict) and item.get("$patch") == "replace")]
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        at = next((i for i, old in enumerate(current) if old.get(key) == item[key]), None)
+        if item.get("$patch") == "delete":
+            current = [old for old in current if old.get(key) != item[key]]
+        elif at is None:
+            current.append(_merge_map({}, item, path))
+        else:
+            current[at] = _merge_map(current[at], item, path)
+    return _in_order(current, order, key)
+
+
+def _in_order(items: list[Any], order: list[Any] | None, key: str | None) -> list[Any]:
+    """Bring items into the order that the patch names; the items that it does not name keep their place before."""
+    if not order or key is None:
+        return items
+    names = order if key == SET else [entry.get(key) for entry in order]
+    rank = {name: at for at, name in enumerate(names)}
+
+    def name_of(item: Any) -> Any:
+        return item if key == SET else item.get(key)
+
+    named = sorted((item for item in items if name_of(item) in rank), key=lambda item: rank[name_of(item)])
+    ordered: list[Any] = []
+    waiting = iter(named)
+    left = len(named)
+    for item in items:
+        if name_of(item) in rank:
+            ordered.append(next(waiting))
+            left -= 1
+        else:
+            ordered.append(item)
+    assert left == 0, f"{left} items lost while ordering by {names}"
+    return ordered
+
+
+def _without_directives(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_directives(item) for key, item in value.items() if not key.startswith("$")}
+    return value
+
+
+def json_patch(document: Any, operations: Any) -> Any:
+    """RFC 6902. Raises a 422 `Refusal` where an operation cannot be applied, as the real server does."""
+    if not isinstance(operations, list):
+        raise bad_request("a JSON patch is a list of operations")
+    for operation in operations:
+        if not isinstance(operation, dict) or "op" not in operation or "path" not in operation:
+            raise bad_request(f"a JSON patch operation has an op and a path: {operation!r}")
+        document = _apply_operation(document, operation)
+    return document
+
+
+def _apply_operation(document: Any, operation: Json) -> Any:
+    path = _pointer(operation["path"])
+    match operation["op"]:
+        case "add":
+            return _add(document, path, operation.get("value"))
+        case "remove":
+            _take(document, path, operation)
+            return document
+        case "replace":
+            _look_up(document, path, operation)
+            if not path:
+                return operation.get("value")
+            parent = _look_up(document, path[:-1], operation)
+            _set(parent, path[-1], operation.get("value"))
+            return document
+        case "move":
+            value = _take(document, _pointer(operation["from"]), operation)
+            return _add(document, path, value)
+        case "copy":
+            return _add(document, path, deepcopy(_look_up(document, _pointer(operation["from"]), operation)))
+        case "test":
+            if _look_up(document, path, operation) != operation.get("value"):
+                raise _cannot(operation, "test failed")
+            return document
+    raise bad_request(f"unknown JSON patch operation {operation['op']!r}")
+
+
+def _pointer(text: str) -> list[str]:
+    if text == "":
+        return []
+    if not text.startswith("/"):
+        raise bad_request(f"not a JSON pointer: {text!r}")
+    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
+
+
+def _cannot(operation: Json, why: str) -> Refusal:
+    message = f"the server rejected our request due to an error in our request: {operation['op']} {operation['path']}: {why}"
+    return Refusal(422, "Invalid", message)
+
+
+def _look_up(document: Any, path: list[str], operation: Json) -> Any:
+    for part in path:
+        if isinstance(document, dict) and part in document:
+            document = document[part]
+        elif isinstance(document, list) and part.isdigit() and int(part) < len(document):
+            document = document[int(part)]
+        else:
+            raise _cannot(operation, f"there is no {part!r}")
+    return document
+
+
+def _set(parent: Any, part: str, value: Any) -> None:
+    if isinstance(parent, list):
+        parent[int(part)] = value
+    else:
+        parent[part] = value
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    operation = {"op": "add", "path": "/" + "/".join(path)}
+    parent = _look_up(document, path[:-1], operation)
+    part = path[-1]
+    if isinstance(parent, list):
+        at = len(parent) if part == "-" else int(part) if part.isdigit() else len(parent) + 1
+        if at > len(parent):
+            raise _cannot(operation, f"there is no place {part!r}")
+        parent.insert(at, value)
+    elif isinstance(parent, dict):
+        parent[part] = value
+    else:
+        raise _cannot(operation, "its parent is neither an object nor a list")
+    return document
+
+
+def _take(document: Any, path: list[str], operation: Json) -> Any:
+    if not path:
+        raise _cannot(operation, "the whole document cannot be removed")
+    parent = _look_up(document, path[:-1], operation)
+    value = _look_up(parent, path[-1:], operation)
+    if isinstance(parent, list):
+        del parent[int(path[-1])]
+    else:
+        del parent[path[-1]]
+    return value

@@ -1,0 +1,145 @@
+"""Bodies in Kubernetes' protobuf, read into what they would be as JSON.
+
+kubectl's generators (`kubectl create configmap`, `kubectl create deployment`, ...) send nothing else, whatever the
+server announces; answers may be JSON. A body is four magic bytes and an envelope that names the kind and holds the
+message. Which field is what comes from `protobuf_fields.json`, made from the API's Go types by
+`tests/contract/protobuf_fields/main.go`.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from policysched.sandbox.apiserver.errors import bad_request, unsupported_media_type
+
+Json = dict[str, Any]
+WireFields = dict[int, Any]
+"""Field numbers to raw values."""
+
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+_MAGIC = b"k8s\x00"
+
+
+@cache
+def _fields() -> Json:
+    text = files("policysched.sandbox.apiserver").joinpath("protobuf_fields.json").read_text(encoding="utf-8")
+    fields: Json = json.loads(text)
+    return fields
+
+
+def read_protobuf(body: bytes) -> Json:
+    """The object in a protobuf body. Raises a 400 `Refusal` for a damaged body, a 415 for a kind without a table."""
+    if not body.startswith(_MAGIC):
+        raise bad_request(f"a body of type {MEDIA_TYPE} begins with k8s and a zero byte")
+    try:
+        envelope = dict(_wire(body[len(_MAGIC) :]))
+        type_meta = {number: bytes(value).decode() for number, value in _wire(envelope.get(1, b""))}
+        api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
+        kinds = _fields()["kinds"]
+        message = kinds.get(f"{api_version}/{kind}") or kinds.get(kind)
+        if message is None:
+            raise unsupported_media_type(
+                f"the sandbox reads {api_version} {kind} as JSON only, not as {MEDIA_TYPE}"
+            )
+        return {"apiVersion": api_version, "kind": kind, **_message(message, envelope.get(2, b""))}
+    except (IndexError, ValueError) as error:
+        raise bad_request(f"couldn't read the body as {MEDIA_TYPE}: {error}") from None
+
+
+def _wire(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Field numbers and raw values: integers, or bytes of what has a length. Raises ValueError or IndexError."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        match tag & 7:
+            case 0:
+                value, at = _varint(data, at)
+                yield tag >> 3, value
+            case 2:
+                length, at = _varint(data, at)
+                if at + length > len(data):
+                    raise ValueError(f"a field of {length} bytes at {at} of {len(data)}")
+                yield tag >> 3, data[at : at + length]
+                at += length
+            case other:
+                raise ValueError(f"wire type {other} at {at}, which no field has")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _message(name: str, data: bytes) -> Any:
+    if name in _SPECIAL:
+        return _SPECIAL[name](dict(_wire(data)))
+    table = _fields()["messages"][name]
+    obj: Json = {}
+    for number, raw in _wire(data):
+        field = table.get(str(number))
+        if field is None:
+            continue
+        json_name, field_type, flags = field
+        if field_type.startswith("map:"):
+            entry = dict(_wire(raw))
+            key = bytes(entry.get(1, b"")).decode()
+            obj.setdefault(json_name, {})[key] = _value(field_type[4:], entry.get(2, b""))
+            continue
+        value = _value(field_type, raw)
+        if "n" in flags:
+            obj.update(value)
+        elif "r" in flags:
+            obj.setdefault(json_name, []).append(value)
+        elif value is not None and not ("z" in flags and value in ("", 0, False)):
+            obj[json_name] = value
+    return obj
+
+
+def _value(field_type: str, raw: Any) -> Any:
+    match field_type:
+        case "s":
+            return bytes(raw).decode()
+        case "i":
+            return raw - (1 << 64) if raw >= 1 << 63 else raw
+        case "b":
+            return bool(raw)
+        case "y":
+            return b64encode(raw).decode()
+    return _message(field_type, raw)
+
+
+def _time(fields: WireFields) -> str | None:
+    """A time that is not set has no fields at all."""
+    if not fields:
+        return None
+    return datetime.fromtimestamp(_value("i", fields.get(1, 0)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _micro_time(fields: WireFields) -> str | None:
+    whole = _time(fields)
+    return None if whole is None else f"{whole[:-1]}.{fields.get(2, 0) // 1000:06d}Z"
+
+
+def _int_or_string(fields: WireFields) -> int | str:
+    return bytes(fields.get(3, b"")).decode() if fields.get(1, 0) else int(_value("i", fields.get(2, 0)))
+
+
+_SPECIAL: dict[str, Callable[[WireFields], Any]] = {
+    "Time": _time,
+    "MicroTime": _micro_time,
+    "Quantity": lambda fields: bytes(fields.get(1, b"")).decode(),
+    "IntOrString": _int_or_string,
+    "Duration": lambda fields: _value("i", fields.get(1, 0)),
+    "RawExtension": lambda fields: json.loads(fields.get(1, b"") or b"null"),
+    "FieldsV1": lambda fields: json.loads(fields.get(1, b"") or b"{}"),
+}

@@ -1,0 +1,410 @@
+"""The verbs that change things: create, replace, patch, delete, each with the order of checks of the real server.
+
+Everything that becomes an object of the store goes through here, from the wire or from the sandbox's own controllers.
+Bodies handed in belong to the registry from then on; entries handed out must not be changed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from policysched.sandbox.apiserver.admission import (
+    admit_changed,
+    admit_new,
+    check_may_be_deleted,
+    check_namespace,
+)
+from policysched.sandbox.apiserver.clock import timestamp
+from policysched.sandbox.apiserver.decoding import check_shape
+from policysched.sandbox.apiserver.defaulting import DEFAULTS, FIRST_STATUS
+from policysched.sandbox.apiserver.errors import (
+    already_exists,
+    bad_request,
+    bad_value,
+    conflict,
+    invalid,
+    not_found,
+    stale,
+)
+from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.store import Entry, Store
+from policysched.sandbox.apiserver.validation import check_changed, check_new
+
+Json = dict[str, Any]
+
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""What generated names are made of: no vowels and no look-alikes, as in apimachinery's rand.String."""
+
+_GENERATED_PREFIX_MAX = 58
+_FREE_METADATA_IN_STATUS = frozenset({"pods", "nodes", "namespaces"})
+"""Where a status update may also change labels and annotations."""
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How something is to be deleted. `grace_period_s` None leaves it to the object."""
+
+    grace_period_s: int | None = None
+    propagation: str = "Background"
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any], params: Mapping[str, str]) -> "DeleteOptions":
+        """From a `DeleteOptions` body, with the query's parameters where the body is silent."""
+        grace = body.get("gracePeriodSeconds", params.get("gracePeriodSeconds"))
+        preconditions = body.get("preconditions") or {}
+        dry_run = body.get("dryRun") or [params[key] for key in ("dryRun",) if key in params]
+        try:
+            grace_period_s = None if grace is None else int(grace)
+        except ValueError:
+            raise bad_request(f"gracePeriodSeconds is not a number: {grace!r}") from None
+        propagation = body.get("propagationPolicy") or params.get("propagationPolicy") or "Background"
+        if propagation not in ("Background", "Foreground", "Orphan"):
+            raise bad_request(f"unknown propagationPolicy {propagation!r}")
+        return cls(
+            grace_period_s,
+            propagation,
+            preconditions.get("uid"),
+            preconditions.get("resourceVersion"),
+            bool(dry_run),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The answer to a deletion. Not `gone`: the object is still there, marked, until somebody finishes it."""
+
+    entry: Entry
+    gone: bool
+
+
+@dataclass(slots=True)
+class Registry:
+    """Writes objects into the store by the rules of their kind. `now` is seconds since 1970."""
+
+    store: Store
+    now: Callable[[], float]
+    random: Random = field(default_factory=lambda: Random(0))
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Entry:
+        entry = self.store.get(kind.stored_as, (namespace, name))
+        if entry is None:
+            raise not_found(kind.group, kind.plural, name)
+        return entry
+
+    def create(self, kind: Kind, namespace: str, body: Any, *, dry_run: bool = False) -> Entry:
+        obj = self._decoded(kind, namespace, body)
+        metadata = obj["metadata"]
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        if kind.namespaced:
+            check_namespace(
+                self.store, kind, namespace, metadata.get("name") or metadata.get("generateName") or ""
+            )
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generated_name(kind, namespace, metadata["generateName"])
+        for set_by_server in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+            metadata.pop(set_by_server, None)
+        metadata["uid"] = str(UUID(int=self.random.getrandbits(128), version=4))
+        metadata["creationTimestamp"] = timestamp(self.now())
+        if kind.counts_generations:
+            metadata["generation"] = 1
+        if kind.plural in DEFAULTS:
+            DEFAULTS[kind.plural](obj)
+        admit_new(self.store, kind, obj)
+        check_new(kind, obj)
+        if "status" in kind.subresources and not kind.keeps_status:
+            obj["status"] = FIRST_STATUS[kind.plural](obj) if kind.plural in FIRST_STATUS else {}
+        key = (namespace, str(metadata["name"]))
+        if self.store.get(kind.stored_as, key) is not None:
+            raise already_exists(kind.group, kind.plural, metadata["name"])
+        return self._written(kind, key, obj, dry_run=dry_run)
+
+    def replace(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Any,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> tuple[Entry, bool]:
+        """Put a new state in place of the old one. The answer says also whether it was created."""
+        obj = self._decoded(kind, namespace, body)
+        given = obj["metadata"].setdefault("name", name)
+        if given != name:
+            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        old = self.store.get(kind.stored_as, (namespace, name))
+        if old is None:
+            if kind.created_by_replace and not subresource:
+                if obj["metadata"].get("uid"):
+                    uids = f"UID in precondition: {obj['metadata']['uid']}, UID in object meta: "
+                    raise conflict(kind.group, kind.plural, name, f"Precondition failed: {uids}")
+                obj["metadata"].pop("resourceVersion", None)
+                return self.create(kind, namespace, obj, dry_run=dry_run), True
+            raise not_found(kind.group, kind.plural, name)
+        if kind.replaced_with_version_only and not obj["metadata"].get("resourceVersion"):
+            cause = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(kind.group, kind.name, name, [cause])
+        return self._updated(kind, old, obj, subresource=subresource, dry_run=dry_run), False
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Json], Any],
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Entry:
+        """Apply `change` to a copy of the object; it may change the copy or give back another."""
+        old = self.get(kind, namespace, name)
+        obj = self._decoded(kind, namespace, change(old.copy()))
+        if obj["metadata"].get("name") != name:
+            cause = bad_value("metadata.name", obj["metadata"].get("name"), "field is immutable")
+            raise invalid(kind.group, kind.name, name, [cause])
+        uid = obj["metadata"].get("uid")
+        if uid != old.obj["metadata"]["uid"]:
+            # A whole object with another UID (PUT) is a failed precondition; a patch that writes one is a bad field.
+            raise invalid(kind.group, kind.name, name, [bad_value("metadata.uid", uid, "field is immutable")])
+        return self._updated(kind, old, obj, subresource=subresource, dry_run=dry_run)
+
+    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Deleted:
+        entry = self.get(kind, namespace, name)
+        metadata = entry.obj["metadata"]
+        for what, wanted, found, since in (
+            ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
+            ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
+        ):
+            if wanted is not None and wanted != found:
+                why = (
+                    f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). "
+                    f"The object might have been {since}"
+                )
+                raise conflict(kind.group, kind.name, name, why)
+        check_may_be_deleted(kind, name)
+        finalizers = list(metadata.get("finalizers") or ())
+        wanted_finalizer = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)
+        if wanted_finalizer and wanted_finalizer not in finalizers and not metadata.get("deletionTimestamp"):
+            finalizers.append(wanted_finalizer)
+        grace_s = self._grace_s(kind, entry.obj, options)
+        waits_for_namespace = kind.plural == "namespaces" and bool(
+            (entry.obj.get("spec") or {}).get("finalizers")
+        )
+        if grace_s == 0 and not finalizers and not waits_for_namespace:
+            if options.dry_run:
+                return Deleted(entry, gone=True)
+            if kind.plural == "pods":
+                # The only kind that may be given time is marked first even if it has none: watchers see both.
+                self._marked(kind, entry, finalizers, grace_s, dry_run=False)
+            return Deleted(self.store.remove(kind.stored_as, entry.key), gone=True)
+        return Deleted(self._marked(kind, entry, finalizers, grace_s, dry_run=options.dry_run), gone=False)
+
+    def _grace_s(self, kind: Kind, obj: Json, options: DeleteOptions) -> int:
+        """Seconds that the object still has: only a pod that a kubelet may be running has any."""
+        if kind.plural != "pods":
+            return 0
+        grace_s = options.grace_period_s
+        if grace_s is None:
+            grace_s = obj["spec"].get("terminationGracePeriodSeconds", 30)
+        done = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        if not obj["spec"].get("nodeName") or done:
+            return 0
+        return 1 if grace_s < 0 else int(grace_s)
+
+    def _marked(
+        self, kind: Kind, entry: Entry, finalizers: list[str], grace_s: int, *, dry_run: bool
+    ) -> Entry:
+        """Mark the object for deletion; a second, shorter grace period shortens the first, a longer one does nothing."""
+        metadata = dict(entry.obj["metadata"])
+        obj = {**entry.obj, "metadata": metadata}
+        already_s = metadata.get("deletionGracePeriodSeconds")
+        if already_s is None or grace_s < already_s:
+            metadata["deletionTimestamp"] = timestamp(self.now() + grace_s)
+            metadata["deletionGracePeriodSeconds"] = grace_s
+            if kind.counts_generations and already_s is None:
+                metadata["generation"] = metadata.get("generation", 0) + 1
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        if kind.plural == "namespaces":
+            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        if obj == entry.obj:
+            return entry
+        return self._written(kind, entry.key, obj, dry_run=dry_run)
+
+    def _decoded(self, kind: Kind, namespace: str, body: Any) -> Json:
+        """The body as an object of this kind in this namespace, without what every version writes in front."""
+        obj = check_shape(kind, body)
+        api_version, name = obj.pop("apiVersion", None), obj.pop("kind", None)
+        if api_version not in (None, "", kind.api_version):
+            raise bad_request(
+                f"the API version in the data ({api_version}) does not match the expected API version ({kind.api_version})"
+            )
+        if name not in (None, "", kind.name):
+            raise bad_request(f"the kind in the data ({name}) does not match the expected kind ({kind.name})")
+        metadata = obj["metadata"]
+        metadata.pop("managedFields", None)
+        if not kind.namespaced:
+            metadata.pop("namespace", None)
+        elif metadata.setdefault("namespace", namespace) != namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        return obj
+
+    def _updated(self, kind: Kind, old: Entry, obj: Json, *, subresource: str, dry_run: bool) -> Entry:
+        before, metadata = old.obj, obj["metadata"]
+        name = before["metadata"]["name"]
+        if metadata.get("uid", before["metadata"]["uid"]) != before["metadata"]["uid"]:
+            uids = f"UID in precondition: {metadata['uid']}, UID in object meta: {before['metadata']['uid']}"
+            raise conflict(kind.group, kind.plural, name, f"Precondition failed: {uids}")
+        if metadata.get("resourceVersion") not in (None, "", before["metadata"]["resourceVersion"]):
+            raise stale(kind.group, kind.plural, name)
+        for key in (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "generateName",
+            "resourceVersion",
+        ):
+            if key in before["metadata"]:
+                metadata[key] = before["metadata"][key]
+            else:
+                metadata.pop(key, None)
+        obj = self._kept_apart(kind, before, obj, subresource)
+        if not subresource and kind.plural in DEFAULTS:
+            DEFAULTS[kind.plural](obj)
+            admit_changed(kind, obj)
+            if kind.plural == "pods":
+                obj["spec"].setdefault("priority", before["spec"].get("priority", 0))
+        check_changed(kind, before, obj)
+        if obj == before:
+            return old
+        if kind.counts_generations and obj.get("spec") != before.get("spec"):
+            obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
+        if _is_finished(kind, obj):
+            return old if dry_run else self._finished(kind, old.key, obj)
+        return self._written(kind, old.key, obj, dry_run=dry_run)
+
+    def _kept_apart(self, kind: Kind, before: Json, obj: Json, subresource: str) -> Json:
+        """Let a write change only its own half: the status and the rest do not touch each other."""
+        if "status" not in kind.subresources:
+            return obj
+        if subresource == "status":
+            kept = {**before, "status": obj.get("status", {}), "metadata": dict(before["metadata"])}
+            if kind.plural in _FREE_METADATA_IN_STATUS:
+                for key in ("labels", "annotations"):
+                    if key in obj["metadata"]:
+                        kept["metadata"][key] = obj["metadata"][key]
+                    else:
+                        kept["metadata"].pop(key, None)
+            return kept
+        if subresource == "finalize":
+            spec = {**(before.get("spec") or {}), **(obj.get("spec") or {})}
+            return {**before, "metadata": dict(before["metadata"]), "spec": spec}
+        if "status" in before:
+            obj["status"] = before["status"]
+        else:
+            obj.pop("status", None)
+        if kind.plural == "namespaces":
+            obj["spec"] = before.get("spec", {})
+        return obj
+
+    def _finished(self, kind: Kind, key: tuple[str, str], obj: Json) -> Entry:
+        """The last finalizer went from an object that is being deleted: it goes too."""
+        self.store.put(kind.stored_as, key, obj)
+        return self.store.remove(kind.stored_as, key)
+
+    def _written(self, kind: Kind, key: tuple[str, str], obj: Json, *, dry_run: bool) -> Entry:
+        if dry_run:
+            return Entry(key, obj, self.store.version)
+        return self.store.put(kind.stored_as, key, obj)
+
+    def _generated_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+        """A name that is free, as the real server finds one: eight tries."""
+        for _ in range(8):
+            letters = "".join(self.random.choice(_NAME_LETTERS) for _ in range(5))
+            name = prefix[:_GENERATED_PREFIX_MAX] + letters
+            if self.store.get(kind.stored_as, (namespace, name)) is None:
+                return name
+        raise already_exists(kind.group, kind.plural, prefix)
+
+    def bind(self, kind: Kind, namespace: str, name: str, binding: Any, *, dry_run: bool = False) -> Entry:
+        """Give a pod its node, once. Capacity is nobody's concern here, nor whether the node exists.
+
+        Order and words of refusals: `BindingREST` in kubernetes' pkg/registry/core/pod/storage.
+        """
+        if not isinstance(binding, dict):
+            raise bad_request("a Binding is an object")
+        metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+        if metadata.get("name", name) != name:
+            raise bad_request("name in URL does not match name in Binding object")
+        if target.get("kind") not in (None, "", "Node"):
+            cause = ("FieldValueNotSupported", "target.kind", f'Unsupported value: "{target["kind"]}"')
+            raise invalid("", "Binding", name, [cause])
+        if not target.get("name"):
+            raise invalid("", "Binding", name, [("FieldValueRequired", "target.name", "Required value")])
+        entry = self.get(kind, namespace, name)
+        pod = entry.obj
+        if metadata.get("uid") not in (None, "", pod["metadata"]["uid"]):
+            uids = f"UID in precondition: {metadata['uid']}, UID in object meta: {pod['metadata']['uid']}"
+            raise conflict("", "pods", name, f"Precondition failed: {uids}")
+        if metadata.get("resourceVersion") not in (None, "", pod["metadata"]["resourceVersion"]):
+            raise stale("", "pods", name)
+        if pod["metadata"].get("deletionTimestamp"):
+            raise conflict(
+                "", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host"
+            )
+        if pod["spec"].get("nodeName"):
+            why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise conflict("", "pods/binding", name, why)
+        if pod["spec"].get("schedulingGates"):
+            raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+        bound = {
+            **pod,
+            "metadata": dict(pod["metadata"]),
+            "spec": {**pod["spec"], "nodeName": target["name"]},
+            "status": with_condition(
+                pod.get("status") or {}, {"type": "PodScheduled", "status": "True"}, timestamp(self.now())
+            ),
+        }
+        for field_name in ("annotations", "labels"):
+            if metadata.get(field_name):
+                bound["metadata"][field_name] = {
+                    **(pod["metadata"].get(field_name) or {}),
+                    **metadata[field_name],
+                }
+        return self._written(kind, entry.key, bound, dry_run=dry_run)
+
+
+def _is_finished(kind: Kind, obj: Json) -> bool:
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if kind.plural == "namespaces" and (obj.get("spec") or {}).get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def with_condition(status: Json, condition: Json, now: str) -> Json:
+    """A status with one condition put in by its type; the transition time moves only when its status does."""
+    conditions = list(status.get("conditions") or ())
+    at = next((i for i, old in enumerate(conditions) if old.get("type") == condition["type"]), None)
+    moved = {"lastProbeTime": None, "lastTransitionTime": now, **condition}
+    if at is None:
+        conditions.append(moved)
+    else:
+        if conditions[at].get("status") == condition["status"]:
+            moved["lastTransitionTime"] = conditions[at].get("lastTransitionTime", now)
+        conditions[at] = moved
+    return {**status, "conditions": conditions}

@@ -1,0 +1,138 @@
+"""What a request asks for: the resource that a path names, and the form that an Accept header wants."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+import yaml
+
+from policysched.sandbox.apiserver.errors import (
+    Refusal,
+    bad_request,
+    not_implemented,
+    not_served,
+    unsupported_media_type,
+)
+from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.protobuf import MEDIA_TYPE, read_protobuf
+
+Form = Literal["json", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as it arrives. `path` starts with `/`, `params` are decoded, `accept` is the header or empty."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = "application/json"
+    accept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names: a collection (`name` empty), an object, or a subresource of one."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+
+class Routes:
+    """Paths to resources. `kinds` is the table of what is served."""
+
+    def __init__(self, kinds: Sequence[Kind]):
+        self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
+        self._cache: dict[str, Target] = {}
+
+    def find(self, path: str) -> Target:
+        """Raises a 404 or 501 `Refusal` that names what is not served."""
+        found = self._cache.get(path)
+        if found is None:
+            found = self._parse(path)
+            if not found.name:
+                # Only collections: there are few of them, and they are asked for again and again.
+                self._cache[path] = found
+        return found
+
+    def _parse(self, path: str) -> Target:
+        parts = path.strip("/").split("/")
+        if parts[0] == "api" and len(parts) > 2:
+            group, version, rest = "", parts[1], parts[2:]
+        elif parts[0] == "apis" and len(parts) > 3:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        else:
+            raise not_served(path)
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+        plural, name, subresource = (*rest, "", "")[:3]
+        kind = self._kinds.get((group, version, plural))
+        what = f"{plural}.{version}.{group}" if group else f"{plural}.{version}"
+        if kind is None or (len(rest) > 3 and subresource != "proxy"):
+            raise not_served(what if kind is None else path)
+        if subresource and subresource not in kind.subresources:
+            raise not_implemented(f"{plural}/{subresource}")
+        if namespace and not kind.namespaced:
+            raise not_served(f"{what} in a namespace")
+        if name and kind.namespaced and not namespace:
+            raise not_served(f"{what} without a namespace")
+        return Target(kind, namespace, name, subresource)
+
+
+def wanted_form(accept: str) -> Form:
+    """The first form of the Accept header that is served. Raises a 406 `Refusal` if there is none."""
+    if not accept:
+        return "json"
+    for choice in accept.split(","):
+        media_type, *parameters = (part.strip() for part in choice.split(";"))
+        options = dict(part.split("=", 1) for part in parameters if "=" in part)
+        if media_type == "application/json" and options.get("as") == "Table":
+            if options.get("g") == "meta.k8s.io" and options.get("v") == "v1":
+                return "table"
+        elif media_type in ("application/json", "application/*", "*/*") and "as" not in options:
+            return "json"
+    message = f"only the following media types are accepted: application/json (asked for: {accept})"
+    raise Refusal(406, "NotAcceptable", message)
+
+
+def wants_aggregated_discovery(accept: str) -> bool:
+    return "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
+
+
+def read_body(call: Call) -> Any:
+    """The body as JSON values; YAML and protobuf are taken as well, as the real server takes them."""
+    media_type = call.content_type.partition(";")[0].strip()
+    if not call.body:
+        return {}
+    if media_type == MEDIA_TYPE:
+        return read_protobuf(call.body)
+    try:
+        if media_type in ("application/yaml", "application/apply-patch+yaml"):
+            return yaml.safe_load(call.body)
+        if media_type == "application/json" or media_type.endswith("patch+json"):
+            body = orjson.loads(call.body)
+            return without_nulls(body) if media_type == "application/json" and b"null" in call.body else body
+    except (orjson.JSONDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise bad_request(f"couldn't read the body as {media_type}: {error}") from None
+    raise unsupported_media_type(
+        f"the body of the request was in an unknown format - accepted media types include: application/json, "
+        f"application/yaml (not {media_type or 'nothing'})"
+    )
+
+
+def without_nulls(value: Any) -> Any:
+    """A null field is an absent one, as for the real server's types. Statuses keep theirs: they are shown with them."""
+    if isinstance(value, dict):
+        return {
+            key: item if key == "status" else without_nulls(item)
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

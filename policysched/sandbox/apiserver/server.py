@@ -1,0 +1,398 @@
+"""The API server: a request in, an answer out, or a watch that stays open.
+
+`ApiServer` composes the parts and knows no protocol below a request with a method, a path, parameters and a body. It
+never waits. The order of a request: find what it names, do the verb, show the result in the form asked for; a
+`Refusal` anywhere on the way is the answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import orjson
+
+from policysched.kube.client.transport import ApiResponse
+from policysched.sandbox.apiserver.discovery import VERSION, discovery, openapi
+from policysched.sandbox.apiserver.errors import (
+    Refusal,
+    bad_request,
+    gone,
+    method_not_allowed,
+    success,
+    unsupported_media_type,
+)
+from policysched.sandbox.apiserver.eventversions import as_core_v1, as_events_v1
+from policysched.sandbox.apiserver.kinds import KINDS, Kind
+from policysched.sandbox.apiserver.lists import Page, list_page, read_number, read_version
+from policysched.sandbox.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
+from policysched.sandbox.apiserver.registry import DeleteOptions, Registry
+from policysched.sandbox.apiserver.requests import (
+    Call,
+    Routes,
+    Target,
+    read_body,
+    wanted_form,
+    wants_aggregated_discovery,
+)
+from policysched.sandbox.apiserver.selectors import parse_filter
+from policysched.sandbox.apiserver.store import Entry, Store
+from policysched.sandbox.apiserver.subresources import evict, rescaled, scale_of
+from policysched.sandbox.apiserver.tables import TableView, table
+from policysched.sandbox.apiserver.watch import EventView, Lines, Subscription
+
+Json = dict[str, Any]
+
+_JSON_HEADERS = {"content-type": "application/json"}
+_WATCH_S = 1800.0
+"""How long a watch lives that does not say: the real server draws between 30 and 60 minutes."""
+
+_PATCHES: Mapping[str, Callable[[Json, Any], Any]] = {
+    "application/json-patch+json": json_patch,
+    "application/merge-patch+json": merge_patch,
+    "application/strategic-merge-patch+json": strategic_merge_patch,
+}
+
+_FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_SYSTEM_CLASSES = (
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+)
+
+
+class ApiServer:
+    """A Kubernetes API in memory.
+
+    `now` gives seconds since 1970; `seed` decides uids and generated names; `history_changes_max` is how many changes
+    of each resource a watch can begin before (at least; 410 beyond); bookmarks come each `bookmark_every_s`.
+    `extra_kinds` are served besides the usual ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        seed: int = 0,
+        first_version: int = 1,
+        history_changes_max: int = 10_000,
+        bookmark_every_s: float = 60.0,
+        extra_kinds: Sequence[Kind] = (),
+    ):
+        self.kinds = (*KINDS, *extra_kinds)
+        self.now = now
+        self.store = Store(history_changes_max=history_changes_max, first_version=first_version)
+        self.registry = Registry(self.store, now, Random(seed))
+        self._bookmark_every_s = bookmark_every_s
+        self._routes = Routes(self.kinds)
+        self._lines = {(kind.group, kind.plural): _lines(kind) for kind in self.kinds}
+        self._subscriptions: dict[Subscription, None] = {}
+        self._by_plural = {kind.plural: kind for kind in reversed(self.kinds)}
+        for namespace in _FIRST_NAMESPACES:
+            self.registry.create(self.kind("namespaces"), "", {"metadata": {"name": namespace}})
+        for name, value, description in _SYSTEM_CLASSES:
+            body = {"metadata": {"name": name}, "value": value, "description": description}
+            self.registry.create(self.kind("priorityclasses"), "", body)
+
+    def kind(self, plural: str) -> Kind:
+        """The row of a resource by its plural; of two versions the older."""
+        return self._by_plural[plural]
+
+    @property
+    def open_watches(self) -> int:
+        return len(self._subscriptions)
+
+    def cut_watches(self) -> None:
+        """End every open watch, as a restart of the server does."""
+        for subscription in tuple(self._subscriptions):
+            subscription.cut()
+
+    def forget_history(self, resource: str | None = None) -> None:
+        """From now on every version before the present one is too old for a watch or a list of `resource` (None: all)."""
+        self.store.compact(resource)
+
+    def handle(self, call: Call) -> ApiResponse | Subscription:
+        """Answer one request. Never raises for what a client may send."""
+        try:
+            if call.path.startswith(("/api/", "/apis/")) and call.path.count("/") >= (
+                3 if call.path[4] == "/" else 4
+            ):
+                return self._handle_resource(call)
+            return self._handle_other(call)
+        except Refusal as refusal:
+            return ApiResponse(refusal.code, refusal.body(), _JSON_HEADERS)
+
+    def _handle_other(self, call: Call) -> ApiResponse:
+        path = call.path.rstrip("/") or "/"
+        if call.method not in ("GET", "HEAD"):
+            raise method_not_allowed(f"the sandbox does not serve {call.method} {path}")
+        if path in ("/healthz", "/livez", "/readyz"):
+            return ApiResponse(200, b"ok", {"content-type": "text/plain; charset=utf-8"})
+        if path == "/version":
+            return _json(VERSION)
+        if path.startswith("/openapi"):
+            return _json(openapi(self.kinds, path))
+        if path.startswith("/api"):
+            aggregated = path in ("/api", "/apis") and wants_aggregated_discovery(call.accept)
+            answer = discovery(self.kinds, path, aggregated=aggregated)
+            if not aggregated:
+                return _json(answer)
+            form = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            return ApiResponse(200, orjson.dumps(answer), {"content-type": form})
+        raise Refusal(404, "NotFound", f"the sandbox does not serve {path}")
+
+    def _handle_resource(self, call: Call) -> ApiResponse | Subscription:
+        target = self._routes.find(call.path)
+        dry_run = _read_dry_run(call.params)
+        if target.subresource:
+            return self._handle_subresource(call, target, dry_run=dry_run)
+        kind = target.kind
+        match call.method, bool(target.name):
+            case ("GET", False):
+                if call.params.get("watch") in ("true", "1"):
+                    return self._watch(call, target)
+                return self._list(call, target)
+            case ("GET", True):
+                if call.params.get("watch") in ("true", "1"):
+                    return self._watch(call, target)
+                return self._shown(call, kind, self.registry.get(kind, target.namespace, target.name))
+            case ("POST", False):
+                if kind.namespaced and not target.namespace:
+                    raise method_not_allowed(f"{kind.plural} are created in a namespace")
+                body = _from_version(kind, read_body(call))
+                return self._shown(
+                    call, kind, self.registry.create(kind, target.namespace, body, dry_run=dry_run), 201
+                )
+            case ("PUT", True) | ("PATCH", True):
+                return self._write(call, target, dry_run=dry_run)
+            case ("DELETE", True):
+                return self._delete(call, target)
+            case ("DELETE", False):
+                return self._delete_collection(call, target)
+        raise method_not_allowed(f"the sandbox does not serve {call.method} on {call.path}")
+
+    def _handle_subresource(self, call: Call, target: Target, *, dry_run: bool) -> ApiResponse:
+        kind, namespace, name = target.kind, target.namespace, target.name
+        match target.subresource, call.method:
+            case ("binding", "POST"):
+                self.registry.bind(kind, namespace, name, read_body(call), dry_run=dry_run)
+                return _json(success(code=201), 201)
+            case ("eviction", "POST"):
+                evict(self.registry, kind, namespace, name, read_body(call))
+                return _json(success(code=201), 201)
+            case ("scale", "GET"):
+                return _json(scale_of(self.registry.get(kind, namespace, name)))
+            case ("scale", "PUT" | "PATCH"):
+                change = self._scale_change(call, kind, namespace, name)
+                return _json(scale_of(self.registry.patch(kind, namespace, name, change, dry_run=dry_run)))
+            case ("status", "GET"):
+                return self._shown(call, kind, self.registry.get(kind, namespace, name))
+            case ("status", "PUT" | "PATCH") | ("finalize", "PUT"):
+                return self._write(call, target, dry_run=dry_run)
+        raise method_not_allowed(
+            f"the sandbox does not serve {call.method} on {kind.plural}/{target.subresource}"
+        )
+
+    def _scale_change(self, call: Call, kind: Kind, namespace: str, name: str) -> Callable[[Json], Json]:
+        if call.method == "PUT":
+            wanted = read_body(call)
+        else:
+            patch = _patch_function(call)
+            wanted = patch(scale_of(self.registry.get(kind, namespace, name)))
+            if isinstance(wanted, dict) and "resourceVersion" not in str(call.body):
+                wanted["metadata"].pop("resourceVersion", None)
+        return lambda obj: rescaled(obj, wanted)
+
+    def _write(self, call: Call, target: Target, *, dry_run: bool) -> ApiResponse:
+        kind, namespace, name, subresource = target.kind, target.namespace, target.name, target.subresource
+        if call.method == "PUT":
+            body = _from_version(kind, read_body(call))
+            entry, created = self.registry.replace(
+                kind, namespace, name, body, subresource=subresource, dry_run=dry_run
+            )
+            return self._shown(call, kind, entry, 201 if created else 200)
+        patch = _patch_function(call)
+        if kind.group == "events.k8s.io":
+            entry = self.registry.patch(
+                kind, namespace, name, lambda obj: as_core_v1(patch(as_events_v1(obj))), dry_run=dry_run
+            )
+        else:
+            entry = self.registry.patch(
+                kind, namespace, name, patch, subresource=subresource, dry_run=dry_run
+            )
+        return self._shown(call, kind, entry)
+
+    def _delete(self, call: Call, target: Target) -> ApiResponse:
+        kind = target.kind
+        options = DeleteOptions.read(_object(read_body(call)), call.params)
+        deleted = self.registry.delete(kind, target.namespace, target.name, options)
+        if not deleted.gone or kind.returned_when_deleted:
+            return self._shown(call, kind, deleted.entry)
+        details = {"name": target.name, "kind": kind.plural, "uid": deleted.entry.obj["metadata"]["uid"]}
+        if kind.group:
+            details["group"] = kind.group
+        return _json(success(details))
+
+    def _delete_collection(self, call: Call, target: Target) -> ApiResponse:
+        kind = target.kind
+        if kind.namespaced and not target.namespace:
+            raise method_not_allowed(f"{kind.plural} are deleted in one namespace at a time")
+        options = DeleteOptions.read(_object(read_body(call)), call.params)
+        wanted = parse_filter(kind, target.namespace, call.params)
+        page = list_page(self.store, kind.stored_as, wanted, {})
+        for entry in page.entries:
+            self.registry.delete(kind, entry.key[0], entry.key[1], options)
+        return self._shown_list(call, kind, page)
+
+    def _list(self, call: Call, target: Target) -> ApiResponse:
+        kind = target.kind
+        wanted = parse_filter(kind, target.namespace, call.params)
+        return self._shown_list(call, kind, list_page(self.store, kind.stored_as, wanted, call.params))
+
+    def _shown_list(self, call: Call, kind: Kind, page: Page) -> ApiResponse:
+        metadata: Json = {"resourceVersion": str(page.version)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+        if wanted_form(call.accept) == "table":
+            include = call.params.get("includeObject", "Metadata")
+            return _json(table(kind, page.entries, metadata, self.now(), include))
+        items = b",".join(_encoded(kind, entry) for entry in page.entries)
+        head = b'{"kind":"%sList","apiVersion":"%s","metadata":' % (
+            kind.name.encode(),
+            kind.api_version.encode(),
+        )
+        return ApiResponse(200, b'%s%s,"items":[%s]}' % (head, orjson.dumps(metadata), items), _JSON_HEADERS)
+
+    def _shown(self, call: Call, kind: Kind, entry: Entry, status: int = 200) -> ApiResponse:
+        if wanted_form(call.accept) == "table":
+            metadata = {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")}
+            include = call.params.get("includeObject", "Metadata")
+            return _json(table(kind, [entry], metadata, self.now(), include), status)
+        return ApiResponse(status, kind.prefix + _encoded(kind, entry)[1:], _JSON_HEADERS)
+
+    def _watch(self, call: Call, target: Target) -> Subscription:
+        kind, params, now_s = target.kind, call.params, self.now()
+        if target.name:
+            params = {**params, "fieldSelector": f"metadata.name={target.name}"}
+        wanted = parse_filter(kind, target.namespace, params)
+        version = read_version(params.get("resourceVersion"))
+        bookmarks = params.get("allowWatchBookmarks") in ("true", "1")
+        sends_initial = params.get("sendInitialEvents")
+        _check_watch_list(sends_initial, params)
+        timeout_s = read_number(params, "timeoutSeconds")
+        subscription = Subscription(
+            self._view(call, kind),
+            wanted,
+            now_s=now_s,
+            ends_at_s=now_s + (timeout_s or _WATCH_S),
+            bookmark_every_s=self._bookmark_every_s if bookmarks else None,
+            version=lambda: self.store.version,
+        )
+        collection = self.store.collection(kind.stored_as)
+        begins_with_all = sends_initial == "true" or (sends_initial is None and not version)
+        if begins_with_all:
+            entries = [
+                entry for entry in collection.in_namespace(wanted.namespace) if wanted.matches(entry.obj)
+            ]
+            # The end is marked for whoever takes bookmarks, asked for by `sendInitialEvents` or not.
+            subscription.begin(entries, marks_the_end=bookmarks)
+        elif version and version < collection.compacted:
+            subscription.refuse(gone(f"too old resource version: {version} ({collection.compacted + 1})"))
+            return subscription
+        elif version:
+            for change in collection.changes_after(version):
+                subscription.changed(change)
+        stop_listening = self.store.listen(kind.stored_as, subscription.changed)
+        self._subscriptions[subscription] = None
+
+        def close() -> None:
+            stop_listening()
+            del self._subscriptions[subscription]
+
+        subscription.on_close = close
+        return subscription
+
+    def _view(self, call: Call, kind: Kind) -> EventView:
+        if wanted_form(call.accept) == "table":
+            return TableView(kind, self.now, call.params.get("includeObject", "Metadata"))
+        return self._lines[kind.group, kind.plural]
+
+
+def _check_watch_list(sends_initial: str | None, params: Mapping[str, str]) -> None:
+    match = params.get("resourceVersionMatch", "")
+    if sends_initial is None:
+        if match:
+            raise _forbidden_option(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        return
+    if match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise _forbidden_option("resourceVersionMatch", why)
+
+
+def _forbidden_option(field: str, why: str) -> Refusal:
+    causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": field}]
+    message = f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {why}'
+    return Refusal(
+        422, "Invalid", message, details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes}
+    )
+
+
+def _lines(kind: Kind) -> Lines:
+    head = {"kind": kind.name, "apiVersion": kind.api_version}
+    return Lines(kind.prefix, head, as_events_v1 if kind.group == "events.k8s.io" else None)
+
+
+def _encoded(kind: Kind, entry: Entry) -> bytes:
+    if kind.group == "events.k8s.io":
+        return orjson.dumps(as_events_v1(entry.obj))
+    return entry.encoded
+
+
+def _from_version(kind: Kind, body: Any) -> Any:
+    """A body in the words that it is stored in."""
+    return as_core_v1(body) if kind.group == "events.k8s.io" and isinstance(body, dict) else body
+
+
+def _object(body: Any) -> Json:
+    if not isinstance(body, dict):
+        raise bad_request("the options of a deletion are an object")
+    return body
+
+
+def _patch_function(call: Call) -> Callable[[Json], Any]:
+    media_type = call.content_type.partition(";")[0].strip()
+    if media_type.startswith("application/apply-patch"):
+        raise unsupported_media_type(
+            "the sandbox does not serve server-side apply; use client-side apply (kubectl apply without --server-side)"
+        )
+    apply = _PATCHES.get(media_type)
+    if apply is None:
+        raise unsupported_media_type(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_PATCHES)}"
+        )
+    patch = read_body(call)
+    if apply is not json_patch and not isinstance(patch, dict):
+        raise bad_request(f"a patch of type {media_type} is an object")
+    return lambda obj: apply(obj, patch)
+
+
+def _read_dry_run(params: Mapping[str, str]) -> bool:
+    value = params.get("dryRun", "")
+    if value not in ("", "All"):
+        raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
+    return value == "All"
+
+
+def _json(body: Json, status: int = 200) -> ApiResponse:
+    return ApiResponse(status, orjson.dumps(body), _JSON_HEADERS)

@@ -1,0 +1,115 @@
+"""What the API server refuses to store: field errors, all of one object in one answer.
+
+Checked is what a scheduler and the people around it run into: names, labels, containers, quantities, selectors,
+fields that may not change. The real server checks more; an object that passes here and fails there is a gap, the
+other way round a bug.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policysched.sandbox.apiserver.errors import Cause, invalid, may_not
+from policysched.sandbox.apiserver.eventrules import event_causes
+from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.namerules import changed_metadata_causes, metadata_causes
+from policysched.sandbox.apiserver.podrules import changed_pod_causes, pod_causes
+from policysched.sandbox.apiserver.workloadrules import (
+    changed_job_causes,
+    changed_stateful_set_causes,
+    changed_workload_causes,
+    job_causes,
+    replication_controller_causes,
+    workload_causes,
+)
+
+Json = dict[str, Any]
+
+
+def check_new(kind: Kind, obj: Json) -> None:
+    """Refuse with a 422 what may not be created."""
+    causes = [*metadata_causes(kind, obj), *_RULES.get(kind.plural, _no_rules)(obj)]
+    group = kind.group
+    if kind.plural == "events":
+        causes += event_causes(obj, through_events_v1=group == "events.k8s.io")
+        group = ""  # whichever version brought it, the refusal speaks of core's
+    if causes:
+        raise invalid(group, kind.name, obj["metadata"].get("name", ""), causes)
+
+
+def check_changed(kind: Kind, old: Json, new: Json) -> None:
+    """Refuse with a 422 what may not become of an object."""
+    causes = [
+        *metadata_causes(kind, new),
+        *changed_metadata_causes(old, new),
+        *_CHANGE_RULES.get(kind.plural, _no_change_rules)(old, new),
+    ]
+    if kind.plural != "pods":
+        causes += _RULES.get(kind.plural, _no_rules)(new)
+    if causes:
+        raise invalid(kind.group, kind.name, new["metadata"]["name"], causes)
+
+
+def _no_rules(obj: Json) -> list[Cause]:  # noqa: ARG001 - one signature for all rules
+    return []
+
+
+def _no_change_rules(old: Json, new: Json) -> list[Cause]:  # noqa: ARG001 - one signature for all rules
+    return []
+
+
+def _changed_configmap(old: Json, new: Json) -> list[Cause]:
+    if not old.get("immutable"):
+        return []
+    fields = ("data", "binaryData", "immutable")
+    return [
+        may_not(field, "field is immutable when `immutable` is set")
+        for field in fields
+        if old.get(field) != new.get(field)
+    ]
+
+
+def _changed_priority_class(old: Json, new: Json) -> list[Cause]:
+    return [
+        may_not(field, "may not be changed in an update.")
+        for field in ("value", "preemptionPolicy")
+        if old.get(field) != new.get(field)
+    ]
+
+
+_BUILT_IN_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def _priority_class(obj: Json) -> list[Cause]:
+    name = obj["metadata"]["name"]
+    if name.startswith("system-"):
+        if _BUILT_IN_CLASSES.get(name) == obj["value"]:
+            return []
+        return [
+            may_not(
+                "metadata.name", "priority class names with 'system-' prefix are reserved for system use only"
+            )
+        ]
+    if obj["value"] > 1_000_000_000:
+        return [may_not("value", "maximum allowed value of a user defined priority is 1000000000")]
+    return []
+
+
+_RULES: dict[str, Callable[[Json], list[Cause]]] = {
+    "pods": pod_causes,
+    "deployments": workload_causes,
+    "replicasets": workload_causes,
+    "statefulsets": workload_causes,
+    "replicationcontrollers": replication_controller_causes,
+    "jobs": job_causes,
+    "priorityclasses": _priority_class,
+}
+
+_CHANGE_RULES: dict[str, Callable[[Json, Json], list[Cause]]] = {
+    "pods": changed_pod_causes,
+    "deployments": changed_workload_causes,
+    "replicasets": changed_workload_causes,
+    "statefulsets": changed_stateful_set_causes,
+    "jobs": changed_job_causes,
+    "configmaps": _changed_configmap,
+    "priorityclasses": _changed_priority_class,
+}

@@ -1,0 +1,150 @@
+"""A watch: lines for one client, made from the changes of one collection.
+
+A `Subscription` does no waiting. Whoever carries it takes the lines that are there (`take`), and is woken by `notify`
+when there are more. Bookmarks and the end of the watch are a matter of time, so `take` is told the time and
+`next_due_s` says when to come again though nothing changed.
+
+An event's line is made once and shared by all watchers that see it alike; a watcher with a selector sees an object
+that begins to match as ADDED and one that ceases to as DELETED, as the real server shows it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import orjson
+
+from policysched.sandbox.apiserver.errors import Refusal
+from policysched.sandbox.apiserver.selectors import Filter
+from policysched.sandbox.apiserver.store import Change, ChangeType, Entry, Json
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class EventView(Protocol):
+    """How objects are shown to one watcher: plain JSON of a version, or rows of a table."""
+
+    def event(self, event_type: str, entry: Entry) -> bytes:
+        """One line with its end."""
+        ...
+
+    def bookmark(self, version: int, annotations: dict[str, str]) -> bytes: ...
+
+
+class Lines:
+    """Event lines in plain JSON, shared: the same change is encoded once for all who watch this kind."""
+
+    def __init__(self, prefix: bytes, bookmark_head: Json, to_version: Callable[[Json], Json] | None):
+        self._prefix = prefix
+        self._bookmark_head = bookmark_head
+        self._to_version = to_version
+        self._last: tuple[Entry, str, bytes] | None = None
+
+    def event(self, event_type: str, entry: Entry) -> bytes:
+        if self._last is not None and self._last[0] is entry and self._last[1] == event_type:
+            return self._last[2]
+        encoded = entry.encoded if self._to_version is None else orjson.dumps(self._to_version(entry.obj))
+        line = b'{"type":"%s","object":%s%s}\n' % (event_type.encode(), self._prefix, encoded[1:])
+        self._last = (entry, event_type, line)
+        return line
+
+    def bookmark(self, version: int, annotations: dict[str, str]) -> bytes:
+        metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        return (
+            orjson.dumps({"type": "BOOKMARK", "object": {**self._bookmark_head, "metadata": metadata}})
+            + b"\n"
+        )
+
+
+class Subscription:
+    """One open watch. Ends by itself at `ends_at_s`, by the client's `close`, or by the server's `cut`."""
+
+    def __init__(
+        self,
+        view: EventView,
+        wanted: Filter,
+        *,
+        now_s: float,
+        ends_at_s: float,
+        bookmark_every_s: float | None,
+        version: Callable[[], int],
+    ):
+        self._view = view
+        self._wanted = wanted
+        self._lines: list[bytes] = []
+        self._ends_at_s = ends_at_s
+        self._bookmark_every_s = bookmark_every_s
+        self._bookmark_at_s = now_s + bookmark_every_s if bookmark_every_s is not None else None
+        self._version = version
+        self.ended = False
+        self.notify: Callable[[], None] = lambda: None
+        self.on_close: Callable[[], None] = lambda: None
+
+    def begin(self, entries: list[Entry], *, marks_the_end: bool) -> None:
+        """Show what is there already as ADDED; with `marks_the_end` a bookmark says where that ends."""
+        for entry in entries:
+            self._lines.append(self._view.event("ADDED", entry))
+        if marks_the_end:
+            self._lines.append(self._view.bookmark(self._version(), {INITIAL_EVENTS_END: "true"}))
+
+    def changed(self, change: Change) -> None:
+        """Take one change in, if this watcher may see anything of it."""
+        event_type = self._seen_as(change)
+        if event_type is None:
+            return
+        entry = change.entry
+        if event_type == "DELETED" and change.type != "DELETED":
+            # It left the selection: the watcher is shown the last state that it could see, under the new version.
+            assert change.before is not None
+            entry = change.before.under_version(change.version)
+        self._lines.append(self._view.event(event_type, entry))
+        self.notify()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """End the watch with an ERROR event, which is how the real server says that a version is too old."""
+        self._lines.append(orjson.dumps({"type": "ERROR", "object": refusal.status()}) + b"\n")
+        self.cut()
+
+    def take(self, now_s: float) -> bytes:
+        """All that is to be sent by now. Empty and `ended` means that the watch is over."""
+        if self._bookmark_at_s is not None and now_s >= self._bookmark_at_s and not self.ended:
+            assert self._bookmark_every_s is not None
+            self._bookmark_at_s = now_s + self._bookmark_every_s
+            self._lines.append(self._view.bookmark(self._version(), {}))
+        if now_s >= self._ends_at_s and not self.ended:
+            if self._bookmark_every_s is not None:
+                self._lines.append(self._view.bookmark(self._version(), {}))
+            self.cut()
+        taken = b"".join(self._lines)
+        self._lines.clear()
+        return taken
+
+    def next_due_s(self) -> float:
+        """When `take` has something to do though nothing changed, on the server's clock."""
+        return self._ends_at_s if self._bookmark_at_s is None else min(self._ends_at_s, self._bookmark_at_s)
+
+    def cut(self) -> None:
+        """The server ends it; lines not yet taken can still be."""
+        if not self.ended:
+            self.ended = True
+            self.on_close()
+            self.notify()
+
+    def close(self) -> None:
+        """The client has gone."""
+        self._lines.clear()
+        self.cut()
+
+    def _seen_as(self, change: Change) -> ChangeType | None:
+        wanted = self._wanted
+        if wanted.namespace and change.entry.key[0] != wanted.namespace:
+            return None
+        if wanted.takes_all:
+            return change.type
+        matched_before = change.before is not None and wanted.matches(change.before.obj)
+        if change.type == "DELETED":
+            return "DELETED" if matched_before else None
+        if wanted.matches(change.entry.obj):
+            return "MODIFIED" if matched_before else "ADDED"
+        return "DELETED" if matched_before else None

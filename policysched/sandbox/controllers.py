@@ -1,0 +1,246 @@
+"""The controllers that a cluster without a controller manager lacks: who makes pods of Deployments and Jobs, and cleans up.
+
+Each controller is told of changes and afterwards brings one object at a time to what it should be, from what is there
+now, as often as it is asked; asked twice it does nothing the second time. This module runs them, knows who owns whom,
+and has the ones that clean up; `workloads` has the ones that make pods.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from policysched.sandbox.apiserver.errors import Refusal
+from policysched.sandbox.apiserver.registry import FOREGROUND, ORPHAN
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.apiserver.store import Change
+from policysched.sandbox.claim_controller import DEVICE_CLAIMS, ClaimController
+from policysched.sandbox.local import Local
+from policysched.sandbox.volume_controller import CLAIMS, VOLUMES, VolumeController, released_volume
+from policysched.sandbox.workloads import Deployments, Jobs, ReplicaSets
+
+Json = dict[str, Any]
+Address = tuple[str, str, str]
+"""Plural, namespace and name of an object."""
+
+_AT_ONCE = 50
+"""How many objects are brought in order before others on the loop have their turn."""
+
+
+class Ownership:
+    """Who owns whom, by uid, kept up to date by every change."""
+
+    def __init__(self) -> None:
+        self._living: dict[str, Address] = {}
+        self._owned: dict[str, dict[str, None]] = {}
+
+    def seen(self, plural: str, obj: Json) -> None:
+        metadata = obj["metadata"]
+        self._living[metadata["uid"]] = (plural, metadata.get("namespace", ""), metadata["name"])
+        for owner in metadata.get("ownerReferences") or ():
+            self._owned.setdefault(owner["uid"], {})[metadata["uid"]] = None
+
+    def forget(self, obj: Json) -> None:
+        metadata = obj["metadata"]
+        self._living.pop(metadata["uid"], None)
+        for owner in metadata.get("ownerReferences") or ():
+            owned = self._owned.get(owner["uid"], {})
+            owned.pop(metadata["uid"], None)
+            if not owned:
+                self._owned.pop(owner["uid"], None)
+
+    def lives(self, uid: str) -> bool:
+        return uid in self._living
+
+    def owned_by(self, uid: str) -> Iterator[Address]:
+        """What names this object as an owner, in the order in which it appeared."""
+        return (self._living[owned] for owned in tuple(self._owned.get(uid, ())) if owned in self._living)
+
+
+class Controllers:
+    """Runs all controllers until cancelled."""
+
+    def __init__(self, server: ApiServer):
+        self._local = Local(server)
+        self._ownership = Ownership()
+        self._plurals = tuple(dict.fromkeys(kind.plural for kind in server.kinds))
+        self._waiting: dict[tuple[str, str, str], None] = {}
+        self._lost_nodes: list[str] = []
+        self._woken = asyncio.Event()
+        self._volumes, self._devices = VolumeController(self._local), ClaimController(self._local)
+        replica_sets = ReplicaSets(self._local, self._owned)
+        self._handlers: dict[str, Callable[[Json], None]] = {
+            "deployments": Deployments(self._local, self._owned).bring_in_order,
+            "replicasets": replica_sets.bring_in_order,
+            "jobs": Jobs(self._local, self._owned, self._later).bring_in_order,
+            "namespaces": self._namespace,
+            **self._volumes.handlers,
+            **self._devices.handlers,
+            "pods": self._pod,
+        }
+
+    async def run(self) -> None:
+        stops = [self._local.listen(plural, partial(self._changed, plural)) for plural in self._plurals]
+        try:
+            for plural in self._plurals:
+                for obj in self._local.list(plural):
+                    self._ownership.seen(plural, obj)
+            for plural in self._plurals:
+                for obj in self._local.list(plural):
+                    self._ask(plural, obj)
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                while self._lost_nodes:
+                    self._drop_pods_of(self._lost_nodes.pop())
+                while self._waiting:
+                    for address in tuple(self._waiting)[:_AT_ONCE]:
+                        del self._waiting[address]
+                        self._bring_in_order(address)
+                    await asyncio.sleep(0)
+        finally:
+            for stop in stops:
+                stop()
+
+    def _owned(self, plural: str, owner: Json) -> list[Json]:
+        """The living objects of a resource that `owner` owns."""
+        addresses = self._ownership.owned_by(owner["metadata"]["uid"])
+        found = (self._local.get(*address) for address in addresses if address[0] == plural)
+        return [obj for obj in found if obj is not None]
+
+    def _later(self, after_s: float, plural: str, obj: Json) -> None:
+        asyncio.get_running_loop().call_later(after_s, self._ask, plural, obj)
+
+    def _changed(self, plural: str, change: Change) -> None:
+        obj = change.entry.obj
+        if change.type == "DELETED":
+            for address in self._ownership.owned_by(obj["metadata"]["uid"]):
+                self._want(address)
+            self._ownership.forget(obj)
+            if plural == CLAIMS and (volume := released_volume(obj)) is not None:
+                self._want((VOLUMES, "", volume))
+            if plural == "pods":
+                for address in self._devices.claims_of(obj):
+                    self._want(address)
+            if plural == "nodes":
+                self._lost_nodes.append(obj["metadata"]["name"])
+                self._woken.set()
+        else:
+            if change.before is not None and change.before.obj["metadata"].get("ownerReferences"):
+                self._ownership.forget(change.before.obj)
+            self._ownership.seen(plural, obj)
+        self._ask(plural, obj)
+
+    def _ask(self, plural: str, obj: Json) -> None:
+        """Have this object, and those who own it or hold it, looked at."""
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace", "")
+        self._want((plural, namespace, metadata["name"]))
+        for owner in metadata.get("ownerReferences") or ():
+            self._want((f"{owner['kind'].lower()}s", namespace, owner["name"]))
+        if namespace:
+            holder = self._local.get("namespaces", "", namespace)
+            if holder is not None and holder["metadata"].get("deletionTimestamp"):
+                self._want(("namespaces", "", namespace))
+
+    def _want(self, address: Address) -> None:
+        if address[0] in self._plurals:
+            self._waiting[address] = None
+            self._woken.set()
+
+    def _bring_in_order(self, address: Address) -> None:
+        obj = self._local.get(*address)
+        if obj is None or self._collected(address[0], obj):
+            return
+        handler = self._handlers.get(address[0])
+        if handler is None:
+            return
+        try:
+            handler(obj)
+        except Refusal as refusal:
+            # Somebody was faster (409), or what is asked for may not be: the next change brings us back.
+            if refusal.code not in (403, 404, 409, 422):
+                raise
+
+    def _collected(self, plural: str, obj: Json) -> bool:
+        """Garbage collection: True where the object has gone, or is going."""
+        metadata = obj["metadata"]
+        finalizers = metadata.get("finalizers") or ()
+        if metadata.get("deletionTimestamp"):
+            if ORPHAN in finalizers:
+                self._orphan_dependents(obj)
+                self._without_finalizer(plural, obj, ORPHAN)
+            elif FOREGROUND in finalizers:
+                self._finish_foreground(plural, obj)
+            return plural not in ("namespaces", DEVICE_CLAIMS)
+        owners = metadata.get("ownerReferences") or ()
+        if owners and not any(self._ownership.lives(owner["uid"]) for owner in owners):
+            self._local.delete(plural, obj)
+            return True
+        return False
+
+    def _finish_foreground(self, plural: str, obj: Json) -> None:
+        blocked = False
+        for dependent_plural, namespace, name in self._ownership.owned_by(obj["metadata"]["uid"]):
+            dependent = self._local.get(dependent_plural, namespace, name)
+            if dependent is not None:
+                blocked = True
+                if not dependent["metadata"].get("deletionTimestamp"):
+                    has_dependents = any(self._ownership.owned_by(dependent["metadata"]["uid"]))
+                    propagation = "Foreground" if has_dependents else "Background"
+                    self._local.delete(dependent_plural, dependent, propagation=propagation)
+        if not blocked or not any(self._ownership.owned_by(obj["metadata"]["uid"])):
+            self._without_finalizer(plural, obj, FOREGROUND)
+
+    def _orphan_dependents(self, obj: Json) -> None:
+        uid = obj["metadata"]["uid"]
+
+        def disowned(dependent: Json) -> Json:
+            owners = dependent["metadata"].get("ownerReferences") or ()
+            dependent["metadata"]["ownerReferences"] = [owner for owner in owners if owner["uid"] != uid]
+            return dependent
+
+        for plural, namespace, name in self._ownership.owned_by(uid):
+            dependent = self._local.get(plural, namespace, name)
+            if dependent is not None:
+                self._local.change(plural, dependent, disowned)
+
+    def _without_finalizer(self, plural: str, obj: Json, finalizer: str) -> None:
+        def finished(current: Json) -> Json:
+            left = [name for name in current["metadata"].get("finalizers") or () if name != finalizer]
+            current["metadata"]["finalizers"] = left
+            return current
+
+        self._local.change(plural, obj, finished)
+
+    def _drop_pods_of(self, node: str) -> None:
+        """Pods of a node that has gone, and has not come back meanwhile, have gone with it."""
+        if self._local.get("nodes", "", node) is not None:
+            return
+        for pod in self._local.list("pods"):
+            if pod["spec"].get("nodeName") == node:
+                self._local.delete("pods", pod, grace_period_s=0)
+
+    def _pod(self, obj: Json) -> None:
+        self._volumes.handlers["pods"](obj)
+        self._devices.pod(obj)
+
+    def _namespace(self, obj: Json) -> None:
+        """Give a new namespace its service account; empty one that is going, and let it go when it is empty."""
+        name = obj["metadata"]["name"]
+        if not obj["metadata"].get("deletionTimestamp"):
+            if self._local.get("serviceaccounts", name, "default") is None:
+                self._local.create("serviceaccounts", name, {"metadata": {"name": "default"}})
+            return
+        left = False
+        for plural in self._plurals:
+            if not self._local.kind(plural).namespaced:
+                continue
+            for held in self._local.list(plural, name):
+                if not held["metadata"].get("deletionTimestamp"):
+                    self._local.delete(plural, held)
+            left = left or any(self._local.list(plural, name))
+        if not left:
+            self._local.change(
+                "namespaces", obj, lambda _: {**obj, "spec": {"finalizers": []}}, subresource="finalize"
+            )

@@ -1,0 +1,262 @@
+"""A pretend kubelet for all nodes: bound pods become Running, pods that are told to end do, terminating ones vanish.
+
+    bound ──start_s──► Running ──run-seconds──► Succeeded
+      │ └─no room─► Failed│
+      └───────────────────┴──── deletion ──stop_s──► gone
+
+Nothing is run. A pod ends by itself if it carries the annotation `sandbox.policysched/run-seconds: "20"`: so many
+seconds after its start it has succeeded (with `sandbox.policysched/exit-code`, where that is not 0, it has failed).
+Every other pod runs until it is deleted. A pod bound to a node that does not exist waits for the node, as it would.
+A node that nobody has reported on is reported ready, with the labels that a kubelet gives its node.
+A pod that does not fit beside those that run on its node fails there, as `kubelet_room` says.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policysched.sandbox.apiserver.clock import timestamp
+from policysched.sandbox.apiserver.registry import with_condition
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.apiserver.store import Change
+from policysched.sandbox.kubelet_admission import not_taken, requests_of
+from policysched.sandbox.local import Local
+from policysched.sandbox.nodes import ready_node
+
+Json = dict[str, Any]
+
+RUN_SECONDS = "sandbox.policysched/run-seconds"
+EXIT_CODE = "sandbox.policysched/exit-code"
+
+
+class Kubelet:
+    """Moves pods on as time passes. `run` until cancelled; `start_s` and `stop_s` are how long pods take for it."""
+
+    def __init__(self, server: ApiServer, *, start_s: float = 0.3, stop_s: float = 0.5):
+        self._local = Local(server)
+        self._start_s = start_s
+        self._stop_s = stop_s
+        self._due: list[tuple[float, int, str, str, str]] = []
+        self._sequence = 0
+        self._woken = asyncio.Event()
+        self._addresses = 0
+        self._ends_at_s: dict[str, float] = {}
+        self._new_nodes: list[Json] = []
+        self._static: dict[str, list[Json]] = {}
+
+    def start_static(self, node: str, manifest: Json, *, mirror_after_s: float) -> bool:
+        """A pod from a file on that node: it runs at once if it fits, and the API server shows it later. Inside a loop."""
+        found = self._local.get("nodes", "", node)
+        if found is None or not_taken(manifest, self._running_on(node), found) is not None:
+            return False
+        self._static.setdefault(node, []).append(manifest)
+        asyncio.get_running_loop().call_later(mirror_after_s, self._mirror, node, manifest)
+        return True
+
+    def _mirror(self, node: str, manifest: Json) -> None:
+        self._static[node].remove(manifest)
+        if self._local.get("nodes", "", node) is None:
+            return
+        space = manifest["metadata"]["namespace"]
+        pod = self._local.create(
+            "pods", space, {**manifest, "spec": {**manifest["spec"], "nodeName": node}, "status": {}}
+        )
+        self._start(pod)
+
+    def _running_on(self, node: str) -> Iterator[Mapping[str, int]]:
+        """What its kubelet counts: pods that run or still end, and static ones that nobody sees yet."""
+        for pod in self._local.list("pods"):
+            if pod["spec"].get("nodeName") == node and pod["status"].get("phase") == "Running":
+                yield requests_of(pod)
+        yield from map(requests_of, self._static.get(node, ()))
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        stops = [
+            self._local.listen("pods", self._pod_changed),
+            self._local.listen("nodes", self._node_changed),
+        ]
+        try:
+            for node in self._local.list("nodes"):
+                self._report_ready(node)
+            for pod in self._local.list("pods"):
+                self._look_at(pod)
+            while True:
+                await self._wait()
+                self._do_what_is_due()
+        finally:
+            for stop in stops:
+                stop()
+
+    async def _wait(self) -> None:
+        self._woken.clear()
+        waits_s = max(0.0, self._due[0][0] - self._local.now()) if self._due else None
+        try:
+            async with asyncio.timeout(waits_s):
+                await self._woken.wait()
+        except TimeoutError:
+            # The next pod is due.
+            return
+
+    def _pod_changed(self, change: Change) -> None:
+        if change.type == "DELETED":
+            self._ends_at_s.pop(change.entry.obj["metadata"]["uid"], None)
+        else:
+            self._look_at(change.entry.obj)
+
+    def _node_changed(self, change: Change) -> None:
+        if change.type == "ADDED":
+            name = change.entry.key[1]
+            for pod in self._local.list("pods"):
+                if pod["spec"].get("nodeName") == name:
+                    self._look_at(pod)
+            # Not from within the change: listeners after this one have yet to hear of it.
+            self._new_nodes.append(change.entry.obj)
+            self._woken.set()
+
+    def _report_ready(self, node: Json) -> None:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        if not any(condition.get("type") == "Ready" for condition in conditions):
+            ready = ready_node(node, timestamp(self._local.now()))
+            self._local.change(
+                "nodes",
+                node,
+                lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": ready["metadata"]["labels"]}},
+            )
+            self._local.change(
+                "nodes", node, lambda obj: {**obj, "status": ready["status"]}, subresource="status"
+            )
+
+    def _look_at(self, pod: Json) -> None:
+        """Note when this pod has to be looked at again, if ever."""
+        if not pod["spec"].get("nodeName"):
+            return
+        metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+        if metadata.get("deletionTimestamp"):
+            self._note(min(self._stop_s, metadata.get("deletionGracePeriodSeconds") or 0), pod)
+        elif phase == "Pending":
+            self._note(self._start_s, pod)
+        elif phase == "Running" and (run_s := _run_s(pod)) is not None:
+            # Its end was set when it started; a change of the pod meanwhile does not start the run anew.
+            ends_at_s = self._ends_at_s.setdefault(metadata["uid"], self._local.now() + run_s)
+            self._note(max(0.0, ends_at_s - self._local.now()), pod)
+
+    def _note(self, after_s: float, pod: Json) -> None:
+        self._sequence += 1
+        metadata = pod["metadata"]
+        # The version tells whether it is still the pod that was looked at: each change is looked at anew.
+        at_s = self._local.now() + after_s
+        entry = (at_s, self._sequence, metadata["namespace"], metadata["name"], metadata["resourceVersion"])
+        heapq.heappush(self._due, entry)
+        self._woken.set()
+
+    def _do_what_is_due(self) -> None:
+        while self._new_nodes:
+            self._report_ready(self._new_nodes.pop())
+        now_s = self._local.now()
+        while self._due and self._due[0][0] <= now_s:
+            _, _, namespace, name, version = heapq.heappop(self._due)
+            pod = self._local.get("pods", namespace, name)
+            if pod is None or pod["metadata"]["resourceVersion"] != version:
+                continue
+            if pod["metadata"].get("deletionTimestamp"):
+                self._local.delete("pods", pod, grace_period_s=0)
+            elif pod["status"].get("phase") == "Pending":
+                node = self._local.get("nodes", "", pod["spec"]["nodeName"])
+                if node is not None:
+                    self._take(pod, node)
+            else:
+                self._end(pod)
+
+    def _take(self, pod: Json, node: Json) -> None:
+        why_not = not_taken(pod, self._running_on(node["metadata"]["name"]), node)
+        if why_not is None:
+            self._start(pod)
+            return
+        now = timestamp(self._local.now())
+        fields = {"phase": "Failed", "reason": why_not.reason, "message": why_not.message, "startTime": now}
+        self._local.set_status("pods", pod, **fields)
+
+    def _start(self, pod: Json) -> None:
+        now = timestamp(self._local.now())
+        self._addresses += 1
+        address = (
+            f"10.{128 + (self._addresses >> 16) % 64}.{(self._addresses >> 8) & 255}.{self._addresses & 255}"
+        )
+        status = pod["status"]
+        for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
+            status = with_condition(status, {"type": kind, "status": "True"}, now)
+        self._local.set_status(
+            "pods",
+            pod,
+            phase="Running",
+            startTime=now,
+            podIP=address,
+            podIPs=[{"ip": address}],
+            hostIP="10.0.0.1",
+            conditions=status["conditions"],
+            containerStatuses=[
+                _container_status(c, {"running": {"startedAt": now}}) for c in _containers(pod)
+            ],
+        )
+
+    def _end(self, pod: Json) -> None:
+        now = timestamp(self._local.now())
+        code = _exit_code(pod)
+        reason = "Completed" if code == 0 else "Error"
+        status = pod["status"]
+        for kind in ("Ready", "ContainersReady"):
+            condition = {
+                "type": kind,
+                "status": "False",
+                "reason": "PodCompleted" if code == 0 else "PodFailed",
+            }
+            status = with_condition(status, condition, now)
+        terminated = {
+            "exitCode": code,
+            "reason": reason,
+            "startedAt": status.get("startTime"),
+            "finishedAt": now,
+        }
+        self._local.set_status(
+            "pods",
+            pod,
+            phase="Succeeded" if code == 0 else "Failed",
+            conditions=status["conditions"],
+            containerStatuses=[_container_status(c, {"terminated": terminated}) for c in _containers(pod)],
+        )
+
+
+def _containers(pod: Json) -> list[Json]:
+    return list(pod["spec"].get("containers") or ())
+
+
+def _container_status(container: Json, state: Json) -> Json:
+    runs = "running" in state
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": runs,
+        "started": runs,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+    }
+
+
+def _exit_code(pod: Json) -> int:
+    text = (pod["metadata"].get("annotations") or {}).get(EXIT_CODE, "0")
+    return int(text) if text.isdigit() else 1
+
+
+def _run_s(pod: Json) -> float | None:
+    """How long the pod's annotation lets it run; None where it has none that is a number."""
+    text = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS)
+    if text is None:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return None

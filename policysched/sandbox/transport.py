@@ -1,0 +1,183 @@
+"""Requests carried to the API server in memory, over a road with faults.
+
+`MemoryTransport` is `kube.client.transport.Transport` over an `ApiServer`. All waiting is asyncio's, so on a virtual-time
+loop a simulation of hours runs in moments, and everything that happens on the way is drawn by `Faults`. One transport
+is one client: two of us on one server have a transport each, with dice of their own.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.apiserver.watch import Subscription
+from policysched.sandbox.faults import Fate, Faults, WatchFate
+
+REQUEST_LIFE_S = 60.0
+"""How long the server may still act on a request that does not say `?timeout=`: the real one's default."""
+
+
+class MemoryTransport:
+    """A client's road to a server in memory. Without `faults` a request arrives at once and is answered at once."""
+
+    def __init__(self, server: ApiServer, *, faults: Faults | None = None):
+        self._server = server
+        self._faults = faults
+        self._refused_until_s = float("-inf")
+        self._open: dict[Subscription, None] = {}  # in the order in which they were opened
+
+    def refuse_for(self, span_s: float) -> None:
+        """Break all that is open and refuse connections for a while: the server restarts, or the network is gone."""
+        self._refused_until_s = asyncio.get_running_loop().time() + span_s
+        for subscription in tuple(self._open):
+            subscription.close()
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        """Carry a request. Raises `TransportError` where its fate leaves the client without an answer."""
+        self._check_reachable(request)
+        if self._faults is None:
+            await asyncio.sleep(0)
+            return self._act(request)
+        fate = self._faults.fate()
+        loop = asyncio.get_running_loop()
+        gives_up_at_s = loop.time() + request.timeout_s
+        if fate.again_after_s is not None and fate.road != "lost before":
+            loop.call_later(fate.there_s + fate.again_after_s, self._act_unheard, request)
+        match fate.road:
+            case "lost before":
+                await self._give_up(request, gives_up_at_s)
+            case "late":
+                # Not before the client has given up, and at the latest when the request's life in the server ends.
+                life_s = _life_s(request)
+                waits_s = max(0.0, life_s - request.timeout_s) * fate.late_share_of_life
+                loop.call_later(request.timeout_s + waits_s, self._act_unheard, request)
+                await self._give_up(request, gives_up_at_s)
+            case "lost after":
+                loop.call_later(fate.there_s, self._act_unheard, request)
+                await self._give_up(request, gives_up_at_s)
+            case "arrives":
+                return await self._carry(request, fate, gives_up_at_s)
+        raise AssertionError(f"{request} came back from {fate.road}")
+
+    async def _carry(self, request: ApiRequest, fate: Fate, gives_up_at_s: float) -> ApiResponse:
+        loop = asyncio.get_running_loop()
+        if loop.time() + fate.there_s >= gives_up_at_s:
+            loop.call_later(fate.there_s, self._act_unheard, request)
+            await self._give_up(request, gives_up_at_s)
+        await asyncio.sleep(fate.there_s)
+        self._check_reachable(request)
+        answer = self._act(request)
+        if loop.time() + fate.back_s >= gives_up_at_s:
+            await self._give_up(request, gives_up_at_s)
+        await asyncio.sleep(fate.back_s)
+        return answer
+
+    async def _give_up(self, request: ApiRequest, gives_up_at_s: float) -> None:
+        await asyncio.sleep(max(0.0, gives_up_at_s - asyncio.get_running_loop().time()))
+        raise TransportError(f"{request.method} {request.path}: no answer in {request.timeout_s:g} s")
+
+    def _check_reachable(self, request: ApiRequest) -> None:
+        if asyncio.get_running_loop().time() < self._refused_until_s:
+            raise TransportError(f"{request.method} {request.path}: connection refused")
+
+    def _act(self, request: ApiRequest) -> ApiResponse:
+        answer = self._server.handle(_call(request))
+        assert isinstance(answer, ApiResponse), (
+            f"{request.path}?{dict(request.params)} opens a watch: use stream()"
+        )
+        return answer
+
+    def _act_unheard(self, request: ApiRequest) -> None:
+        """The server acts and nobody hears the answer. Late arrivals at a server that is down are lost."""
+        if asyncio.get_running_loop().time() >= self._refused_until_s:
+            self._act(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
+        """Open a watch. Its chunks break off with `TransportError` where its fate cuts it."""
+        self._check_reachable(request)
+        fate = self._faults.watch_fate() if self._faults is not None else None
+        await asyncio.sleep(fate.there_s if fate is not None else 0)
+        self._check_reachable(request)
+        answer = self._server.handle(_call(request))
+        if isinstance(answer, ApiResponse):
+            yield ApiStream(answer.status, answer.headers, _once(answer.body))
+            return
+        self._open[answer] = None
+        chunks = self._chunks(answer, fate)
+        try:
+            yield ApiStream(200, {"content-type": "application/json"}, chunks)
+        finally:
+            self._open.pop(answer, None)
+            answer.close()
+            await chunks.aclose()
+
+    async def _chunks(
+        self, subscription: Subscription, fate: WatchFate | None
+    ) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        breaks_at_s = float("inf")
+        if fate is not None and fate.cut_after_s is not None:
+            breaks_at_s = loop.time() + fate.cut_after_s
+        # To break in the middle of a line, the watch has to live until there is one.
+        until_s = (
+            None if breaks_at_s == float("inf") or (fate is not None and fate.in_mid_line) else breaks_at_s
+        )
+        async for chunk in pump(subscription, self._server, until_s=until_s):
+            if loop.time() < self._refused_until_s:
+                break
+            if loop.time() >= breaks_at_s:
+                yield chunk[: max(1, len(chunk) // 2)]
+                break
+            split_at = self._faults.split_at(len(chunk)) if self._faults is not None else 0
+            if split_at:
+                yield chunk[:split_at]
+            yield chunk[split_at:]
+        if loop.time() < self._refused_until_s or loop.time() >= breaks_at_s:
+            raise TransportError("the watch was cut")
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
+
+
+async def pump(
+    subscription: Subscription, server: ApiServer, *, until_s: float | None = None
+) -> AsyncGenerator[bytes, None]:
+    """What a watch has to send, as it comes, until it ends or the loop's clock says `until_s`."""
+    loop = asyncio.get_running_loop()
+    woken = asyncio.Event()
+    subscription.notify = woken.set
+    try:
+        while True:
+            woken.clear()
+            chunk = subscription.take(server.now())
+            if chunk:
+                yield chunk
+                continue
+            if subscription.ended:
+                return
+            waits_s = max(0.0, subscription.next_due_s() - server.now())
+            if until_s is not None:
+                if loop.time() >= until_s:
+                    return
+                waits_s = min(waits_s, until_s - loop.time())
+            try:
+                async with asyncio.timeout(waits_s):
+                    await woken.wait()
+            except TimeoutError:
+                continue
+    finally:
+        subscription.close()
+
+
+def _call(request: ApiRequest) -> Call:
+    return Call(request.method, request.path, request.params, request.body, request.content_type)
+
+
+def _life_s(request: ApiRequest) -> float:
+    """How long the server may act on this request: its `?timeout=`, such as `5s`, or the default."""
+    text = request.params.get("timeout", "")
+    return float(text.removesuffix("s")) if text else REQUEST_LIFE_S

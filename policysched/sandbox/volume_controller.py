@@ -1,0 +1,229 @@
+"""The volume controllers that a cluster without a controller manager lacks: who binds claims to volumes, and makes volumes.
+
+As the real PV controller does it, in the plain way: a claim gets the volume that is meant for it, or, unless its class
+waits for the first consumer, the smallest one that would do; where its class has a provisioner, one is made, at once or
+once a scheduler has named the node. Claims of ephemeral volumes are made with their pods. A volume whose claim is gone
+is released, or goes too (reclaimPolicy Delete). What is made belongs to the named node alone, as a local disk does.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from policysched.cluster.volumes.claims import is_available, suits_in_kind
+from policysched.kube.decode import storage
+from policysched.kube.decode.malformed import Malformed
+from policysched.model.storage import (
+    NO_PROVISIONER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from policysched.sandbox.local import Local
+from policysched.sandbox.workloads import owner_reference
+
+Json = dict[str, Any]
+Value = TypeVar("Value")
+
+CLAIMS, VOLUMES, CLASSES = "persistentvolumeclaims", "persistentvolumes", "storageclasses"
+_HOSTNAME = "kubernetes.io/hostname"
+_PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+
+STANDARD_CLASS: Json = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "sandbox.policysched.dev/disk",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "reclaimPolicy": "Delete",
+}
+"""What a sandbox has from the start, so that a claim needs no preparations."""
+
+
+class VolumeController:
+    """`handlers` by resource: each brings one object to what it should be, from what is there now."""
+
+    def __init__(self, local: Local):
+        self._local = local
+        self.handlers: dict[str, Callable[[Json], None]] = {
+            CLAIMS: self._claim,
+            VOLUMES: self._volume,
+            CLASSES: lambda _: self._all_unbound(),
+            "pods": self._pod,
+        }
+
+    # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _claim(self, obj: Json) -> None:
+        claim = _read(storage.persistent_volume_claim, obj)
+        if claim is None or claim.deleting:
+            return
+        if claim.fully_bound:
+            if self._local.get(VOLUMES, "", claim.volume) is None and claim.phase != "Lost":
+                self._local.set_status(CLAIMS, obj, phase="Lost")
+            return
+        found = self._meant_for(claim)
+        if found is None and not claim.volume:
+            storage_class = self._class(claim.class_name)
+            waits = storage_class is not None and storage_class.waits
+            if not waits:
+                found = self._smallest(claim)
+            makes = storage_class is not None and storage_class.provisioner not in ("", NO_PROVISIONER)
+            if found is None and makes and (not waits or claim.selected_node):
+                assert storage_class is not None, "a class that is not there makes nothing"
+                found = self._make(obj, claim, storage_class)
+        if found is not None:
+            self._bind(obj, found)
+
+    def _meant_for(self, claim: PersistentVolumeClaim) -> Json | None:
+        """The volume that says that it is the claim's, or that the claim says is its own and is free."""
+        for obj, volume in self._volumes():
+            if volume.belongs_to(claim, volume.claim) and suits_in_kind(volume, claim):
+                return obj
+        if claim.volume:
+            named = self._local.get(VOLUMES, "", claim.volume)
+            if named is not None and not named["spec"].get("claimRef"):
+                return named
+        return None
+
+    def _smallest(self, claim: PersistentVolumeClaim) -> Json | None:
+        suiting = [
+            (volume.capacity_bytes, volume.name, obj)
+            for obj, volume in self._volumes()
+            if volume.claim is None
+            and volume.class_name == claim.class_name
+            and suits_in_kind(volume, claim)
+            and is_available(volume, claim)
+        ]
+        return min(suiting, key=lambda one: one[:2])[2] if suiting else None
+
+    def _make(self, obj: Json, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Json:
+        made_by = self._local.get(CLASSES, "", storage_class.name) or {}
+        body: Json = {
+            "metadata": {
+                "name": f"pvc-{claim.uid}",
+                "annotations": {_PROVISIONED_BY: storage_class.provisioner},
+            },
+            "spec": {
+                "capacity": {
+                    "storage": obj["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
+                },
+                "accessModes": obj["spec"].get("accessModes") or ["ReadWriteOnce"],
+                "volumeMode": obj["spec"].get("volumeMode", "Filesystem"),
+                "storageClassName": storage_class.name,
+                "persistentVolumeReclaimPolicy": made_by.get("reclaimPolicy", "Delete"),
+                "claimRef": _claim_ref(obj),
+                "csi": {"driver": storage_class.provisioner, "volumeHandle": claim.uid},
+                **self._near(claim.selected_node),
+            },
+        }
+        there = self._local.get(VOLUMES, "", body["metadata"]["name"])
+        return there if there is not None else self._local.create(VOLUMES, "", body)
+
+    def _near(self, node: str | None) -> Json:
+        found = None if node is None else self._local.get("nodes", "", node)
+        hostname = (found or {}).get("metadata", {}).get("labels", {}).get(_HOSTNAME)
+        if hostname is None:
+            return {}
+        here = {"key": _HOSTNAME, "operator": "In", "values": [hostname]}
+        return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
+
+    def _bind(self, claim: Json, volume: Json) -> None:
+        """First the volume says whose it is, then the claim; each as often as it is asked."""
+        ref = volume["spec"].get("claimRef") or {}
+        marked = storage.BOUND_BY_CONTROLLER in (volume["metadata"].get("annotations") or {})
+
+        def claimed(current: Json) -> Json:
+            current["spec"]["claimRef"] = {**_claim_ref(claim), **(current["spec"].get("claimRef") or {})}
+            current["spec"]["claimRef"]["uid"] = claim["metadata"]["uid"]
+            if not ref and not marked:
+                current["metadata"].setdefault("annotations", {})[storage.BOUND_BY_CONTROLLER] = "yes"
+            return current
+
+        def bound(current: Json) -> Json:
+            annotations = current["metadata"].setdefault("annotations", {})
+            annotations[storage.BIND_COMPLETED] = "yes"
+            if not current["spec"].get("volumeName"):
+                annotations[storage.BOUND_BY_CONTROLLER] = "yes"
+                current["spec"]["volumeName"] = volume["metadata"]["name"]
+            return current
+
+        if ref.get("uid") != claim["metadata"]["uid"]:
+            self._local.change(VOLUMES, volume, claimed)
+        self._local.set_status(VOLUMES, volume, phase="Bound")
+        self._local.change(CLAIMS, claim, bound)
+        spec = volume["spec"]
+        self._local.set_status(
+            CLAIMS, claim, phase="Bound", accessModes=spec.get("accessModes"), capacity=spec.get("capacity")
+        )
+
+    # ── volumes, classes, pods ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _volume(self, obj: Json) -> None:
+        ref = obj["spec"].get("claimRef")
+        if not ref:
+            self._all_unbound()
+            return
+        claim = self._local.get(CLAIMS, ref.get("namespace", ""), ref.get("name", ""))
+        if claim is not None and ref.get("uid", "") in ("", claim["metadata"]["uid"]):
+            self._claim(claim)
+        elif ref.get("uid"):
+            if obj["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
+                self._local.delete(VOLUMES, obj)
+            elif (obj.get("status") or {}).get("phase") != "Released":
+                self._local.set_status(VOLUMES, obj, phase="Released")
+
+    def _all_unbound(self) -> None:
+        for claim in self._local.list(CLAIMS):
+            if (claim.get("status") or {}).get("phase") == "Pending":
+                self._claim(claim)
+
+    def _pod(self, obj: Json) -> None:
+        """Makes the claims of a pod's ephemeral volumes."""
+        metadata = obj["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return
+        for volume in obj["spec"].get("volumes") or ():
+            template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+            name = f"{metadata['name']}-{volume.get('name')}"
+            if template is not None and self._local.get(CLAIMS, metadata["namespace"], name) is None:
+                meta = {**(template.get("metadata") or {}), "name": name}
+                meta["ownerReferences"] = [owner_reference("Pod", "v1", obj)]
+                body = {"metadata": meta, "spec": {**template.get("spec", {})}}
+                self._local.create(CLAIMS, metadata["namespace"], body)
+
+    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _volumes(self) -> list[tuple[Json, PersistentVolume]]:
+        found = ((obj, _read(storage.persistent_volume, obj)) for obj in self._local.list(VOLUMES))
+        return [(obj, volume) for obj, volume in found if volume is not None]
+
+    def _class(self, name: str) -> StorageClass | None:
+        obj = self._local.get(CLASSES, "", name) if name else None
+        return None if obj is None else _read(storage.storage_class, obj)
+
+
+def released_volume(obj: Json) -> str | None:
+    """The volume that a claim which is gone leaves behind."""
+    name: str | None = obj["spec"].get("volumeName") or None
+    return name
+
+
+def _claim_ref(claim: Json) -> Json:
+    metadata = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def _read(read: Callable[[Json], Value], obj: Json) -> Value | None:
+    try:
+        return read(obj)
+    except Malformed:
+        return None  # whoever wrote it learns of it from the scheduler

@@ -1,0 +1,138 @@
+"""What `explain` answers, as the record that its JSON schema (`schemas/explain.json`) describes."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policysched.cluster.samples import Peer, Samples
+from policysched.lang.ir.program import Metric, Program
+from policysched.lang.ir.verdict import Explanation, Refusal
+from policysched.lang.types.units import format_value
+from policysched.model.messages import refused_message, unavailable_message
+from policysched.model.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class AgedSample:
+    """`value` in the held unit, without what is assumed of pods that came since. A stale one counts as missing."""
+
+    value: float
+    age_s: float
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStep:
+    """One rule over all nodes: how many it would let pass `alone`, and how many are `left` after it and all before."""
+
+    rule: str
+    alone: int
+    left: int
+
+
+def explain_record(
+    program: Program,
+    pod: Pod,
+    found: Explanation,
+    *,
+    node_count: int,
+    samples: Samples,
+    called: Mapping[str, Peer],
+    now_ns: int,
+) -> dict[str, Any]:
+    """The explanation of one pod, in plain JSON values. `called`: what metrics between pods call it."""
+    return {
+        "format_version": 1,
+        "policy": {
+            "name": program.name,
+            "sha256": program.sha256,
+            "params": parameter_values(program),
+        },
+        "pod": pod.full_name,
+        "feasible": sorted(found.feasible),
+        "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.rejected.items())},
+        "scores": {
+            rule: {
+                node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
+                for node, cell in sorted(cells.items())
+            }
+            for rule, cells in found.scores.items()
+        },
+        "totals": dict(sorted(found.totals.items())),
+        "selected": found.selected,
+        "samples": {
+            name: {
+                node: {"value": one.value, "age_s": one.age_s, "stale": one.stale}
+                for node, one in sorted(
+                    (
+                        pair_ages(metric, samples, called[name], now_ns)
+                        if name in called
+                        else sample_ages(metric, samples, now_ns)
+                    ).items()
+                )
+            }
+            for name, metric in program.metrics.items()
+        },
+        "message": decision_message(pod, found, node_count=node_count),
+    }
+
+
+def parameter_values(program: Program) -> dict[str, str]:
+    """What each parameter of the policy is, as a person would write it."""
+    return {name: format_value(one.value.value, one.type) for name, one in program.parameters.items()}
+
+
+def decision_message(pod: Pod, found: Explanation, *, node_count: int) -> str:
+    """What the event on the pod would say, in kube-scheduler's words."""
+    if found.selected is not None:
+        return f"Successfully assigned {pod.full_name} to {found.selected}"
+    if found.pod_refusal is not None:
+        return (
+            found.pod_refusal if found.refused_by is None else refused_message(node_count, found.pod_refusal)
+        )
+    groups = Counter(group for refusals in found.rejected.values() for group in refusals[0].groups)
+    return unavailable_message(node_count, groups)
+
+
+def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, AgedSample]:
+    """By node: as old as the older of the moment it was true and the last good poll."""
+    polled = samples.get(metric.name)
+    if polled is None:
+        return {}
+    ages_ns = {node: now_ns - min(one.at_ns, polled.polled_ns) for node, one in polled.values.items()}
+    return {
+        node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_ns)
+        for node, one in polled.values.items()
+    }
+
+
+def pair_ages(metric: Metric, samples: Samples, pod: Peer, now_ns: int) -> dict[str, AgedSample]:
+    """Of a metric between pods: what it has between this pod and others, by `namespace/name`, the most first. Pairs whose samples
+    cannot be used are left out."""
+    polled = samples.get(metric.name)
+    if polled is None:
+        return {}
+    age_ns = now_ns - polled.polled_ns
+    found = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
+    return {
+        "/".join(peer): AgedSample(value, round(age_ns / 1e9, 3), age_ns > metric.stale_ns)
+        for peer, value in sorted(found, key=lambda one: (-one[1], one[0]))
+    }
+
+
+def filter_steps(
+    rejected: Mapping[str, tuple[Refusal, ...]], *, node_count: int, order: list[str]
+) -> list[FilterStep]:
+    """The rules in the order in which they decide, with what each takes away."""
+    alone = Counter(refusal.rule for refusals in rejected.values() for refusal in refusals)
+    deciding = Counter(refusals[0].rule for refusals in rejected.values())
+    steps, left = [], node_count
+    for rule in order:
+        left -= deciding[rule]
+        steps.append(FilterStep(rule, alone=node_count - alone[rule], left=left))
+    return steps
+
+
+def _reasons(refusals: tuple[Refusal, ...]) -> list[dict[str, str]]:
+    return [{"rule": refusal.rule, "reason": reason} for refusal in refusals for reason in refusal.reasons]

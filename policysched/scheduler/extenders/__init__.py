@@ -1,0 +1,1 @@
+"""Calls to extenders, and answers to kube-scheduler through the extender protocol."""

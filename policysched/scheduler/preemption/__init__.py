@@ -1,0 +1,1 @@
+"""Preemption: candidates, victims, and nodes nominated to pods."""

@@ -1,0 +1,81 @@
+"""Who is evicted again and again.
+
+A controller makes a new pod for each one evicted; if that is evicted too, and so on, both sides work for nothing. Here
+the evictions of pods are counted that came after an earlier eviction of their owner's pods; an owner with too many of
+them in too short a time is left in peace until they are old.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from policysched.model.objects import Pod
+from policysched.scheduler.limits import SECOND_NS, Limits
+
+Owner = tuple[str, str, str]
+"""Namespace, kind and name of the controller."""
+
+
+@dataclass(slots=True)
+class _History:
+    first_ns: int
+    again_ns: deque[int] = field(default_factory=deque)
+
+
+class Breaker:
+    """Remembers an owner from its first eviction until the last one is older than the window."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.evictions_again_max
+        self._window_ns = round(limits.evictions_again_within_s * SECOND_NS)
+        self._histories: dict[Owner, _History] = {}
+
+    def note(self, pod: Pod, now_ns: int) -> str | None:
+        """The pod is being evicted. Answers what is to be said where its owner's are left in peace from now on."""
+        owner = _owner(pod)
+        if owner is None:
+            return None
+        self._forget_old(now_ns)
+        history = self._histories.get(owner)
+        if history is None:
+            self._histories[owner] = _History(now_ns)
+            return None
+        if pod.created_ns <= history.first_ns:
+            return None
+        history.again_ns.append(now_ns)
+        if len(history.again_ns) != self._most:
+            return None
+        namespace, kind, name = owner
+        minutes = self._window_ns / (60 * SECOND_NS)
+        return (
+            f"pods of {kind} {namespace}/{name} were evicted {self._most} times within {minutes:g} min of having been made "
+            f"anew; they are not evicted any more until that is past"
+        )
+
+    def spares(self, pod: Pod, now_ns: int) -> bool:
+        """Whether the pod's owner is left in peace."""
+        if not self._histories:
+            return False
+        self._forget_old(now_ns)
+        history = self._histories.get(_owner(pod) or ("", "", ""))
+        return history is not None and len(history.again_ns) >= self._most
+
+    def next_time_ns(self) -> int | None:
+        """When the next owner's pods may be evicted again."""
+        times = [
+            history.again_ns[-self._most] + self._window_ns
+            for history in self._histories.values()
+            if len(history.again_ns) >= self._most
+        ]
+        return min(times, default=None)
+
+    def _forget_old(self, now_ns: int) -> None:
+        since_ns = now_ns - self._window_ns
+        for owner, history in list(self._histories.items()):
+            while history.again_ns and history.again_ns[0] <= since_ns:
+                history.again_ns.popleft()
+            if not history.again_ns and history.first_ns <= since_ns:
+                del self._histories[owner]
+
+
+def _owner(pod: Pod) -> Owner | None:
+    return (pod.namespace, pod.owner_kind, pod.owner_name) if pod.owner_kind else None

@@ -1,0 +1,1 @@
+"""The scheduling queue: active, backing off, unschedulable and gated entries."""

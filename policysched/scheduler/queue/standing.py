@@ -1,0 +1,50 @@
+"""What a policy says of a pod before any node is looked at: whether it may try, its place in the order, its kin, its
+gang. Worked out when the pod comes or changes, and for all pods in slices while another text of the policy gets ready.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from policysched.evaluate import GangTerms, Plan
+from policysched.model.objects import Namespace, Pod, PodFacts
+from policysched.scheduler.queue.equivalence import kin_of
+
+
+@dataclass(slots=True)
+class Standing:
+    """`refusal`: the text for which the pod is held; everything after it is then empty. `flip_ns`: when the key
+    changes by the mere passing of time. The first three fields are what it was worked out from."""
+
+    pod: Pod
+    namespace: Namespace | None
+    attempts: int
+    refusal: str | None
+    warnings: tuple[str, ...]
+    key: tuple[object, ...]
+    flip_ns: int | None
+    kin: Hashable
+    gang: GangTerms | None
+
+    def still_right(self, pod: Pod, namespace: Namespace | None, attempts: int) -> bool:
+        """Whether nothing that it was worked out from has changed since."""
+        return self.pod is pod and self.namespace is namespace and self.attempts == attempts
+
+
+def standing_of(
+    plan: Plan, pod: Pod, namespace: Namespace | None, facts: PodFacts, now_ns: int, *, reads_queue: bool
+) -> Standing:
+    refusal = plan.admission(pod, namespace)
+    if refusal is not None:
+        return Standing(pod, namespace, facts.attempts, refusal, (), (), None, None, None)
+    key, flip_ns = plan.order_key(pod, namespace, facts, now_ns)
+    return Standing(
+        pod,
+        namespace,
+        facts.attempts,
+        None,
+        plan.warnings(pod, namespace),
+        key,
+        flip_ns,
+        kin_of(plan, pod, namespace, reads_queue=reads_queue),
+        plan.gang(pod, namespace),
+    )

@@ -1,0 +1,72 @@
+"""One line an occurrence, with its facts."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from policysched.config.logs import JsonLines, TextLines, say
+from policysched.scheduler.commands import Log
+
+
+class Lines(logging.Handler):
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    made = logging.getLogger("test.logs")
+    made.setLevel(logging.DEBUG)
+    yield made
+    made.handlers.clear()
+
+
+def test_json_has_the_message_and_every_fact_under_its_name(logger: logging.Logger) -> None:
+    lines = Lines(JsonLines())
+    logger.addHandler(lines)
+
+    logger.warning("it is so", extra={"pods": 3, "why": 'a "reason"\nof two lines'})
+    say(logger, Log("info", "from the core", {"name": "web", "msg": "twice", "level": 7}))
+
+    first, second = (json.loads(line) for line in lines.lines)
+    assert (first["level"], first["msg"], first["pods"], first["why"]) == (
+        "warning",
+        "it is so",
+        3,
+        'a "reason"\nof two lines',
+    )
+    assert (second["msg"], second["name"], second["fact_msg"], second["fact_level"]) == (
+        "from the core",
+        "web",
+        "twice",
+        7,
+    )
+    assert all("\n" not in line for line in lines.lines)
+
+
+def test_text_quotes_what_would_run_into_its_neighbours(logger: logging.Logger) -> None:
+    lines = Lines(TextLines())
+    logger.addHandler(lines)
+
+    logger.info("it is so", extra={"pods": 3, "why": "two words", "line": "a\nb", "none": ""})
+
+    assert lines.lines[0][13:] == 'info    it is so  pods=3 why="two words" line="a\\nb" none=""'
+
+
+def test_an_exception_is_shown_with_its_place(logger: logging.Logger) -> None:
+    lines = Lines(JsonLines())
+    logger.addHandler(lines)
+
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logger.exception("it broke")
+
+    assert "test_logs.py" in json.loads(lines.lines[0])["exception"]

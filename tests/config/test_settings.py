@@ -1,0 +1,313 @@
+"""Flags over variables over the file, and where a mistake is."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policysched.config.setting_layers import BadSettings
+from policysched.config.settings import Place, read_settings
+from policysched.config.source_settings import FileSettings, MetricsApiSettings
+from policysched.daemon.status import configz_page
+from policysched.kube.lease import LeaseSettings
+from policysched.kube.write.bind import BindSettings
+from policysched.kube.write.report import ReportSettings
+from policysched.metric_sources.annotations import AnnotationsSettings
+from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, TlsFiles
+from policysched.scheduler.limits import Limits
+from policysched.schemas import schema
+from policysched.serve.server import Address
+
+
+def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("policies: a/file\nhttp: :1\nbinding: {binders: 7}\nlog: {format: json, level: error}\n")
+    environment = {"POLICYSCHED_HTTP": ":2", "POLICYSCHED_LOG__LEVEL": "debug", "PATH": "/bin"}
+
+    settings = read_settings(file, environment, {"policies": "a/flag"})
+
+    assert settings.policies == Place("a", "flag")
+    assert settings.last_good == Place("a", "flag-last-good")
+    assert settings.http == Address("0.0.0.0", 2)
+    assert (settings.log_format, settings.log_level) == ("json", "debug")
+    assert settings.binding.binders == 7
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    settings = read_settings(None, {}, {"policies": "a/b"})
+
+    assert settings.lease == LeaseSettings()
+    assert settings.reporting == ReportSettings()
+    assert settings.limits == Limits()
+
+
+def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
+    environment = {
+        "POLICYSCHED_POLICIES": "a/b",
+        "POLICYSCHED_LEADER_ELECTION__ENABLED": "false",
+        "POLICYSCHED_SCHEDULING__BINDS_IN_FLIGHT_MAX": "50",
+        "POLICYSCHED_CONTEXT": "5",
+    }
+
+    settings = read_settings(None, environment, {})
+
+    assert settings.lease is None
+    assert settings.limits.binds_in_flight_max == 50
+    assert settings.context == "5"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "policies: a/b\nbinding:\n  binders: 0\n",
+            "line 3: binding.binders: 0 is less than the minimum of 1",
+        ),
+        ("policies: a/b\nbindings: {}\n", "line 2: bindings: is unknown here; did you mean `binding`?"),
+        ("policies: here\n", "line 1: policies: is `here`, and should be NAMESPACE/NAME"),
+        ("policies: [\n", "not YAML"),
+        ("policies: 2026-99-99\n", "not YAML: month must be in 1..12"),
+        ("- a\n", "(top level): is a list, and should be a map"),
+        ("http: :80\n", "nothing says where the policies are"),
+        ("policies: a/b\nleader_election: {duration_s: 5}\n", "retry_s < renew_deadline_s < duration_s"),
+        ("policies: a/b\nhttp: ':99999'\n", "`:99999` is no address"),
+    ],
+)
+def test_a_mistake_is_reported_where_it_was_made(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, {}, {})
+
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_all_mistakes_are_reported_in_one_run_each_where_it_was_made(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "policies: a/b\n"
+        "http: ':99999'\n"
+        "binding: {binders: 0}\n"
+        "leader_election:\n"
+        "  duration_s: 20\n"
+        "  renew_deadline_s: 25\n"
+        "sources:\n"
+        "  one: {kind: prometheus}\n"
+        "  two:\n"
+        "    kind: annotations\n"
+        "    time_zone: Mars/Olympus\n"
+        "extenders:\n"
+        "  gpu: {url: 'http://gpu'}\n"
+        "bindings: {}\n"
+    )
+    environment = {
+        "POLICYSCHED_BINDING__BINDER": "5",
+        "POLICYSCHED_DEFAULT_SOURCE": "three",
+        "POLICYSCHED_LEADER_ELECTION__RETRY_S": "30",
+    }
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, environment, {"last_good": "nowhere"})
+
+    order = "it must hold that retry_s < renew_deadline_s < duration_s"
+    assert error.value.problems == (
+        f"{file}: line 3: binding.binders: 0 is less than the minimum of 1",
+        f"{file}: line 8: sources.one: 'url' is a required property",
+        f"{file}: line 14: bindings: is unknown here; did you mean `binding`?",
+        "environment variable POLICYSCHED_BINDING__BINDER: binding.binder: is unknown here; did you mean `binders`?",
+        "flags: last_good: is `nowhere`, and should be NAMESPACE/NAME",
+        f"{file}: line 2: http: `:99999` is no address: write HOST:PORT or :PORT",
+        f"{file}: line 11: sources.two.time_zone: this machine knows no time zone `Mars/Olympus`",
+        "environment variable POLICYSCHED_DEFAULT_SOURCE: default_source: there is no source `three` under `sources`",
+        f"{file}: line 6: leader_election.renew_deadline_s: {order}, and retry_s is 30, renew_deadline_s 25",
+        f"{file}: line 5: leader_election.duration_s: {order}, and renew_deadline_s is 25, duration_s 20",
+        f"{file}: line 13: extenders.gpu: nothing to ask it: give `filter` or `prioritize`",
+    )
+
+
+def test_a_file_that_cannot_be_read_hides_nothing_of_what_the_others_say(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings) as error:
+        read_settings(tmp_path / "nowhere.yaml", {"POLICYSCHED_HTTP": "here"}, {"context": ""})
+
+    assert error.value.problems == (
+        f"{tmp_path}/nowhere.yaml: no such file",
+        "environment variable POLICYSCHED_HTTP: http: is `here`, and should be HOST:PORT or :PORT for health, metrics and status.",
+        "flags: context: is empty",
+    )
+
+
+def test_what_is_wrong_by_the_schema_is_not_looked_at_further(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("policies: a/b\nleader_election: {duration_s: soon, retry_s: 12}\nsources: [a]\n")
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, {"POLICYSCHED_DEFAULT_SOURCE": "x"}, {})
+
+    assert error.value.problems == (
+        f"{file}: line 2: leader_election.duration_s: is `soon`, and should be a number",
+        f"{file}: line 3: sources: is a list, and should be a map",
+    )
+
+
+def test_a_home_that_nobody_knows_is_a_file_that_is_not_there() -> None:
+    settings = read_settings(None, {}, {"policies": "a/b", "kubeconfig": "~nobody-of-that-name/config"})
+
+    assert settings.kubeconfig == Path("~nobody-of-that-name/config")
+
+
+def test_a_misspelt_variable_is_refused_by_its_name() -> None:
+    with pytest.raises(BadSettings, match="POLICYSCHED_BINDING__BINDER: "):
+        read_settings(None, {"POLICYSCHED_BINDING__BINDER": "5"}, {"policies": "a/b"})
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        ("binding", BindSettings),
+        ("reporting", ReportSettings),
+        ("scheduling", Limits),
+        ("leader_election", LeaseSettings),
+    ],
+)
+def test_the_schema_offers_only_what_there_is(section: str, kind: Any) -> None:
+    offered = set(schema("settings")["properties"][section]["properties"]) - {"enabled", "lease"}
+
+    assert offered <= {one.name for one in fields(kind)}
+
+
+# ── sources of samples ─────────────────────────────────────────────────────────────────────────────────────────────
+
+SOURCES = """\
+policies: a/b
+default_source: prom
+sources:
+  prom:
+    kind: prometheus
+    url: https://prometheus:9090/base
+    timeout_s: 3
+    basic_auth: {username: me, password_file: /secrets/password}
+    headers: {X-Scope-OrgID: team-a}
+    header_files: {X-Key: /secrets/key}
+    proxy: http://proxy:3128
+    proxy_auth: {username: me, password_file: /secrets/proxy}
+    tls: {ca_file: /ca.crt, cert_file: /me.crt, key_file: /me.key, server_name: prom, verify: false}
+  crane: {kind: annotations, time_zone: Asia/Shanghai}
+  usage: {kind: metrics-api, timeout_s: 5}
+  hand: {kind: file, path: samples.yaml}
+"""
+
+
+def test_every_field_of_every_kind_of_source_arrives(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(SOURCES)
+
+    samples = read_settings(file, {}, {}).samples
+
+    assert samples.default == "prom"
+    assert samples.sources == {
+        "prom": PrometheusSettings(
+            url="https://prometheus:9090/base",
+            timeout_s=3,
+            basic_auth=BasicAuth("me", Path("/secrets/password")),
+            headers={"X-Scope-OrgID": "team-a"},
+            header_files={"X-Key": Path("/secrets/key")},
+            proxy="http://proxy:3128",
+            proxy_auth=BasicAuth("me", Path("/secrets/proxy")),
+            tls=TlsFiles(Path("/ca.crt"), Path("/me.crt"), Path("/me.key"), "prom", verify=False),
+        ),
+        "crane": AnnotationsSettings("Asia/Shanghai"),
+        "usage": MetricsApiSettings(5),
+        "hand": FileSettings(Path("samples.yaml")),
+    }
+
+
+def test_tls_is_verified_where_the_settings_do_not_say_otherwise() -> None:
+    given = {"policies": "a/b", "sources": {"p": {"kind": "prometheus", "url": "https://p"}}}
+
+    (source,) = read_settings(None, {}, given).samples.sources.values()
+
+    assert isinstance(source, PrometheusSettings)
+    assert source.tls.verify
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{kind: prometheus}", "line 2: sources.p: 'url' is a required property"),
+        ("{kind: promethoos}", "line 2: sources.p.kind: is `promethoos`, and should be `prometheus` or "),
+        ("{url: 'http://p'}", "line 2: sources.p: 'kind' is a required property"),
+        ("{kind: annotations, url: 'http://p'}", "sources.p.url: is unknown here"),
+        ("{kind: file}", "'path' is a required property"),
+        (
+            "{kind: prometheus, url: 'http://me:hunter2@p'}",
+            "sources.p.url: should be http:// or https://",
+        ),
+        ("{kind: prometheus, url: 'p:9090'}", "sources.p.url: should be http:// or https://"),
+        (
+            "{kind: prometheus, url: 'http://p', basic_auth: {username: me, password: hunter2}}",
+            "basic_auth.password: is unknown here; did you mean `password_file`?",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', headers: {authorization: hunter2}}",
+            "credentials do not stand in the settings",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', headers: {X-Key: \"hunter2\\n\"}}",
+            "headers.X-Key: should be ",
+        ),
+        ("{kind: prometheus, url: 'http://p', headers: {'X Key': a}}", "'X Key' does not match"),
+        (
+            "{kind: prometheus, url: 'http://p', headers: {x-key: a}, header_files: {X-Key: b}}",
+            "the header x-key is given twice",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', bearer_token_file: a, header_files: {Authorization: b}}",
+            "bearer_token_file and header_files both say who we are",
+        ),
+        (
+            "{kind: prometheus, url: 'http://p', tls: {ca_file: a}}",
+            "sources.p.tls: the url is not an https:// one",
+        ),
+        (
+            "{kind: prometheus, url: 'https://p', tls: {cert_file: a}}",
+            "'key_file' is a dependency of 'cert_file'",
+        ),
+        (
+            "{kind: prometheus, url: 'https://p', proxy_auth: {username: a, password_file: b}}",
+            "there is no proxy",
+        ),
+        ("{kind: annotations, time_zone: Mars/Olympus}", "this machine knows no time zone `Mars/Olympus`"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_refused_without_saying_its_secrets(
+    source: str, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"policies: a/b\nsources: {{p: {source}}}\n")
+
+    with pytest.raises(BadSettings) as error:
+        read_settings(file, {}, {})
+
+    assert words in str(error.value)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_default_source_that_is_not_there_is_refused() -> None:
+    with pytest.raises(BadSettings, match="default_source: there is no source `p` under `sources`"):
+        read_settings(None, {}, {"policies": "a/b", "default_source": "p"})
+
+
+def test_headers_are_hidden_where_the_settings_are_shown() -> None:
+    headers = {"X-Key": "hunter2"}
+    given = {
+        "policies": "a/b",
+        "sources": {"p": {"kind": "prometheus", "url": "http://p", "headers": headers}},
+    }
+
+    page = configz_page(read_settings(None, {}, given))
+
+    assert page["policysched"]["sources"]["p"]["headers"] == {"X-Key": "***"}
+    assert given["sources"]["p"]["headers"] == headers  # type: ignore[index]

@@ -1,0 +1,117 @@
+"""The clock that decisions go by, where the wall clock jumps."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+from policysched.daemon.clock import SteadyClock, until_set_back
+from tests.kube.world import on_virtual_time
+
+SECOND_NS = 10**9
+
+
+@dataclass
+class Machine:
+    """A machine whose time passes when it is told to, and whose wall clock can be set."""
+
+    monotonic: int = 5 * SECOND_NS
+    wall: int = 1_000_000 * SECOND_NS
+
+    def clock(self) -> SteadyClock:
+        return SteadyClock(lambda: self.wall, lambda: self.monotonic)
+
+    def passes(self, span_ns: int) -> None:
+        self.monotonic += span_ns
+        self.wall += span_ns
+
+
+def test_it_is_the_wall_clock_as_long_as_nobody_sets_that_back() -> None:
+    machine = Machine()
+    clock = machine.clock()
+
+    machine.passes(7 * SECOND_NS)
+    ordinary = clock.now_ns()
+    machine.wall += 3600 * SECOND_NS  # suspended for an hour
+    after_the_jump = clock.now_ns()
+
+    assert ordinary == 1_000_007 * SECOND_NS
+    assert after_the_jump == 1_003_607 * SECOND_NS
+    assert clock.ahead_s() == 0
+
+
+def test_a_step_back_is_slept_off_at_half_speed_and_then_it_is_the_wall_clock_again() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    before = clock.now_ns()
+
+    machine.wall -= 10 * SECOND_NS
+    seen = [clock.now_ns()]
+    for _ in range(25):
+        machine.passes(SECOND_NS)
+        seen.append(clock.now_ns())
+
+    assert seen[0] == before
+    assert all(0 < later - earlier <= SECOND_NS for earlier, later in pairwise(seen))
+    assert seen[10] == before + 5 * SECOND_NS
+    assert seen[20] == seen[-1] - 5 * SECOND_NS == machine.wall - 5 * SECOND_NS
+    assert clock.ahead_s() == 0
+
+
+def test_asked_very_often_it_does_not_stand_still() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall -= 10 * SECOND_NS
+    before = clock.now_ns()
+
+    for _ in range(1000):
+        machine.passes(100)
+        clock.now_ns()
+
+    assert clock.now_ns() == before + 1000 * 50
+
+
+@pytest.mark.parametrize(
+    ("step_s", "ends"), [(-3600, True), (-61, True), (-50, False), (-1, False), (3600, False)]
+)
+def test_only_a_step_back_that_is_too_large_to_sleep_off_ends_the_process(step_s: int, *, ends: bool) -> None:
+    machine = Machine()
+    clock = machine.clock()
+
+    ended = []
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(until_set_back(clock))
+        await asyncio.sleep(0.5)
+        machine.wall += step_s * SECOND_NS
+        for _ in range(200):
+            machine.passes(SECOND_NS)
+            await asyncio.sleep(1)
+        ended.append(watching.done())
+        watching.cancel()
+
+    on_virtual_time(scenario)
+
+    assert ended == [ends]
+
+
+def test_a_step_that_is_slept_off_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    clock = machine.clock()
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(until_set_back(clock))
+        machine.wall -= 30 * SECOND_NS
+        for _ in range(100):
+            machine.passes(SECOND_NS)
+            await asyncio.sleep(1)
+        watching.cancel()
+
+    with caplog.at_level(logging.INFO, "policysched.daemon.clock"):
+        on_virtual_time(scenario)
+
+    assert [(one.levelname, one.getMessage()[:28]) for one in caplog.records] == [
+        ("WARNING", "the wall clock was set back;")
+    ]

@@ -1,0 +1,130 @@
+"""The policies' ConfigMap on its way to the scheduler, however often it is written to."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from policysched.daemon.policy_feed import PolicyFeed
+from policysched.kube.watch.resources import ConfigMapSeen
+from policysched.lang.check.bundle import Bundle
+from policysched.scheduler.events import PoliciesOffered
+from tests.kube.world import on_virtual_time
+
+
+def offers(edits_while_compiling: int, looks: int) -> list[str]:
+    """The versions that are offered where each compilation sees so many further edits, until the first few are offered."""
+    found: list[str] = []
+
+    async def main() -> None:
+        version = 0
+        enough = asyncio.Event()
+
+        def edit() -> None:
+            nonlocal version
+            version += 1
+            feed.take(ConfigMapSeen({"main.policy": f"text {version}"}, str(version), "uid"))
+
+        async def compile_slowly(texts: Mapping[str, str], _place: str) -> Bundle:
+            for _ in range(edits_while_compiling):
+                edit()
+                await asyncio.sleep(0)
+            assert version < 100, "a hundred edits, and none of them took effect"
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        def deliver(offered: PoliciesOffered) -> None:
+            found.append(offered.resource_version)
+            if len(found) == looks:
+                enough.set()
+
+        feed = PolicyFeed("here", "", compile_slowly, deliver, read_last_good=nothing_kept)
+        edit()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            await enough.wait()
+            running.cancel()
+
+    asyncio.run(main())
+    return found
+
+
+def checked(*seen: ConfigMapSeen) -> list[Mapping[str, str]]:
+    """The texts that reach the check, of one ConfigMap after the other."""
+    found: list[Mapping[str, str]] = []
+
+    async def main() -> None:
+        offered = asyncio.Queue[PoliciesOffered]()
+
+        async def compile_at_once(texts: Mapping[str, str], _place: str) -> Bundle:
+            found.append(texts)
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        feed = PolicyFeed("here", "", compile_at_once, offered.put_nowait, read_last_good=nothing_kept)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            for one in seen:
+                feed.take(one)
+                await offered.get()
+            running.cancel()
+
+    asyncio.run(main())
+    return found
+
+
+def test_edits_that_never_stop_take_effect_all_the_same_the_newest_of_them_next() -> None:
+    found = offers(edits_while_compiling=3, looks=4)
+
+    assert found == ["1", "4", "7", "10"]
+
+
+def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    texts = {"main.params.yaml": "", "other.policy.txt": "", "mine": ""}
+
+    checked(*(ConfigMapSeen({"main.policy": version, **texts}, version, "uid") for version in ("1", "2")))
+
+    said = [record for record in caplog.records if "passed over" in record.message]
+    assert [getattr(record, "keys", "") for record in said] == ["mine, other.policy.txt"]
+
+
+def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> None:
+    there = ConfigMapSeen({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
+
+    assert checked(there) == [{"a.policy": "a", "b.policy": "\udcfc"}]
+
+
+def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    said: list[list[str]] = []
+
+    async def main() -> None:
+        offered = asyncio.Event()
+
+        async def compile_for(_texts: Mapping[str, str], _place: str) -> Bundle:
+            for seconds in (4.0, 2.0, 10.0):
+                await asyncio.sleep(seconds)
+                said.append([one.message for one in caplog.records if "still being" in one.message])
+            return Bundle({})
+
+        async def nothing_kept() -> Mapping[str, str]:
+            return {}
+
+        feed = PolicyFeed("here", "", compile_for, lambda _offer: offered.set(), read_last_good=nothing_kept)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(feed.run())
+            feed.take(ConfigMapSeen({"a.policy": "a"}, "1", "uid"))
+            await offered.wait()
+            running.cancel()
+
+    on_virtual_time(main)
+
+    once = ["the texts are still being checked; what runs, runs on"]
+    assert said == [[], once, once]

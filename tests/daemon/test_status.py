@@ -1,0 +1,82 @@
+"""`/decisions` of one pod: what it waits for now, decided upon or not."""
+
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+
+from policysched.daemon.status import decisions_page
+from policysched.schemas import schema
+from tests.scheduler.rig import FIT, Rig
+from tests.scheduler.test_first_samples import COOL
+from tests.words import finished, node, pending, placed, pod
+
+
+def page(rig: Rig, pod_name: str) -> dict[str, Any]:
+    found = decisions_page(rig.scheduler, 10, pod_name)
+    jsonschema.validate(found, schema("decisions"))
+    return found
+
+
+def test_a_pod_about_which_nothing_was_decided_yet_says_what_it_waits_for() -> None:
+    rig = Rig(COOL, node("a"), pod("web"), first_samples_s=10.0, source="main")
+    rig.settle()
+
+    found = page(rig, "default/web")
+
+    assert found["decisions"] == []
+    assert (found["waiting"]["place"], found["waiting"]["message"]) == (
+        "active",
+        "policy test waits for the first samples of load (source main)",
+    )
+
+
+def test_a_pod_without_a_node_says_why_and_what_would_have_it_tried_again() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
+    rig.settle()
+
+    waiting = page(rig, "default/web")["waiting"]
+
+    assert (waiting["place"], waiting["attempts"]) == ("unschedulable", 1)
+    assert waiting["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    assert "AssignedPodDelete" in waiting["wakes"]
+    assert waiting["backoff_until"] is not None
+
+
+def test_a_gated_pod_says_its_gates() -> None:
+    rig = Rig(FIT, node("a"), pod("web", gates=["example.com/quota"]))
+
+    assert page(rig, "default/web")["waiting"]["message"] == (
+        "waits for its scheduling gates: example.com/quota"
+    )
+
+
+def test_a_pod_that_waits_for_no_policy_says_why_not() -> None:
+    foreign = replace(pod("foreign"), scheduler="else")
+    leaving = replace(pending(replace(pod("leaving"), scheduler="else")), deleting=True)
+    rig = Rig(FIT, node("a"), foreign, leaving, placed(pod("there"), "a"), finished(pod("done"), "a"))
+
+    notes = {name: page(rig, f"default/{name}")["note"] for name in ("foreign", "leaving", "there", "done")}
+
+    assert notes == {
+        "foreign": "its schedulerName is `else`, and no policy of that name runs here; those that run: test",
+        "leaving": "it is being deleted",
+        "there": "it is on a",
+        "done": "no pod default/done is known that has not finished",
+    }
+
+
+def test_a_pod_of_a_policy_that_never_checked_is_sent_to_what_is_wrong_with_it() -> None:
+    rig = Rig({"test.policy": FIT, "odd.policy": "policy odd version 1\nfilter x require y\n"}, node("a"))
+    rig.see(replace(pod("web"), scheduler="odd"))
+
+    assert page(rig, "default/web")["note"] == (
+        "policy `odd` is refused, and nothing runs in its place: /policy says what is wrong with odd.policy"
+    )
+
+
+def test_without_a_pod_nothing_is_said_of_one() -> None:
+    rig = Rig(FIT, node("a"), pod("web"))
+
+    assert page(rig, "") == {"decisions": [], "note": None}
+    assert page(rig, "default/web")["note"] is None

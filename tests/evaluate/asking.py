@@ -1,0 +1,74 @@
+"""Asking an Evaluator in short words, and what of its answers is compared."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.cluster_events import ClusterEvent
+from policysched.model.objects import NodeName, Pod
+from tests.evaluate.clusters import Scene
+from tests.reference import with_placed
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A verdict as plain values."""
+
+    pod_refusal: str | None
+    selected: str | None
+    score: int
+    feasible_count: int
+    node_count: int
+    counts: Mapping[str, int]
+    only_scaleup_no: bool
+    wakes: frozenset[ClusterEvent]
+
+
+def answer(verdict: Verdict) -> Answer:
+    return Answer(
+        verdict.pod_refusal,
+        verdict.selected,
+        verdict.score,
+        verdict.feasible_count,
+        verdict.node_count,
+        dict(verdict.counts()),
+        verdict.only_scaleup_no(),
+        verdict.wakes(),
+    )
+
+
+def evaluated(
+    evaluator: Evaluator, plan: Plan, pod: Pod, scene: Scene, overlay: Overlay | None = None
+) -> Answer:
+    return answer(
+        evaluator.evaluate(
+            plan, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples, overlay=overlay
+        )
+    )
+
+
+def explained(
+    evaluator: Evaluator, plan: Plan, pod: Pod, scene: Scene, overlay: Overlay | None = None
+) -> Explanation:
+    return evaluator.explain(
+        plan, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples, overlay=overlay
+    )
+
+
+def assuming(scene: Scene, program: Program, placed: Iterable[tuple[Pod, NodeName]]) -> Scene:
+    """The scene with what its metrics assume of pods that came to nodes."""
+    samples = scene.samples
+    for pod, name in placed:
+        samples = with_placed(program, samples, pod, name, scene.cache.namespaces.get(pod.namespace))
+    return replace(scene, samples=samples)
+
+
+def without_filter(program: Program, index: int) -> Program:
+    filters = program.rules.filters
+    return replace(program, rules=replace(program.rules, filters=filters[:index] + filters[index + 1 :]))
+
+
+def later(scene: Scene, seconds: int) -> Scene:
+    return replace(scene, now_ns=scene.now_ns + seconds * 10**9)

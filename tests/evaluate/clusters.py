@@ -1,0 +1,515 @@
+"""Random clusters for the properties that hold `plan` to `oracle`: small alphabets, so that coincidences happen.
+
+Hypothesis draws how many nodes and pods there are and a number for each; what that number stands for is worked out
+here, which is much faster than drawing every field. Everything is a manifest read through `kube.decode.pods`, so that what is
+compared is what the API server can say: zero and missing resources, sidecars and init containers, overhead, pod-level
+resources, odd quantities.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.samples import EVERYWHERE, MetricSamples, Peer, Sample, Samples, StateRow
+from policysched.kube.decode import pods as wire
+from policysched.lang.ir.expr import Watch
+from policysched.model.objects import (
+    Namespace,
+    Node,
+    NodeName,
+    ObservedPod,
+    Pod,
+    PodFacts,
+    PodSet,
+    PodSetKind,
+)
+from policysched.model.quantity import INT64_MAX
+from tests.words import pending, placed, pod_set, world
+
+Json = dict[str, Any]
+Item = TypeVar("Item")
+
+SECOND_NS = 10**9
+MONDAY_NS = 1_767_607_200 * SECOND_NS  # 2026-01-05, 10:00 UTC
+TIMES_NS = tuple(MONDAY_NS + hours * 3600 * SECOND_NS for hours in (0, 4, 11, 20, 24 * 5 + 3, 24 * 6 + 14))
+
+QUANTITIES = {
+    "cpu": ("0", "1m", "100m", "250m", "333m", "1", "1.5", "2500m", "4"),
+    "memory": ("0", "1", "64Mi", "200Mi", "1Gi", "1.5Gi", "1G", "8Gi", "1234567890"),
+    "ephemeral-storage": ("0", "1Gi", "10G", "100Gi"),
+    "nvidia.com/gpu": ("0", "1", "2", "4"),
+    "example.com/fpga": ("0", "1", "2", "4"),
+}
+LABEL_KEYS = ("pool", "gen", "rack")
+LABEL_VALUES = ("a", "b", "1", "2", "10", "-3", "gold", "")
+ZONES: tuple[dict[str, str], ...] = (
+    *({"topology.kubernetes.io/zone": zone} for zone in ("z1", "z1", "z2", "")),
+    {},
+)
+TAINT_KEYS = ("dedicated", "spot", "node.kubernetes.io/unschedulable")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+IMAGES = ("app:1", "db:1", "ml", "registry:5000/big")
+FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "SomethingNewer")
+NODE_NAMES = ("n0", "n1", "n2", "n3", "n4", "n5")
+NAMESPACES = ("default", "batch")
+METRICS = ("rx", "load")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A cluster as it stands, pods to decide, and what else a decision is given."""
+
+    cache: Cache
+    pods: tuple[Pod, ...]
+    facts: PodFacts
+    samples: Samples
+    now_ns: int
+
+
+@st.composite
+def scenes(draw: st.DrawFn, *, nodes_max: int = 6, placed_max: int = 6, pods: int = 3) -> Scene:
+    numbers = st.integers(0, 2**32 - 1)
+    names = NODE_NAMES[: draw(st.integers(0, nodes_max))]
+    dice = Dice(draw(numbers))
+    count = draw(st.integers(0, placed_max)) if names else 0
+    return _scene(
+        dice,
+        nodes=[random_node(Dice(draw(numbers)), name) for name in names],
+        on_nodes=[
+            (random_pod(Dice(draw(numbers)), f"placed-{index}"), dice.choice(names)) for index in range(count)
+        ],
+        pods=[random_pod(Dice(draw(numbers)), f"pod-{index}") for index in range(pods)],
+        now_ns=draw(st.sampled_from(TIMES_NS)),
+    )
+
+
+def scene_of(number: int, *, pods: int = 3) -> Scene:
+    """A scene without Hypothesis: the same for the same number."""
+    dice = Dice(number)
+    names = NODE_NAMES[: dice.randint(1, len(NODE_NAMES))]
+    return _scene(
+        dice,
+        nodes=[random_node(dice, name) for name in names],
+        on_nodes=[
+            (random_pod(dice, f"placed-{index}"), dice.choice(names)) for index in range(dice.randrange(6))
+        ],
+        pods=[random_pod(dice, f"pod-{index}") for index in range(pods)],
+        now_ns=dice.choice(TIMES_NS),
+    )
+
+
+def _scene(
+    dice: "Dice", *, nodes: list[Node], on_nodes: list[tuple[Pod, str]], pods: list[Pod], now_ns: int
+) -> Scene:
+    spaces = [Namespace(name, dice.labels(), dice.labels()) for name in NAMESPACES if not dice.one_in(4)]
+    on_them = [placed(pod, name) for pod, name in on_nodes]
+    cache = world(nodes, [*on_them, *_waiting(pods)], spaces, random_pod_sets(dice))
+    for node in nodes:
+        for text in cards(f"object {node.name} {dict(node.allocatable)}").values():
+            cache.put_node_object("cards", node.name, text)
+    return Scene(
+        cache=cache,
+        pods=tuple(pods),
+        facts=PodFacts(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
+        samples=random_samples(dice, now_ns),
+        now_ns=now_ns,
+    )
+
+
+def _waiting(pods: list[Pod]) -> list[ObservedPod]:
+    """Pods on no node, some of them of those that are to be decided; drawn apart, so that they disturb no other choice."""
+    dice = Dice(f"waiting {[(pod.labels, pod.requests) for pod in pods]}")
+    known = [pending(pod) for pod in pods if dice.one_in(2)]
+    others = [pending(random_pod(dice, f"waiting-{index}")) for index in range(dice.randrange(4))]
+    return known + [replace(one, deleting=dice.one_in(3)) for one in others]
+
+
+class Dice(Random):
+    """One number worked out into choices."""
+
+    def one_in(self, count: int) -> bool:
+        return self.randrange(count) == 0
+
+    def some(self, items: Sequence[Item], most: int, *, least: int = 0) -> list[Item]:
+        return self.sample(items, self.randint(least, min(most, len(items))))
+
+    def labels(self) -> dict[str, str]:
+        return {key: self.choice(LABEL_VALUES) for key in self.some(LABEL_KEYS, 3)}
+
+    def amounts(self, *names: str, least: int = 0) -> dict[str, str]:
+        """Some of these resources, each in one of its few quantities."""
+        return {name: self.choice(QUANTITIES[name][least:]) for name in self.some(names, len(names))}
+
+
+def cards(seed: str) -> dict[str, str]:
+    """An annotation with a list of records, sound or not; drawn apart, so that it disturbs no other choice."""
+    dice = Dice(seed)
+    if dice.one_in(5):
+        return {}
+    if dice.one_in(8):
+        return {"cards": dice.choice(("", "[", "7", '{"items": 3}', "null", '[{"health": 1}]', "[[]]"))}
+    listed = [_card(dice) for _ in range(dice.choice((0, 1, 1, 2, 3)))]
+    return {"cards": json.dumps({"items": listed} if dice.one_in(2) else listed)}
+
+
+def _card(dice: Dice) -> Json:
+    card: Json = {
+        "health": dice.choice(("Healthy", "Healthy", "Ill", "a")),
+        "freeMemory": dice.choice((0, 1, 512, "1024", 4096, 2**43)),
+        "speed": dice.choice((0, 0.1, 0.2, 1.5, -3.25, 1e300, "7")),
+    }
+    if not dice.one_in(3):
+        card["clock"] = dice.choice((0, 1, 7, -4, 2**62, -(2**62), None))
+    return card
+
+
+# ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def random_node(dice: Dice, name: str) -> Node:
+    if dice.one_in(10):
+        allocatable = dice.amounts("cpu", "memory")
+    else:
+        allocatable = {
+            "cpu": dice.choice(("2", "4", "8")),
+            "memory": dice.choice(("4Gi", "8Gi", "10000000001")),
+        }
+    allocatable |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
+    allocatable |= dice.choice((*({"pods": "110"},) * 6, {"pods": "2"}, {"pods": "0"}, {}))
+    sizes = (0, 30 * 2**20, 400 * 2**20, 999_999_999, 5 * 10**9)
+    images = [wire.normalized_image_name(one) for one in dice.some(IMAGES, 3)]
+    return wire.node(
+        {
+            "metadata": {
+                "name": name,
+                "labels": {"kubernetes.io/hostname": name, **dice.choice(ZONES), **dice.labels()},
+                "annotations": {**dice.labels(), **cards(f"{name} {allocatable}")},
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {
+                "taints": [_taint(dice) for _ in range(dice.choice((0, 0, 0, 1, 2)))],
+                "unschedulable": dice.one_in(10),
+            },
+            "status": {
+                "allocatable": allocatable or {"pods": "1"},
+                "images": [{"names": [one], "sizeBytes": dice.choice(sizes)} for one in images],
+                "conditions": [{"type": "Ready", "status": dice.choice(("True", "False", "Unknown"))}],
+                "declaredFeatures": dice.some(FEATURES, 3),
+            },
+        }
+    )
+
+
+def _taint(dice: Dice) -> Json:
+    return {
+        "key": dice.choice(TAINT_KEYS),
+        "effect": dice.choice(EFFECTS),
+        "value": dice.choice(("", "a", "b")),
+    }
+
+
+# ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def random_pod(dice: Dice, name: str) -> Pod:
+    spec: Json = {
+        "schedulerName": dice.choice(("test", "test", "other")),
+        "priority": dice.choice((0, 0, 10, -5, 1000)),
+        "serviceAccountName": dice.choice(("default", "trainer")),
+        "containers": [_container(dice, f"c{index}") for index in range(dice.choice((1, 1, 2)))],
+        "tolerations": [_toleration(dice) for _ in range(dice.choice((0, 0, 1, 2)))],
+    }
+    if dice.one_in(4):
+        sidecar = {"restartPolicy": "Always"} if dice.one_in(2) else {}
+        spec["initContainers"] = [_container(dice, "i0") | sidecar, _container(dice, "i1")]
+    if dice.one_in(6):
+        spec["overhead"] = dice.amounts("cpu", "memory")
+    if dice.one_in(6):
+        spec["resources"] = {"requests": dice.amounts("cpu", "memory")}
+    if dice.one_in(10):
+        spec["nodeSelector"] = dice.labels()
+    if dice.one_in(3):
+        spec["affinity"] = {"nodeAffinity": _node_affinity(dice)}
+    if dice.one_in(2):
+        spec["affinity"] = spec.get("affinity", {}) | random_affinity(dice)
+    if dice.one_in(3):
+        spec["topologySpreadConstraints"] = random_constraints(dice)
+    if dice.one_in(10):
+        spec["activeDeadlineSeconds"] = 600
+    if dice.one_in(6):
+        spec["volumes"] = [{"name": "v", "image": {"reference": dice.choice(IMAGES)}}]
+    if dice.one_in(10):
+        spec["hostUsers"], spec["hostNetwork"] = False, not dice.one_in(3)
+    if dice.one_in(10):
+        action = dice.choice(("Restart", "RestartAllContainers"))
+        spec["containers"][0]["restartPolicyRules"] = [{"action": action}]
+    api, owner = dice.choice(
+        (("", ""), *OWNERS, ("batch/v1", "Job"), ("apps.kruise.io/v1beta1", "StatefulSet"))
+    )
+    owners = []
+    if owner:
+        owners = [{"apiVersion": api, "kind": owner, "name": f"{owner.lower()}-1", "controller": True}]
+    return wire.pod(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": dice.choice(NAMESPACES),
+                "uid": f"uid-{name}-{dice.randrange(1000)}",
+                "labels": dice.labels(),
+                "annotations": {**dice.labels(), **cards(f"{name} {spec}")},
+                "ownerReferences": owners,
+                "creationTimestamp": dice.choice(("2026-01-05T09:00:00Z", "2026-01-05T09:59:59Z")),
+                **({"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(10) else {}),
+            },
+            "spec": spec,
+        }
+    ).pod
+
+
+def _container(dice: Dice, name: str) -> Json:
+    asked = dice.amounts("cpu", "memory") if dice.one_in(2) else {}
+    if dice.one_in(12):
+        asked |= dice.amounts("ephemeral-storage", "nvidia.com/gpu", "example.com/fpga")
+    return {
+        "name": name,
+        "image": dice.choice(IMAGES),
+        "resources": {
+            "requests": asked,
+            "limits": dice.amounts("cpu", "memory", least=5) if dice.one_in(4) else {},
+        },
+        "ports": [_host_port(dice)] if dice.one_in(4) else [],
+    }
+
+
+def _host_port(dice: Dice) -> Json:
+    port = {
+        "containerPort": 80,
+        "hostPort": dice.choice((8080, 8081)),
+        "protocol": dice.choice(("TCP", "UDP")),
+    }
+    return port | dice.choice(({}, {"hostIP": "0.0.0.0"}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}))
+
+
+def _toleration(dice: Dice) -> Json:
+    effect = {"effect": dice.choice(EFFECTS)} if dice.one_in(2) else {}
+    if dice.one_in(2):
+        key = {} if dice.one_in(4) else {"key": dice.choice(TAINT_KEYS)}
+        return {"operator": "Exists", **key, **effect}
+    return {"key": dice.choice(TAINT_KEYS), "value": dice.choice(("", "a", "b")), **effect}
+
+
+def _node_affinity(dice: Dice) -> Json:
+    affinity: Json = {}
+    if dice.one_in(2):
+        required = [_term(dice) for _ in range(dice.choice((1, 2)))]
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": required}
+    if dice.one_in(2):
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": dice.choice((1, 30, 100)), "preference": _term(dice)} for _ in range(dice.randrange(4))
+        ]
+    return affinity
+
+
+def _term(dice: Dice) -> Json:
+    term: Json = {}
+    if not dice.one_in(8):
+        term["matchExpressions"] = [_requirement(dice) for _ in range(dice.randrange(3))]
+    if dice.one_in(4):
+        operator = dice.choice(("In", "In", "NotIn"))
+        names = [{"key": "metadata.name", "operator": operator, "values": [dice.choice(NODE_NAMES)]}]
+        term["matchFields"] = names
+    return term
+
+
+def _requirement(dice: Dice) -> Json:
+    operator = dice.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    values: list[str] = []
+    if operator in ("In", "NotIn"):
+        values = dice.some((*LABEL_VALUES, *NODE_NAMES), 4, least=1)
+    elif operator in ("Gt", "Lt"):
+        values = [dice.choice(("0", "1", "5", "-7", "x"))]
+    return {
+        "key": dice.choice((*LABEL_KEYS, "kubernetes.io/hostname")),
+        "operator": operator,
+        "values": values,
+    }
+
+
+# ── what pods ask of other pods ────────────────────────────────────────────────────────────────────────────────────
+
+OWNERS: tuple[tuple[str, PodSetKind], ...] = (
+    ("v1", "ReplicationController"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+)
+
+
+def random_pod_sets(dice: Dice) -> list[PodSet]:
+    """Services and the controllers that pods may name as their owner, some without a selector, some that do not select
+    their pods."""
+    return [random_service(dice, index) for index in range(dice.randrange(4))] + [
+        pod_set(kind, f"{kind.lower()}-1", random_selector(dice, kind), namespace=space)
+        for space in NAMESPACES
+        for _, kind in OWNERS
+        if dice.one_in(2)
+    ]
+
+
+def random_service(dice: Dice, index: int) -> PodSet:
+    selector = dict(dice.some(tuple(dice.labels().items()), 2))
+    return pod_set("Service", f"service-{index}", selector, namespace=dice.choice(NAMESPACES))
+
+
+def random_selector(dice: Dice, kind: PodSetKind) -> Json | None:
+    if kind == "ReplicationController":
+        return dice.choice((None, dice.labels()))
+    return _label_selector(dice)
+
+
+DOMAIN_KEYS = ("kubernetes.io/hostname", "rack", "pool")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def random_affinity(dice: Dice) -> Json:
+    """podAffinity, podAntiAffinity or both, required or preferred."""
+    found: Json = {}
+    for kind in dice.some(("podAffinity", "podAntiAffinity"), 2, least=1):
+        found[kind] = {}
+        if dice.one_in(2):
+            found[kind][_REQUIRED] = [_pod_term(dice) for _ in range(dice.choice((1, 1, 2)))]
+        if dice.one_in(2):
+            found[kind][_PREFERRED] = [
+                {"weight": dice.choice((1, 7, 50, 50)), "podAffinityTerm": _pod_term(dice)}
+                for _ in range(dice.choice((1, 2)))
+            ]
+    return found
+
+
+def random_constraints(dice: Dice) -> list[Json]:
+    return [_constraint(dice, key) for key in dice.some(DOMAIN_KEYS, 2, least=1)]
+
+
+def _constraint(dice: Dice, key: str) -> Json:
+    hard = dice.one_in(2)
+    found: Json = {
+        "topologyKey": key,
+        "maxSkew": dice.choice((1, 1, 2)),
+        "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+    }
+    if not dice.one_in(8):
+        found["labelSelector"] = _label_selector(dice)
+    if dice.one_in(4):
+        found["matchLabelKeys"] = [dice.choice(LABEL_KEYS)]
+    if hard and dice.one_in(4):
+        found["minDomains"] = dice.choice((1, 2, 4))
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if dice.one_in(3):
+            found[policy] = dice.choice(("Honor", "Ignore"))
+    return found
+
+
+def _pod_term(dice: Dice) -> Json:
+    term: Json = {"topologyKey": dice.choice(DOMAIN_KEYS)}
+    if not dice.one_in(8):
+        term["labelSelector"] = _label_selector(dice)
+    if dice.one_in(4):
+        term["namespaces"] = dice.some((*NAMESPACES, "elsewhere"), 2, least=1)
+    if dice.one_in(3):
+        term["namespaceSelector"] = {} if dice.one_in(3) else _label_selector(dice)
+    for keys in ("matchLabelKeys", "mismatchLabelKeys"):
+        if dice.one_in(6):
+            term[keys] = [dice.choice(LABEL_KEYS)]
+    return term
+
+
+def _label_selector(dice: Dice) -> Json:
+    if dice.one_in(4):
+        return {}
+    key = dice.choice(LABEL_KEYS)
+    operator = dice.choice(("In", "In", "Exists", "Exists", "NotIn", "DoesNotExist"))
+    values = dice.some(LABEL_VALUES, 5, least=2) if operator in ("In", "NotIn") else []
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+
+
+# ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[Watch, dict[NodeName, int]]:
+    """By the watches of the corner that has some: some nodes for ever, some for a while, some not any more."""
+    watch = {
+        "rx": Watch("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
+        "load": Watch("load", "<", 0.85, 0.5, 90 * SECOND_NS),
+    }[metric]
+    until = (INT64_MAX, now_ns - 1, now_ns, now_ns + 1, now_ns + 40 * SECOND_NS)
+    return {watch: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
+
+
+def _rows(dice: Dice) -> dict[str, StateRow]:
+    """What a state has: for some keys, on some nodes, and everywhere."""
+    keys = [key for key in ("a", "b", "web", "1", "") if not dice.one_in(4)]
+    values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
+    return {
+        key: StateRow(
+            {NodeName(name): dice.choice(values) for name in (*NODE_NAMES, EVERYWHERE) if not dice.one_in(3)}
+        )
+        for key in keys
+    }
+
+
+def _pairs(dice: Dice, now_ns: int) -> Samples:
+    """Of the metrics `talk` and `chat`, between pods that are in scenes and others; drawn apart, so that they disturb no other
+    choice."""
+    dice = Dice(f"pairs {now_ns} {dice.getstate()[1][:3]}")
+    names = (*(f"pod-{one}" for one in range(3)), *(f"placed-{one}" for one in range(6)), *LABEL_VALUES)
+    return {
+        metric: _samples_of_pairs(dice, names, now_ns) for metric in ("talk", "chat") if not dice.one_in(8)
+    }
+
+
+def _samples_of_pairs(dice: Dice, names: Sequence[str], now_ns: int) -> MetricSamples:
+    peers = [(space, name) for space in NAMESPACES for name in names if not dice.one_in(4)]
+    pairs: dict[Peer, dict[Peer, float | None]] = {}
+    for one in peers:
+        for two in peers:
+            if dice.one_in(2):
+                both = dice.choice((None, 0.0, 0.1, 0.7, 3.0, 3e8, 4e8, 1e9, 12345678.25))
+                pairs.setdefault(one, {})[two] = pairs.setdefault(two, {})[one] = both
+    return MetricSamples({}, polled_ns=now_ns - dice.choice((0, 0, 0, 90, 91)) * SECOND_NS, pairs=pairs)
+
+
+def random_samples(dice: Dice, now_ns: int) -> Samples:
+    """Of the metrics `rx` and `load`: some nodes without a sample, some polls and some samples too old, and something
+    assumed on some nodes, with a sample or without."""
+
+    def at_ns() -> int:
+        return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
+
+    values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
+    kept = {name: MetricSamples({}, 0, rows=_rows(dice)) for name in ("learnt", "share")}
+    return (
+        kept
+        | _pairs(dice, now_ns)
+        | {
+            metric: MetricSamples(
+                values={
+                    NodeName(name): Sample(dice.choice(values), at_ns())
+                    for name in NODE_NAMES
+                    if not dice.one_in(5)
+                },
+                polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
+                held=_held_back(dice, metric, now_ns),
+                assumed={
+                    NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
+                    for name in NODE_NAMES
+                    if dice.one_in(4)
+                },
+            )
+            for metric in dice.some(METRICS, 2, least=1)
+        }
+    )

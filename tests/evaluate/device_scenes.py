@@ -1,0 +1,238 @@
+"""Random devices, claims and pods that use them, for the properties that hold `plan` to `oracle`.
+
+Few devices and few claims, so that they compete, share and contradict each other. Everything is a manifest read through
+`kube.decode.devices`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.devices.pod_claims import choice_on, devices_of
+from policysched.kube.decode import devices
+from policysched.model.objects import Pod
+from tests.devices import ask, claim_manifest, class_manifest, given, gpu, slice_manifest, user
+from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
+
+Json = dict[str, Any]
+
+CLAIMS = ("c0", "c1", "c2", "c3")
+CLASSES = ("gpu", "big")
+TIMES = ("2030-01-01T00:00:00Z", "2020-01-01T00:00:00Z")
+"""Beside the scenes' moments: in time for devices to be bound, and too long ago."""
+RESOURCES = ("example.com/card", "example.com/other", "deviceclass.resource.kubernetes.io/gpu")
+DRIVERS = ("gpu.example.com", "nic.example.com")
+SELECTORS = (
+    'device.driver == "gpu.example.com"',
+    'has(device.attributes["gpu.example.com"].big) && device.attributes["gpu.example.com"].big',
+    'device.attributes["gpu.example.com"].rack == "x"',
+    'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("5Gi"))',
+    "device.nothing.of.this",
+)
+ZONE = "topology.kubernetes.io/zone"
+
+
+@st.composite
+def device_scenes(draw: st.DrawFn) -> Scene:
+    """A scene with devices, whose pods use some."""
+    scene = draw(scenes(pods=1, placed_max=3))
+    dice = Dice(draw(st.integers(0, 2**32 - 1)))
+    for name in sorted(scene.cache.nodes):
+        found = scene.cache.nodes[name]
+        labels = {**found.labels, ZONE: dice.choice(("z1", "z2"))}
+        own = {name: dice.randrange(3) for name in RESOURCES if dice.one_in(3)}
+        room = {**found.allocatable, **own}
+        scene.cache.put_node(replace(found, labels=labels, taints=(), unschedulable=False, allocatable=room))
+    for obj in random_devices(dice):
+        put(scene.cache, obj)
+    return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
+
+
+def put(cache: Cache, obj: Json) -> None:
+    cache.put_device_object(devices.READERS[obj["kind"]](obj))
+
+
+def random_user(dice: Dice, name: str) -> Pod:
+    """Of claims, of extended resources, or of both."""
+    made = {"made": dice.choice((None, f"{name}-made"))} if dice.one_in(5) else {}
+    resources, claims = dice.one_in(2), dice.some(CLAIMS, 2, least=1)
+    kinds = {"containers": [_container(dice, "c"), _container(dice, "d")]} if resources else {}
+    if resources and dice.one_in(3):
+        kinds["initContainers"] = [_container(dice, "i")]
+    if resources and dice.one_in(2):
+        claims, made = [], {}
+    return user(name, *claims, made=made, **kinds)
+
+
+def _container(dice: Dice, name: str) -> Json:
+    asked = {one: str(dice.randrange(3)) for one in dice.some((*RESOURCES, "cpu"), 2)}
+    return {"name": name, "image": "app:1", "resources": {"requests": asked}}
+
+
+def random_devices(dice: Dice) -> list[Json]:
+    classes = [
+        class_manifest(
+            name,
+            *((SELECTORS[1],) if name == "big" else ()),
+            **({"extendedResourceName": dice.choice(RESOURCES[:2])} if dice.one_in(2) else {}),
+        )
+        for name in CLASSES
+        if not dice.one_in(10)
+    ]
+    owners = [f"uid-coming-{number}" for number in range(3)]
+    made = [
+        claim_manifest(f"coming-{number}-made", *_requests(dice), owner=dice.choice(owners))
+        for number in range(3)
+        if not dice.one_in(3)
+    ]
+    left = [
+        claim_manifest(f"left-{number}", *_requests(dice), owner=dice.choice(owners), extended=True)
+        for number in range(2)
+        if dice.one_in(6)
+    ]
+    claims = [_claim(dice, name) for name in CLAIMS if not dice.one_in(10)]
+    return [*classes, *_slices(dice), *claims, *made, *left]
+
+
+def _slices(dice: Dice) -> list[Json]:
+    found = []
+    for name in NODE_NAMES:
+        for driver in dice.some(DRIVERS, 2):
+            found += _pool(dice, name, driver)
+    if dice.one_in(2):
+        zone = {"key": ZONE, "operator": "In", "values": ["z1"]}
+        reach = dice.choice(
+            (
+                {"allNodes": True},
+                {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+                {"perDeviceNodeSelection": True},
+            )
+        )
+        per_device = "perDeviceNodeSelection" in reach
+        own = [dice.choice(({"nodeName": "n0"}, {"allNodes": True})) if per_device else {} for _ in range(2)]
+        gpus = [_device(dice, f"s{place}", **more) for place, more in enumerate(own)]
+        found.append(slice_manifest(None, *gpus, pool="shared", **reach))
+    return found
+
+
+def _pool(dice: Dice, node: str, driver: str) -> list[Json]:
+    generation, whole = dice.choice((1, 1, 2)), not dice.one_in(8)
+    gpus = [_device(dice, f"g{place}") for place in range(dice.randrange(4))]
+    count = 1 if whole else 2
+    found = [slice_manifest(node, *gpus, driver=driver, generation=generation, slices=count)]
+    if dice.one_in(4):
+        counters = [{"name": "card", "counters": {"memory": {"value": dice.choice(("10Gi", "20Gi"))}}}]
+        parts = [
+            gpu(
+                f"p{place}",
+                consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}],
+            )
+            for place in range(3)
+        ]
+        more = {"driver": driver, "pool": f"{node}-parts", "slices": 2}
+        found.append(slice_manifest(node, name=f"{node}-{driver}-counters", sharedCounters=counters, **more))
+        found.append(slice_manifest(node, *parts, name=f"{node}-{driver}-parts", **more))
+    return found
+
+
+def _device(dice: Dice, name: str, **more: Any) -> Json:
+    attributes = {"big": dice.one_in(2), "rack": dice.choice("xy")} if not dice.one_in(4) else {}
+    taints = [{"key": "broken", "effect": "NoSchedule"}] if dice.one_in(8) else []
+    shared = {"allowMultipleAllocations": True} if dice.one_in(5) else {}
+    slow = {"bindingConditions": ["Ready"]} if dice.one_in(8) else {}
+    return gpu(
+        name,
+        attributes=attributes,
+        capacity={"memory": dice.choice(("4Gi", "8Gi"))},
+        **({"taints": taints} if taints else {}),
+        **shared,
+        **slow,
+        **more,
+    )
+
+
+def _requests(dice: Dice) -> list[Json]:
+    return [_request(dice, f"r{place}") for place in range(dice.choice((1, 1, 2)))]
+
+
+def _request(dice: Dice, name: str) -> Json:
+    if dice.one_in(4):
+        subs = [{"name": f"s{place}", **_ask(dice)} for place in range(2)]
+        return {"name": name, "firstAvailable": subs}
+    more: Json = {}
+    if dice.one_in(8):
+        more["allocationMode"] = "All"
+    if dice.one_in(8):
+        more["adminAccess"] = True
+    return {"name": name, "exactly": {**_ask(dice), **more}}
+
+
+def _ask(dice: Dice) -> Json:
+    more: Json = {"count": dice.choice((1, 1, 2))}
+    if dice.one_in(6):
+        more["capacity"] = {"requests": {"memory": dice.choice(("2Gi", "6Gi"))}}
+    if dice.one_in(6):
+        more["tolerations"] = [{"operator": "Exists"}]
+    selectors = (dice.choice(SELECTORS),) if dice.one_in(3) else ()
+    return ask(*selectors, of_class=dice.choice((*CLASSES, "gpu", "gpu")), **more)
+
+
+def _claim(dice: Dice, name: str) -> Json:
+    constraints = []
+    if dice.one_in(4):
+        kind = dice.choice(("matchAttribute", "distinctAttribute"))
+        constraints = [{kind: "gpu.example.com/rack", **({"requests": ["r0"]} if dice.one_in(2) else {})}]
+    status = None
+    if dice.one_in(4):
+        node = dice.choice((*NODE_NAMES, None))
+        awaited: Json = {}
+        if dice.one_in(2):
+            conditions = {name: dice.choice(("True", "False")) for name in dice.some(("Ready", "Broken"), 2)}
+            awaited = {
+                "bindingConditions": ["Ready"],
+                "bindingFailureConditions": ["Broken"],
+                "at": dice.choice((None, *TIMES)),
+                "reported": conditions,
+            }
+        reserved = dice.some(("coming-0", "other"), 2)
+        status = given(dice.choice(("g0", "g1", "s0")), node=node, reserved=reserved, **awaited)
+    return claim_manifest(name, *_requests(dice), status=status, constraints=constraints)
+
+
+def change(cache: Cache, dice: Dice, step: int) -> None:
+    """Something of devices comes, changes or goes, or devices are promised."""
+    found = random_devices(dice)
+    classes = [one for one in found if one["kind"] == "DeviceClass"]
+    obj = dice.choice(classes if classes and dice.one_in(4) else found)
+    obj["metadata"]["resourceVersion"] = str(step + 2)
+    taken = {one.device for one in cache.devices.use.whole}
+    results = obj.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    if any(one["device"] in taken for one in results):
+        del obj["status"]  # nobody else gives away what was promised
+    if dice.one_in(5):
+        cache.drop_device_object(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+    elif dice.one_in(2) and cache.nodes:
+        promise_some(cache, dice, step)
+    else:
+        put(cache, obj)
+
+
+def promise_some(cache: Cache, dice: Dice, step: int) -> None:
+    """A pod gets what there is for it on some node; some have it written, some give it back."""
+    pod, stock = random_user(dice, f"promised-{step}"), DeviceStock(cache.devices)
+    found = devices_of(pod, stock, left_over=stock.has_made_for(pod.uid))
+    for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
+        choice = found if isinstance(found, str) else choice_on(pod, found, node, stock)
+        if not isinstance(choice, str):
+            cache.devices.promise(pod.uid, choice)
+            if dice.one_in(3):
+                cache.devices.release(pod.uid, choice)
+            elif dice.one_in(2):
+                versions = {claim.key: claim.version + 1 for claim, _ in choice.allocated}
+                cache.devices.written(pod.uid, choice, versions)
+            if choice.made is not None and dice.one_in(3):
+                cache.devices.gone(choice.made[0].key)
+            return

@@ -1,0 +1,46 @@
+"""The property that plan and oracle agree, for as long as somebody wants to wait.
+
+    python -m tests.evaluate.search [--examples 10000]
+
+Prints the policy and what differs, and exits 1, at the first disagreement.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+
+from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.test_oracle_property import PROPERTIES, SEARCH
+from tests.strategies import policies
+from tests.strategies import program as checked
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Search for a policy on which plan and oracle disagree.")
+    parser.add_argument("--examples", type=int, default=10_000)
+    options = parser.parse_args(arguments)
+    found: list[str] = []
+
+    @settings(SEARCH, max_examples=options.examples, database=None)
+    @given(text=policies(), scene=scenes(pods=3))
+    def search(text: str, scene: Scene) -> None:
+        try:
+            for agree in PROPERTIES:
+                agree(checked(text), scene)
+        except AssertionError as error:
+            found.append(f"{text}\n{error}")
+            raise
+
+    try:
+        search()
+    except AssertionError:
+        print(found[0])
+        return 1
+    print(f"{options.examples} policies, no disagreement")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""Random volumes, claims and pods that use them, for the properties that hold `plan` to `oracle`.
+
+Few names and few sizes, so that claims compete for volumes, volumes are meant for claims that are not there, and nodes
+are full. Everything is a manifest read through `kube.decode.storage`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.volumes.reservations import VolumeChoice
+from policysched.kube.decode import pods, storage
+from policysched.model.objects import Pod
+from tests.evaluate.clusters import NODE_NAMES, Dice, Scene, scenes
+from tests.words import placed
+
+Json = dict[str, Any]
+
+DRIVER = "csi.example.com"
+CLAIMS = ("c0", "c1", "c2", "c3")
+VOLUMES = tuple(f"v{number}" for number in range(7))
+CLASSES = ("wait", "make", "now", "track")
+SIZES = ("1Gi", "2Gi", "5Gi")
+ZONE = "topology.kubernetes.io/zone"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+
+
+@st.composite
+def storage_scenes(draw: st.DrawFn) -> Scene:
+    """A scene with volumes, whose pods use some."""
+    scene = draw(scenes(pods=1, placed_max=3))
+    dice = Dice(draw(st.integers(0, 2**32 - 1)))
+    names = sorted(scene.cache.nodes)
+    for name in names:
+        node = scene.cache.nodes[name]
+        zones = {ZONE: dice.choice(("z1", "z2"))} if not dice.one_in(4) else {}
+        scene.cache.put_node(replace(node, labels={**node.labels, **zones}, taints=(), unschedulable=False))
+    for obj in random_storage(dice):
+        scene.cache.put_storage(storage.READERS[obj["kind"]](obj))
+    for number in range(dice.randrange(4) if names else 0):
+        scene.cache.put_pod(placed(random_user(dice, f"there-{number}"), dice.choice(names)))
+    return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
+
+
+def random_user(dice: Dice, name: str) -> Pod:
+    """A pod that asks for little but volumes."""
+    volumes: list[Json] = [{"persistentVolumeClaim": {"claimName": one}} for one in dice.some(CLAIMS, 2)]
+    if dice.one_in(6):
+        volumes.append({"persistentVolumeClaim": {"claimName": dice.choice(CLAIMS)}})
+    if dice.one_in(5):
+        volumes.append({"ephemeral": {}})
+    if dice.one_in(4):
+        volumes += [random_disk(dice) for _ in range(dice.choice((1, 2)))]
+    manifest = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {
+            "schedulerName": "test",
+            "containers": [{"name": "c", "image": "app:1"}],
+            "volumes": [{"name": f"x{place}", **one} for place, one in enumerate(volumes)],
+        },
+    }
+    return pods.pod(manifest).pod
+
+
+def random_disk(dice: Dice) -> Json:
+    read_only = {"readOnly": dice.one_in(2)}
+    return dice.choice(
+        (
+            {"gcePersistentDisk": {"pdName": dice.choice("ab"), **read_only}},
+            {"awsElasticBlockStore": {"volumeID": dice.choice(("vol-1", "aws://z1/vol-1")), **read_only}},
+            {"iscsi": {"iqn": dice.choice("ab"), **read_only}},
+            {"azureDisk": {"diskURI": dice.choice("ab")}},
+            {
+                "rbd": {
+                    "pool": dice.choice("ab"),
+                    "image": "i",
+                    "monitors": dice.some(("m1", "m2"), 2, least=1),
+                    **read_only,
+                }
+            },
+        )
+    )
+
+
+def random_storage(dice: Dice) -> list[Json]:
+    kinds = (_classes, _claims, _volumes, _csi_nodes, _drivers, _capacities, _attachments)
+    return [obj for kind in kinds for obj in kind(dice)]
+
+
+def _meta(name: str, **more: Any) -> Json:
+    return {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", **more}
+
+
+def _classes(dice: Dice) -> list[Json]:
+    allowed = {"allowedTopologies": [_topology(dice) for _ in range(dice.randrange(3))]}
+    modes = {
+        "wait": ("kubernetes.io/no-provisioner", "WaitForFirstConsumer", {}),
+        "make": (dice.choice((DRIVER, "kubernetes.io/aws-ebs")), "WaitForFirstConsumer", allowed),
+        "now": (DRIVER, "Immediate", {}),
+        "track": (DRIVER, "WaitForFirstConsumer", {}),
+    }
+    return [
+        {
+            "kind": "StorageClass",
+            "metadata": _meta(name),
+            "provisioner": provisioner,
+            "volumeBindingMode": mode,
+            **more,
+        }
+        for name, (provisioner, mode, more) in modes.items()
+        if not dice.one_in(8)
+    ]
+
+
+def _topology(dice: Dice) -> Json:
+    keys = dice.some((ZONE, "kubernetes.io/hostname"), 2)
+    values = {ZONE: ("z1", "z2"), "kubernetes.io/hostname": NODE_NAMES}
+    return {"matchLabelExpressions": [{"key": key, "values": dice.some(values[key], 2)} for key in keys]}
+
+
+def _claims(dice: Dice) -> list[Json]:
+    names = [one for one in CLAIMS if not dice.one_in(12)]
+    ephemeral = [f"coming-{number}-x{place}" for number in range(3) for place in range(4)]
+    return [_claim(dice, one) for one in names] + [
+        _claim(dice, one) for one in ephemeral if not dice.one_in(3)
+    ]
+
+
+def _claim(dice: Dice, name: str) -> Json:
+    annotations: Json = {}
+    spec: Json = {
+        "accessModes": dice.some(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"), 2, least=1),
+        "resources": {"requests": {"storage": dice.choice(SIZES)}} if not dice.one_in(8) else {},
+        "storageClassName": dice.choice((*CLASSES, "wait", "make", "")),
+    }
+    if dice.one_in(3):
+        spec["volumeName"] = dice.choice((*VOLUMES, "v-gone"))
+        if not dice.one_in(4):
+            annotations["pv.kubernetes.io/bind-completed"] = "yes"
+    if dice.one_in(8):
+        annotations["volume.kubernetes.io/selected-node"] = dice.choice(NODE_NAMES)
+    if dice.one_in(8):
+        spec["selector"] = {"matchLabels": {"disk": dice.choice(("ssd", "hdd"))}}
+    if dice.one_in(10):
+        spec["volumeMode"] = "Block"
+    if dice.one_in(12):
+        spec["volumeAttributesClassName"] = "gold"
+    owners = []
+    if name.startswith("coming"):
+        owner = "uid-other" if dice.one_in(6) else f"uid-{name.rpartition('-')[0]}"
+        owners = [{"uid": owner, "controller": True, "kind": "Pod", "name": "p"}]
+    gone = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(20) else {}
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": _meta(name, namespace="default", annotations=annotations, ownerReferences=owners, **gone),
+        "spec": spec,
+        "status": {"phase": "Lost" if dice.one_in(20) else "Pending"},
+    }
+
+
+def _volumes(dice: Dice) -> list[Json]:
+    return [_volume(dice, name) for name in VOLUMES if not dice.one_in(8)]
+
+
+def _volume(dice: Dice, name: str) -> Json:
+    labels: Json = {"disk": dice.choice(("ssd", "hdd"))}
+    if dice.one_in(3):
+        labels[dice.choice((ZONE, OLD_ZONE))] = dice.choice(("z1", "z2", "z1__z2", "z1__"))
+    spec: Json = {
+        "capacity": {"storage": dice.choice(SIZES)},
+        "accessModes": dice.some(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"), 3, least=1),
+        "storageClassName": dice.choice(("wait", "wait", "make", "now", "")),
+        "volumeMode": "Block" if dice.one_in(10) else "Filesystem",
+        **_source(dice, name),
+    }
+    terms = dice.choice((None, None, *(_terms(dice) for _ in range(4))))
+    if terms is not None:
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    phase = "Available"
+    if dice.one_in(3):
+        meant = dice.choice(CLAIMS)
+        uid = dice.choice((f"uid-{meant}", f"uid-{meant}", "", "uid-of-before"))
+        spec["claimRef"] = {"namespace": "default", "name": meant, "uid": uid}
+        phase = dice.choice(("Available", "Bound", "Released"))
+    elif dice.one_in(6):
+        phase = dice.choice(("Pending", "Released"))
+    gone = {"deletionTimestamp": "2026-01-05T09:59:59Z"} if dice.one_in(15) else {}
+    return {
+        "kind": "PersistentVolume",
+        "metadata": _meta(name, labels=labels, **gone),
+        "spec": spec,
+        "status": {"phase": phase},
+    }
+
+
+def _source(dice: Dice, name: str) -> Json:
+    return dice.choice(
+        (
+            {"csi": {"driver": DRIVER, "volumeHandle": name}},
+            {"csi": {"driver": DRIVER, "volumeHandle": "shared"}},
+            {"awsElasticBlockStore": {"volumeID": name}},
+            {"hostPath": {"path": "/mnt"}},
+        )
+    )
+
+
+def _terms(dice: Dice) -> list[Json]:
+    if dice.one_in(2):
+        names = dice.some(NODE_NAMES, 2, least=1)
+        return [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]
+    return [_term(dice) for _ in range(dice.choice((1, 1, 2)))]
+
+
+def _term(dice: Dice) -> Json:
+    term: Json = {}
+    if not dice.one_in(8):
+        zones = dice.some(("z1", "z2"), 2, least=1)
+        operator = dice.choice(("In", "NotIn", "Exists"))
+        values = [] if operator == "Exists" else zones
+        term["matchExpressions"] = [{"key": ZONE, "operator": operator, "values": values}]
+    if dice.one_in(6):
+        term["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
+    return term
+
+
+def _csi_nodes(dice: Dice) -> list[Json]:
+    migrated = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"}
+    return [
+        {
+            "kind": "CSINode",
+            "metadata": _meta(name, annotations=migrated if dice.one_in(2) else {}),
+            "spec": {
+                "drivers": [
+                    {"name": driver, **({"allocatable": {"count": dice.randrange(4)}} if limited else {})}
+                    for driver in dice.some((DRIVER, "ebs.csi.aws.com", "disk.csi.azure.com"), 3)
+                    for limited in [not dice.one_in(4)]
+                ]
+            },
+        }
+        for name in NODE_NAMES
+        if not dice.one_in(4)
+    ]
+
+
+def _drivers(dice: Dice) -> list[Json]:
+    spec = {"storageCapacity": dice.one_in(2)}
+    return [] if dice.one_in(3) else [{"kind": "CSIDriver", "metadata": _meta(DRIVER), "spec": spec}]
+
+
+def _capacities(dice: Dice) -> list[Json]:
+    return [
+        {
+            "kind": "CSIStorageCapacity",
+            "metadata": _meta(f"room-{number}", namespace="kube-system"),
+            "storageClassName": dice.choice(("track", "make")),
+            **dice.choice(({}, {"capacity": dice.choice(SIZES)}, {"maximumVolumeSize": "2Gi"})),
+            **dice.choice(({}, {"nodeTopology": {}}, {"nodeTopology": {"matchLabels": {ZONE: "z1"}}})),
+        }
+        for number in range(dice.randrange(4))
+    ]
+
+
+def _attachments(dice: Dice) -> list[Json]:
+    return [
+        {
+            "kind": "VolumeAttachment",
+            "metadata": _meta(f"attached-{number}"),
+            "spec": {
+                "nodeName": dice.choice(NODE_NAMES),
+                "attacher": dice.choice((DRIVER, "ebs.csi.aws.com")),
+                "source": {"persistentVolumeName": dice.choice(VOLUMES)} if not dice.one_in(6) else {},
+            },
+        }
+        for number in range(dice.randrange(4))
+    ]
+
+
+def change(cache: Cache, dice: Dice, step: int) -> None:
+    """Some object of storage comes, changes or goes, or volumes are promised."""
+    obj = dice.choice(random_storage(dice))
+    obj["metadata"]["resourceVersion"] = str(step + 2)
+    if dice.one_in(5):
+        cache.drop_storage(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+    elif dice.one_in(4) and cache.nodes:
+        free = list(Stock(cache.volumes).free("wait"))
+        claims = [one for one in cache.volumes.claims.values() if not one.volume]
+        if free and claims:
+            choice = VolumeChoice(((dice.choice(claims), dice.choice(free)),), (dice.choice(claims),))
+            user = random_user(dice, f"promised-{step}")
+            cache.volumes.promise(user.uid, choice, dice.choice(sorted(cache.nodes)))
+    else:
+        cache.put_storage(storage.READERS[obj["kind"]](obj))

@@ -1,0 +1,173 @@
+"""What a metric assumes of pods that its samples do not have yet: followed row by row, and on overlays member by member."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.evaluate import Evaluator, Plan, evaluation
+from policysched.evaluate import compile as compile_program
+from policysched.evaluate.columns.metric_column import MetricColumn
+from policysched.evaluate.kernel import Touch
+from policysched.evaluate.vector.machine import Machine
+from policysched.lang.ir.program import Program
+from policysched.model.objects import NodeName, Pod, PodFacts
+from tests import reference
+from tests.evaluate.clusters import Scene, scene_of
+from tests.evaluate.policies import corner
+from tests.evaluate.test_oracle_property import differences, overlays_agree
+from tests.reference.checked import metric, program
+from tests.words import node, pod, world
+
+NOW_NS = 1_000 * 10**9
+IDLE_PLAN = compile_program(
+    program(
+        'input traffic: bandwidth = pod.annotations["net"] default 40Mbps invalid default',
+        metric("rx", "bandwidth", "bit/s", "assume = traffic"),
+        "filter cool require rx < 1Gbps missing reject",
+        "score idle weight 1 lower rx normalize range(0Mbps, 1Gbps) missing worst",
+    )
+)
+
+
+@pytest.fixture(autouse=True)
+def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a small cluster a change is a large part of it, and would start everything over."""
+    monkeypatch.setattr(evaluation, "_MANY", 0)
+
+
+# ── the property ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def landings_are_followed(policy: Program, scene: Scene) -> None:
+    """One evaluator, asked after each pod that came to a node, says what the oracle does."""
+    cache, names = scene.cache, sorted(scene.cache.nodes)
+    alive: dict[str, dict[NodeName, float]] = {name: dict(of.assumed) for name, of in scene.samples.items()}
+    samples = {name: replace(of, assumed=alive[name]) for name, of in scene.samples.items()}
+    evaluator, compiled = Evaluator(cache), compile_program(policy)
+    evaluator.prepare(compiled)
+    first, *others = scene.pods
+    for number, other in enumerate(others):
+        given = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": samples}
+        slow = reference.evaluate(policy, first, cache, **given)
+        verdict = evaluator.evaluate(compiled, first, **given)
+        assert (verdict.selected, verdict.feasible_count) == (slow.selected, len(slow.feasible))
+        assert verdict.score == (0 if slow.selected is None else slow.totals[slow.selected])
+        assert differences(evaluator.explain(compiled, first, **given), slow) == []
+        if names:
+            name = names[number % len(names)]
+            cache.assume(other, name)
+            space = cache.namespaces.get(other.namespace)
+            for metric_name, of in reference.with_placed(policy, samples, other, name, space).items():
+                alive[metric_name].update(of.assumed)
+
+
+@pytest.mark.parametrize("name", ("assumed", "metrics"))
+def test_every_landing_changes_its_row_and_no_other(name: str) -> None:
+    for number in range(60):
+        landings_are_followed(corner(name), scene_of(number, pods=5))
+
+
+def never_again(right: Callable[..., None]) -> Callable[..., None]:
+    """A column that does not know that its metric assumes something."""
+    return lambda column, metric, columns: right(column, replace(metric, assume=None), columns)
+
+
+def without_usage(right: Callable[..., Touch]) -> Callable[..., Touch]:
+    return lambda machine, expr: right(machine, expr) & ~Touch.USAGE
+
+
+BUGS: dict[str, tuple[object, str, Callable[..., object]]] = {
+    "a landing is not read": (MetricColumn, "__init__", never_again),
+    "a landing makes no rule that reads the metric ask again": (Machine, "_touch_of", without_usage),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, plant = BUGS[bug]
+
+    monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
+
+    with pytest.raises(AssertionError):
+        for number in range(60):
+            landings_are_followed(corner("assumed"), scene_of(number, pods=5))
+
+
+def test_overlays_agree_member_by_member() -> None:
+    for number in range(60):
+        overlays_agree(corner("assumed"), scene_of(number, pods=4))
+
+
+# ── by example ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def two_nodes() -> tuple[Cache, Samples]:
+    """`idle` receives nothing, `busy` 100 Mbps."""
+    values = {"idle": 0.0, "busy": 1e8}
+    found = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
+    return world([node(name) for name in values]), {"rx": MetricSamples(found, NOW_NS)}
+
+
+def chosen(
+    evaluator: Evaluator, one: Pod, samples: Samples, *, plan: Plan = IDLE_PLAN, **more: object
+) -> str | None:
+    given = {"now_ns": NOW_NS, "facts": PodFacts(0, 0), "samples": samples, **more}
+    return evaluator.evaluate(plan, one, **given).selected
+
+
+def test_members_of_one_gang_do_not_all_go_to_the_idle_node() -> None:
+    cache, samples = two_nodes()
+    evaluator = Evaluator(cache)
+    overlay = evaluator.overlay()
+
+    places = []
+    for index in range(6):
+        member = pod(f"member-{index}")
+        name = chosen(evaluator, member, samples, overlay=overlay)
+        overlay.place(member, name)
+        places.append(name)
+
+    assert places[:3] == ["idle", "idle", "idle"]
+    assert sorted(places) == ["busy"] * 2 + ["idle"] * 4
+
+
+def test_a_member_taken_from_an_overlay_again_counts_no_more() -> None:
+    cache, samples = two_nodes()
+    evaluator = Evaluator(cache)
+    overlay = evaluator.overlay()
+    heavy = pod("heavy", annotations={"net": "500Mbps"})
+
+    overlay.place(heavy, NodeName("idle"))
+    with_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
+    overlay.remove(heavy.uid)
+    without_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
+
+    assert (with_it, without_it) == ("busy", "idle")
+
+
+def test_an_overlay_that_is_over_is_not_held_by_a_policy_that_wants_none_now() -> None:
+    cache, samples = two_nodes()
+    evaluator = Evaluator(cache)
+    another = compile_program(replace(IDLE_PLAN.program, name="another"))
+
+    chosen(evaluator, pod("one"), samples, overlay=evaluator.overlay())
+    last = evaluator.overlay()
+    chosen(evaluator, pod("two"), samples, overlay=last, plan=another)
+
+    assert [laid.overlay for laid in evaluator._worlds._laid.values()] == [last]
+
+
+def test_an_overlay_leaves_nothing_behind_in_the_samples() -> None:
+    cache, samples = two_nodes()
+    evaluator = Evaluator(cache)
+    overlay = evaluator.overlay()
+    overlay.place(pod("heavy", annotations={"net": "500Mbps"}), NodeName("idle"))
+
+    on_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
+    beside_it = chosen(evaluator, pod("next"), samples)
+
+    assert (on_it, beside_it) == ("busy", "idle")
+    assert samples["rx"].assumed == {}

@@ -1,0 +1,200 @@
+"""What is kept from one answer to the next is worth nothing unless it equals starting over."""
+
+from collections.abc import Callable, Hashable
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from policysched.evaluate import Evaluator, evaluation
+from policysched.evaluate import compile as compile_program
+from policysched.evaluate.columns import flat_lists
+from policysched.evaluate.columns.columns import Columns
+from policysched.evaluate.columns.flat_lists import LaidLists
+from policysched.evaluate.columns.overlay import Overlay
+from policysched.evaluate.columns.view import View
+from policysched.evaluate.compile.read_set import ReadSet
+from policysched.evaluate.evaluation import State
+from policysched.lang.ir.program import Program
+from policysched.model.objects import NodeName
+from tests.evaluate.asking import assuming, evaluated, explained, later
+from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.histories import play, seeds, twin
+from tests.evaluate.policies import CORNERS, corner
+
+SEARCH = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+HUNT = settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+    derandomize=True,  # a planted bug is found by the same example each time
+    database=None,
+)
+MIXED = (
+    "comparisons",
+    "metrics",
+    "counting",
+    "time",
+    "layers",
+    "built-ins by condition",
+    "outage",
+    "waiting for metrics",
+)
+
+Property = Callable[[Program, Scene, int], None]
+
+
+@pytest.fixture(autouse=True)
+def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a small cluster a change is a large part of it, and would start everything over."""
+    monkeypatch.setattr(evaluation, "_MANY", 0)
+    monkeypatch.setattr(flat_lists, "_KEPT_FROM", 1)
+
+
+# ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refreshing_equals_rebuilding(program: Program, scene: Scene, seed: int) -> None:
+    kept, plan = Evaluator(scene.cache), compile_program(program)
+    kept.prepare(plan)
+    for number, _ in enumerate(play(scene.cache, seed, changes=8)):
+        now, fresh = later(scene, number * 7), Evaluator(twin(scene.cache))
+        for pod in scene.pods:
+            assert evaluated(kept, plan, pod, now) == evaluated(fresh, plan, pod, now)
+
+
+def sharing_equals_asking_alone(program: Program, scene: Scene, seed: int) -> None:
+    kept, plan = Evaluator(scene.cache), compile_program(program)
+    for pod in scene.pods:
+        alone = Evaluator(twin(scene.cache))
+        assert evaluated(kept, plan, pod, scene) == evaluated(alone, plan, pod, scene)
+
+
+def an_overlay_equals_really_placing(program: Program, scene: Scene, seed: int) -> None:
+    evaluator, plan = Evaluator(scene.cache), compile_program(program)
+    names = sorted(scene.cache.nodes)
+    overlay = evaluator.overlay()
+    gone = sorted(uid for uid, seen in scene.cache.pods.items() if seen.node in names)[: seed % 3]
+    newcomers = [(pod, names[(seed + at) % len(names)]) for at, pod in enumerate(scene.pods[1:]) if names]
+    for uid in gone:
+        overlay.remove(uid)
+        evaluated(evaluator, plan, scene.pods[0], scene, overlay)
+    for pod, name in newcomers:
+        overlay.place(pod, name)
+        evaluated(evaluator, plan, scene.pods[0], scene, overlay)
+    stay = [uid for uid, seen in scene.cache.pods.items() if seen.node in names and uid not in gone]
+    for uid in sorted(stay)[: seed % 2]:
+        overlay.remove(uid)
+        evaluated(evaluator, plan, scene.pods[0], scene, overlay)
+        overlay.put_back(uid)
+    hypothetical = evaluated(evaluator, plan, scene.pods[0], scene, overlay)
+    in_full = explained(evaluator, plan, scene.pods[0], scene, overlay)
+
+    for uid in gone:
+        scene.cache.drop_pod(uid)
+    for pod, name in newcomers:
+        scene.cache.assume(pod, name)
+    placed = assuming(scene, program, newcomers)
+
+    assert hypothetical == evaluated(Evaluator(scene.cache), plan, scene.pods[0], placed)
+    assert in_full == explained(Evaluator(scene.cache), plan, scene.pods[0], placed)
+
+
+@pytest.mark.parametrize("name", CORNERS)
+@SEARCH
+@given(scene=scenes(placed_max=4), seed=seeds)
+def test_refreshed_rows_answer_as_a_rebuilt_evaluator(name: str, scene: Scene, seed: int) -> None:
+    refreshing_equals_rebuilding(corner(name), scene, seed)
+
+
+@pytest.mark.parametrize("name", CORNERS)
+@SEARCH
+@given(scene=scenes(pods=6), seed=seeds)
+def test_pods_that_share_an_evaluation_get_what_they_would_get_alone(
+    name: str, scene: Scene, seed: int
+) -> None:
+    sharing_equals_asking_alone(corner(name), scene, seed)
+
+
+@pytest.mark.parametrize("name", CORNERS)
+@SEARCH
+@given(scene=scenes(), seed=seeds)
+def test_an_overlay_answers_as_if_its_pods_were_really_placed(name: str, scene: Scene, seed: int) -> None:
+    an_overlay_equals_really_placing(corner(name), scene, seed)
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _caught(of: Property, corners: tuple[str, ...] = MIXED) -> bool:
+    @HUNT
+    @given(name=st.sampled_from(corners), scene=scenes(pods=5), seed=seeds)
+    def hunt(name: str, scene: Scene, seed: int) -> None:
+        of(corner(name), scene, seed)
+
+    try:
+        hunt()
+    except AssertionError:
+        return True
+    return False
+
+
+def _nothing(*_: object) -> None:
+    """Does nothing, says nothing."""
+
+
+def test_a_placement_that_refreshes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Columns, "_refresh_usage", _nothing)
+
+    assert _caught(refreshing_equals_rebuilding)
+
+
+def test_a_state_that_forgets_the_rows_that_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "_update", _nothing)
+
+    assert _caught(refreshing_equals_rebuilding)
+
+
+def test_a_filling_that_is_taken_for_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    filling = State._filling
+
+    def coarse(self: State, view: View) -> Hashable:
+        return None if filling(self, view) is None else "any"
+
+    monkeypatch.setattr(State, "_filling", coarse)
+
+    assert _caught(refreshing_equals_rebuilding)
+
+
+def test_a_read_set_that_leaves_something_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadSet, "key_but_claims", _nothing)
+
+    assert _caught(sharing_equals_asking_alone)
+
+
+def test_an_overlay_that_lifts_no_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Overlay, "remove", _nothing)
+
+    assert _caught(an_overlay_equals_really_placing)
+
+
+def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forget(self: Overlay, name: NodeName, by: int) -> None:
+        row = self._columns.row(name)
+        if by < 0 and row is not None:
+            self._usages.pop(row, None)
+
+    monkeypatch.setattr(Overlay, "_differ", forget)
+
+    assert _caught(an_overlay_equals_really_placing)
+
+
+def test_lists_of_nodes_that_changed_and_are_taken_for_what_they_were_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LaidLists, "are_of", lambda self, codes, _: len(codes) == len(self._codes))
+
+    assert _caught(refreshing_equals_rebuilding, ("records",))

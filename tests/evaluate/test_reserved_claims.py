@@ -1,0 +1,37 @@
+"""A node where somebody is nominated who uses the same claim."""
+
+import pytest
+
+from policysched.cluster.cache import Cache
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
+from policysched.model.objects import NodeName, PodFacts
+from tests import reference
+from tests.conformance.kube_default import kube_default
+from tests.volumes import claim, using, volume
+from tests.words import node, pod
+
+NOW_NS = 10**18
+
+
+@pytest.mark.parametrize(("mode", "left"), [("ReadWriteOncePod", {"b"}), ("ReadWriteOnce", {"a", "b"})])
+def test_a_claim_for_one_pod_is_kept_for_who_is_nominated(mode: str, left: set[str]) -> None:
+    cache = Cache()
+    for name in ("a", "b"):
+        cache.put_node(node(name))
+    cache.volumes.put_claim(claim("data", bound_to="pv", mode=mode))
+    cache.volumes.put_volume(volume("pv", claim="data"))
+    nominated = pod("first", spec=using("data"))
+    asked = {
+        "now_ns": NOW_NS,
+        "facts": PodFacts(NOW_NS, 0),
+        "samples": {},
+        "reserved": [(nominated, NodeName("a"))],
+    }
+
+    second = pod("second", spec=using("data"))
+    verdict = Evaluator(cache).evaluate(compile_program(kube_default()), second, **asked)
+    said = reference.evaluate(kube_default(), second, cache, **asked)
+
+    assert set(said.feasible) == left
+    assert verdict.feasible_count == len(left)

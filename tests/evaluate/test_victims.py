@@ -1,0 +1,67 @@
+"""The preemption clause as the plan has it, held to what the oracle says that it is worth."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from policysched import evaluate
+from policysched.model.objects import PodFacts
+from tests.evaluate.clusters import Scene, scenes
+from tests.reference import value
+from tests.reference.checked import program
+from tests.reference.context import pod_context
+from tests.words import namespace, pod
+
+CLAUSES = {
+    "priorities": "victim.priority + 3 < pod.priority",
+    "a missing label": 'victim.labels["pool"] == pod.labels["gen"]',
+    "requests": "victim.requests.cpu <= pod.requests.cpu and not (victim.qos == Guaranteed)",
+    "namespaces": "victim.namespace == namespace.name or victim.created > pod.created",
+    "owners": 'victim.owner.kind in ["Job", "ReplicaSet"] and victim.scheduler == pod.scheduler',
+}
+
+
+@pytest.mark.parametrize("clause", CLAUSES.values(), ids=CLAUSES.keys())
+@given(scene=scenes(pods=4))
+@settings(max_examples=60, deadline=None)
+def test_a_condition_allows_what_the_oracle_finds_true_of_pods_of_lower_priority(
+    clause: str, scene: Scene
+) -> None:
+    by = program("include kube_default", f"preemption {{ victims = {guarded(clause)} }}")
+    compiled = evaluate.compile(by)
+    assert by.preemption.victims is not None
+    for one in scene.pods:
+        space = scene.cache.namespaces.get(one.namespace)
+        allowed = compiled.may_evict(one, space, scene.facts, scene.now_ns)
+        context = pod_context(by, one, space, now_ns=scene.now_ns, facts=scene.facts)
+        for other in scene.pods:
+            worth = value(by.preemption.victims, replace(context, victim=other))
+            assert allowed(other) == (other.priority < one.priority and worth is True)
+
+
+def guarded(clause: str) -> str:
+    """Labels that a pod may lack are read with a fallback."""
+    for owner, key in (("victim", "pool"), ("pod", "gen")):
+        clause = clause.replace(f'{owner}.labels["{key}"]', f'({owner}.labels["{key}"] else "")')
+    return clause
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("preemption never", [False, False, False]),
+        ("preemption { victims = own }", [True, False, False]),
+        ("", [True, False, False]),
+        ("preemption { victims = any }", [True, True, False]),
+    ],
+)
+def test_the_words_of_the_clause(statement: str, expected: list[bool]) -> None:
+    compiled = evaluate.compile(program("include kube_default", statement))
+    one = pod("one", priority=5)
+    others = [pod("own", priority=4), pod("other", priority=4, scheduler="x"), pod("equal", priority=5)]
+
+    allowed = compiled.may_evict(one, namespace(), PodFacts(0, 0), 0)
+
+    assert [allowed(other) for other in others] == expected
+    assert compiled.preempts == any(expected)

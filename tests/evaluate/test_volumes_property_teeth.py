@@ -1,0 +1,252 @@
+"""What holds the kernels of volumes to their plain meaning has teeth: each planted bug shows in a small story of its own."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from policysched import evaluate
+from policysched.builtins.volume_binding import kernel as volume_binding
+from policysched.builtins.volume_restrictions import kernel as volume_restrictions
+from policysched.builtins.volume_zone import kernel as volume_zone
+from policysched.cluster.cache import Cache
+from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.volumes.reservations import VolumeChoice
+from policysched.evaluate import evaluation_cache
+from policysched.evaluate.columns import attached_volumes, free_volumes
+from policysched.model.objects import CsiNode, Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
+from policysched.model.storage import StorageObject
+from tests import reference
+from tests.conformance.kube_default import kube_default
+from tests.evaluate.test_builtins_property import differences
+from tests.evaluate.test_volumes_property import chosen_alike
+from tests.volumes import attachment, capacity, claim, csi_driver, csi_node, storage_class, using, volume
+from tests.words import node, placed, pod, world
+
+NOW_NS = 1_767_607_200 * 10**9
+Deed = Callable[[Cache], object]
+"""Something that happens to a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A pod that is decided at first and again after each deed: how a planted bug shows."""
+
+    world: Callable[[], Cache]
+    pod: Pod
+    deeds: tuple[Deed, ...] = ()
+
+    def told(self) -> None:
+        cache, program = self.world(), kube_default()
+        evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
+        given_ = {"now_ns": NOW_NS, "facts": PodFacts(NOW_NS, 0), "samples": {}}
+        for deed in (lambda _: None, *self.deeds):
+            deed(cache)
+            plain = reference.evaluate(program, self.pod, cache, **given_)
+            verdict = evaluator.evaluate(compiled, self.pod, **given_)
+            assert (verdict.selected, verdict.feasible_count) == (plain.selected, len(plain.feasible))
+            if verdict.selected is not None:
+                needs = evaluator.before_bind(compiled, self.pod, verdict.selected, **given_)
+                found = None if needs is None else needs.volumes
+                chosen_alike(cache, found, self.pod, verdict.selected)
+            assert differences(evaluator.explain(compiled, self.pod, **given_), plain) == []
+
+
+def put(*objects: StorageObject | CsiNode) -> Deed:
+    return lambda cache: [cache.put_storage(one) for one in objects]
+
+
+def of(
+    nodes: Iterable[Node], *objects: StorageObject | CsiNode, there: Iterable[ObservedPod] = ()
+) -> Callable[[], Cache]:
+    nodes, there = tuple(nodes), tuple(there)
+
+    def made() -> Cache:
+        cache = world(nodes, pods=there)
+        put(*objects)(cache)
+        return cache
+
+    return made
+
+
+def in_zone(label: str) -> dict[str, Any]:
+    """The node affinity of a volume that is in z1."""
+    here = {"key": label, "operator": "In", "values": ["z1"]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
+
+
+A, B = node("a", zone="z1"), node("b", zone="z2")
+USER = pod("db", spec=using("data"))
+DISK = {"volumes": [{"name": "d", "gcePersistentDisk": {"pdName": "disk"}}]}
+EBS = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+LIMITED = (csi_node("a", limits={"csi.example.com": 1}), csi_node("b", limits={"csi.example.com": 0}))
+MINE = (claim("data", bound_to="v"), volume("v", claim="data", claim_uid="uid-data", handle="mine"))
+OTHERS = (claim("other", bound_to="w"), volume("w", claim="other", claim_uid="uid-other", handle="theirs"))
+OTHER_USER = placed(pod("before", spec=using("other")), "a")
+LOCAL = (storage_class(), claim("data"))
+TRACKED = (storage_class("made", "csi.example.com"), csi_driver(), claim("data", of_class="made"))
+
+_FOR_ANOTHER = VolumeChoice(((claim("another"), volume("v", node="a", phase="Available")),))
+_NOTE, _LEARN, _PUT = (
+    free_volumes.FreeVolumes.note,
+    free_volumes._ByValue.learn_codes,
+    attached_volumes.AttachedVolumes.put,
+)
+
+BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
+    "old labels are not translated": (
+        volume_zone,
+        "newer_label",
+        lambda label: label,
+        Story(
+            of(
+                (A, B),
+                claim("data", bound_to="v"),
+                volume(
+                    "v",
+                    claim="data",
+                    claim_uid="uid-data",
+                    labels={"failure-domain.beta.kubernetes.io/zone": "z1"},
+                ),
+            ),
+            USER,
+        ),
+    ),
+    "disks never clash": (
+        volume_restrictions,
+        "_clash",
+        lambda *_: False,
+        Story(of((A, B), there=[placed(pod("first", spec=DISK), "a")]), pod("second", spec=DISK)),
+    ),
+    "attachments do not count": (
+        attached_volumes,
+        "told_by",
+        lambda *_: None,
+        Story(
+            of((A, B), *LIMITED, *MINE, *OTHERS, attachment("left", node="a", volume="w")),
+            USER,
+        ),
+    ),
+    "migration does not matter": (
+        volume_binding,
+        "volume_fits",
+        lambda volume, view: volume_binding.terms_fit(volume.required, view),
+        Story(
+            of(
+                (node("a", labels={"topology.ebs.csi.aws.com/zone": "z1"}), node("b")),
+                csi_node("a", migrated="kubernetes.io/aws-ebs"),
+                claim("data", bound_to="v"),
+                volume(
+                    "v",
+                    claim="data",
+                    claim_uid="uid-data",
+                    spec={**EBS, **in_zone("topology.kubernetes.io/zone")},
+                ),
+            ),
+            USER,
+        ),
+    ),
+    "volumes of every phase are free": (
+        free_volumes,
+        "is_available",
+        lambda *_: True,
+        Story(of((A, B), *LOCAL, volume("v", node="a", phase="Released")), USER),
+    ),
+    "volumes that are taken are not followed": (
+        free_volumes.KeptFreeVolumes,
+        "_follow",
+        lambda *_: True,
+        Story(
+            of(
+                (A, B),
+                *LOCAL,
+                volume("v", node="a", phase="Available"),
+                volume("w", node="b", phase="Available"),
+            ),
+            USER,
+            (put(volume("v", node="a", phase="Bound", claim="other", version=2)),),
+        ),
+    ),
+    "a volume that is given back stays taken": (
+        free_volumes.FreeVolumes,
+        "note",
+        lambda self, place, *, free: None if free else _NOTE(self, place, free=free),
+        Story(
+            of((A,), *LOCAL, volume("v", node="a", phase="Available")),
+            USER,
+            (
+                lambda cache: cache.volumes.promise(PodUid("x"), _FOR_ANOTHER, NodeName("a")),
+                lambda cache: cache.volumes.release(PodUid("x"), _FOR_ANOTHER),
+            ),
+        ),
+    ),
+    "a value that no node had stays unknown": (
+        free_volumes._ByValue,
+        "learn_codes",
+        lambda self, strings: () if self._strings_seen >= 0 else _LEARN(self, strings),
+        Story(
+            of((A,), *LOCAL, volume("v", node="b", phase="Available")),
+            USER,
+            (lambda cache: cache.put_node(B),),
+        ),
+    ),
+    "other volumes behind a claim are not counted anew": (
+        attached_volumes.AttachedVolumes,
+        "catch_up",
+        lambda _: None,
+        Story(
+            of((A,), *LIMITED[:1], *MINE, claim("other", of_class=""), there=[OTHER_USER]),
+            USER,
+            (put(*OTHERS),),
+        ),
+    ),
+    "a row that got a pod is not counted anew": (
+        attached_volumes.AttachedVolumes,
+        "put",
+        lambda self, row: None if self._rows.get(row) is None and self._counts else _PUT(self, row),
+        Story(
+            of(
+                (A, node("c")),
+                csi_node("c", limits={"csi.example.com": 1}),
+                *LIMITED[:1],
+                *MINE,
+                *OTHERS,
+                there=[OTHER_USER],
+            ),
+            USER,
+            (lambda cache: cache.put_pod(placed(pod("late", spec=using("other")), "c")),),
+        ),
+    ),
+    "room is not looked at again": (
+        Stock,
+        "capacity_stamp",
+        lambda *_: 0,
+        Story(
+            of((A, B), *TRACKED, capacity("one", zone="z1", size="1Gi")),
+            USER,
+            (put(capacity("one", zone="z1", size="20Gi")),),
+        ),
+    ),
+    "claims are left to the pods without": (
+        evaluation_cache,
+        "bind_claims",
+        lambda bound, _: (bound, list(range(len(bound.filters)))),
+        Story(
+            of((A, B), *MINE, there=[]),
+            USER,
+            (put(volume("v", claim="data", claim_uid="uid-data", node="a", version=2)),),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_shows_in_its_story(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, part, planted, story = BUGS[bug]
+    story.told()
+
+    monkeypatch.setattr(where, part, planted)
+
+    with pytest.raises(AssertionError):
+        story.told()

@@ -1,0 +1,257 @@
+"""The extender whole, on the server in memory: answers, binds and what becomes of one that nobody answers."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from policysched.config.setting_layers import BadSettings
+from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.sampling import make_sources
+from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
+from policysched.extender.handlers import ExtenderDesk, ExtenderLimits
+from policysched.extender.settings import read_extender_settings
+from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
+from policysched.serve.extender import Call, Reply
+from tests.kube.world import World, on_virtual_time, running, until
+from tests.words import pod_manifest
+
+PATIENCE_S = 120.0
+"""Of the machine's own clock, where an answer is wanted: it may be busy."""
+
+FIT = "policy fit version 1\nfilter node_resources_fit\nscore flat weight 1 prefer true\n"
+
+
+class Lossy:
+    """A road on which binds, while `broken`, get lost: on the way there, or on the way back (`carried`)."""
+
+    def __init__(self, road: Transport) -> None:
+        self._road = road
+        self.broken = False
+        self.carried = False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if self.broken and request.path.endswith("/binding"):
+            if self.carried:
+                await self._road.request(request)
+            raise TransportError("lost")
+        return await self._road.request(request)
+
+    def stream(self, request: ApiRequest) -> Any:
+        return self._road.stream(request)
+
+
+class Extender:
+    def __init__(self, world: World, policy: str, budget_s: float, sources: Any = None) -> None:
+        self.world = world
+        self.road = Lossy(world.road())
+        given = {"policies": "kube-system/policies", "http": ":1", "sources": sources or {}}
+        settings = read_extender_settings(None, {}, given)
+        runtime = ExtenderRuntime(
+            transport=self.road,
+            compile_texts=compile_in_line,
+            now_ns=world.now_ns,
+            monotonic_s=world.loop.time,
+            random=lambda name: Random(f"x/{name}"),
+            identity="x",
+            samples=make_sources(settings.samples, None, self.road, now_ns=world.now_ns, random=Random),
+        )
+        data = {"main.policy": policy}
+        world.local.create(
+            "configmaps",
+            "kube-system",
+            {"metadata": {"name": "policies", "namespace": "kube-system"}, "data": data},
+        )
+        self.app = ExtenderApp(settings, runtime)
+        self.outcomes: list[str] = []
+        self.desk = ExtenderDesk(
+            self.app.answering,
+            self.app.binder,
+            self.app.post,
+            lambda _policy, _verb, outcome, _s: self.outcomes.append(outcome),
+            main_loop=world.loop,
+            now_ns=world.now_ns,
+            limits=ExtenderLimits(budget_s=budget_s),
+        )
+
+    async def ask(
+        self, verb: str, body: object, *, policy: str = "fit", budget_s: float | None = None, **options: str
+    ) -> Reply:
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        # The desk's deadline is on the machine's clock, which stands still beside the virtual one.
+        within_s = self.desk.budget_s if budget_s is None else budget_s
+        call = Call(policy, verb, options, sent, time.monotonic() + within_s)
+        work = self.desk.read(call)
+        return work if isinstance(work, Reply) else await work()
+
+    async def bind(self, name: str, node: str) -> Reply:
+        uid = self.world.pod(name)["metadata"]["uid"]
+        return await self.ask(
+            "bind", {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
+        )
+
+    async def fits(self, node: str, cpu: str) -> bool:
+        probe = {"Pod": pod_manifest("probe", cpu=cpu), "NodeNames": [node]}
+        reply = await self.ask("filter", probe, budget_s=PATIENCE_S)
+        return bool(reply.value["NodeNames"] == [node])
+
+
+@asynccontextmanager
+async def extender(
+    policy: str = FIT, *, budget_s: float = PATIENCE_S, sources: Any = None
+) -> AsyncIterator[Extender]:
+    world = World()
+    world.add_node("a", cpu="4")
+    one = Extender(world, policy, budget_s, sources)
+    async with running(one.app.run()):
+        await until(lambda: one.app.answering.synced and one.app.answering.programs(), "the start")
+        yield one
+        await one.desk.close()
+
+
+def test_each_verb_says_in_its_own_form_why_there_is_no_answer() -> None:
+    async def scenario() -> None:
+        async with extender() as one:
+            nodes = {"Pod": pod_manifest("web"), "NodeNames": ["a"]}
+            for verb in ("filter", "bind"):
+                garbage, unknown = await one.ask(verb, b"{"), await one.ask(verb, NAMED[verb], policy="none")
+                assert (garbage.status, unknown.status) == (200, 200)
+                assert "not JSON" in garbage.value["Error"]
+                assert "there is no policy `none` (active: fit)" in unknown.value["Error"]
+            for verb in ("prioritize", "preempt"):
+                garbage, unknown = await one.ask(verb, b"{"), await one.ask(verb, NAMED[verb], policy="none")
+                assert (garbage.status, unknown.status) == (400, 404)
+                assert "there is no policy `none`" in unknown.value
+            assert (await one.ask("prioritize", nodes, scale="grand")).status == 400
+            assert (await one.ask("prioritize", nodes)).value == [{"Host": "a", "Score": 10}]
+
+    on_virtual_time(scenario)
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "filter": {"Pod": pod_manifest("web"), "NodeNames": ["a"]},
+    "prioritize": {"Pod": pod_manifest("web"), "NodeNames": ["a"]},
+    "preempt": {"Pod": pod_manifest("web"), "NodeNameToMetaVictims": {}},
+    "bind": {"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "a"},
+}
+
+
+def test_samples_decide_here_too_and_a_metric_without_a_source_is_said() -> None:
+    def metric(name: str, source: str) -> str:
+        asked = f'query = "example.com/load", source = {source}, join = node'
+        return f'metric {name}: ratio {{ {asked}, unit = "1", every = 1s, stale = 9s }}\n'
+
+    metrics = metric("load", "notes") + metric("heat", "gone")
+    rules = "filter cool require load < 50% missing reject\nscore mild weight 1 lower heat normalize range(0, 1) missing neutral\n"
+
+    async def scenario() -> None:
+        async with extender(FIT + metrics + rules, sources={"notes": {"kind": "annotations"}}) as one:
+            one.world.add_node("hot", annotations={"example.com/load": "0.9"})
+            one.world.add_node("cold", annotations={"example.com/load": "0.1"})
+            await until(lambda: any(status.good for status in one.app.sampler.statuses()), "a poll")
+            await asyncio.sleep(5)
+
+            reply = await one.ask("filter", {"Pod": pod_manifest("web"), "NodeNames": ["a", "hot", "cold"]})
+
+            assert reply.value["NodeNames"] == ["cold"]
+            said = [e for e in one.world.local.list("events") if e["reason"] == "MetricWithoutSource"]
+            assert ["the settings have no source `gone`" in event["message"] for event in said] == [True]
+
+    on_virtual_time(scenario)
+
+
+def test_what_comes_too_late_is_not_worked_on() -> None:
+    async def scenario() -> None:
+        async with extender(budget_s=-1.0) as one:
+            reply = await one.ask("filter", NAMED["filter"])
+            assert (reply.status, reply.outcome) == (200, "late")
+            assert "no answer within" in reply.value["Error"]
+
+    on_virtual_time(scenario)
+
+
+def test_a_bind_is_carried_out_and_its_room_taken_at_once() -> None:
+    async def scenario() -> None:
+        async with extender() as one:
+            one.world.add_pod("web", cpu="3")
+            await until(
+                lambda: one.app.answering.check() == [] and len(one.app.answering._core.cache.pods) == 1,
+                "the pod",
+            )
+            reply = await one.bind("web", "a")
+            assert (reply.value, one.world.node_of("web")) == ({"Error": ""}, "a")
+            assert not await one.fits("a", "2")
+            await until(lambda: one.app.answering.binds_under_way == 0, "the answer to be taken in")
+            again = await one.bind("web", "elsewhere")
+            assert "somebody bound it to a" in again.value["Error"]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_of_it(
+    *, carried: bool
+) -> None:
+    async def scenario() -> None:
+        async with extender(budget_s=0.3) as one:
+            one.world.add_pod("web", cpu="3")
+            await until(lambda: len(one.app.answering._core.cache.pods) == 1, "the pod")
+            one.road.broken, one.road.carried = True, carried
+            reply = await one.bind("web", "a")
+            assert "whether the pod is bound is not known" in reply.value["Error"]
+            assert not await one.fits("a", "2")
+            assert one.app.answering.binds_under_way == 1
+            await until(lambda: one.app.answering.binds_under_way == 0, "it to be known")
+            assert await one.fits("a", "2") is not carried
+            assert one.world.node_of("web") == ("a" if carried else None)
+
+    on_virtual_time(scenario)
+
+
+def test_without_any_policy_it_ends() -> None:
+    async def scenario() -> None:
+        with pytest.raises(NothingToRun, match="no policy in ConfigMap kube-system/policies can run"):
+            await Extender(World(), "policy fit version 1\nnonsense\n", 4.0).app.run()
+
+    on_virtual_time(scenario)
+
+
+# ── settings ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_files_or_a_configmap_and_a_flag_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "policies: a/b\nhttp: :1\nextender_server: {budget_s: 2, tls: {certificate: c, key: k}}\n"
+    )
+
+    of_file = read_extender_settings(file, {}, {})
+    of_flags = read_extender_settings(file, {}, {"policy_files": ["x"], "extender_server": {"budget_s": 3}})
+
+    assert (str(of_file.source), str(of_file.last_good), of_file.limits.budget_s) == (
+        "a/b",
+        "a/b-last-good",
+        2,
+    )
+    assert of_file.tls is not None
+    assert (of_flags.source, of_flags.last_good, of_flags.limits.budget_s) == ((Path("x"),), None, 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"http": ":1"}, "where the policies are"),
+        ({"policies": "a/b"}, "where to listen"),
+        ({"policies": "a/b", "http": ":1", "extender_server": {"tls": {"key": "k"}}}, "belong together"),
+        ({"policies": "a/b", "http": ":99999"}, "is no address"),
+    ],
+)
+def test_settings_that_lack_something_are_told(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadSettings, match=words):
+        read_extender_settings(None, {}, flags)

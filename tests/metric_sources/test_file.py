@@ -1,0 +1,203 @@
+"""Samples from a file: in the held unit, reloaded when it changes, said when it cannot be used."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from policysched.lang.check import check_text
+from policysched.lang.ir.program import Metric
+from policysched.metric_sources.file import BadSamples, FileSamples, read_samples
+from policysched.metric_sources.poll_status import Book
+from policysched.metric_sources.source import Customer, RawSamples, samples_of, without_value
+from policysched.scheduler.events import SamplesArrived
+from tests.kube.world import on_virtual_time, running
+
+POLICY = """policy test version 1
+metric net_rx: bandwidth {
+  query = "x"
+  unit  = "B/s"
+  join  = node
+  every = 15s
+  stale = 90s
+}
+metric cpu_util: ratio {
+  query = "x"
+  unit  = "1"
+  join  = node
+  every = 5s
+  stale = 90s
+}
+include kube_default
+filter link require net_rx < 1Gbps missing pass
+filter cool require cpu_util < 85% missing pass
+"""
+
+
+def metrics() -> Mapping[str, Metric]:
+    program = check_text(POLICY).program
+    assert program is not None
+    return program.metrics
+
+
+def held(metric: str, **values: float | str) -> dict[str, float]:
+    found = samples_of(metrics()[metric], RawSamples(values, at_ns=7))
+    assert found.polled_ns == 7
+    return {str(node): sample.value for node, sample in found.values.items()}
+
+
+def test_a_number_is_in_the_metrics_unit_and_a_text_says_its_own() -> None:
+    assert held("net_rx", a=1000, b="1000", c="8kbps", d="1KBps") == {
+        "a": 8000,
+        "b": 8000,
+        "c": 8000,
+        "d": 8000,
+    }
+    assert held("cpu_util", a=0.85, b="85%") == {"a": 0.85, "b": 0.85}
+
+
+def test_what_is_no_value_of_the_type_is_missing() -> None:
+    assert held("cpu_util", a=float("nan"), b=float("inf"), c=-1, d="5m", e="much", f=0.5, g=10**400) == {
+        "f": 0.5
+    }
+
+
+def test_what_is_left_out_is_said_in_one_line_however_much_it_is() -> None:
+    metric = metrics()["cpu_util"]
+    raw = RawSamples({"a": 0.5, "b": "80&", "c": -1, "d": float("nan"), "e": "much", "f": "5m"}, at_ns=7)
+
+    said = without_value(metric, raw, samples_of(metric, raw))
+
+    assert said == "metric cpu_util: not a ratio, so missing: `80&` (b), -1 (c), nan (d) and 2 more"
+    assert (
+        without_value(metric, RawSamples({"a": 0.5}, 7), samples_of(metric, RawSamples({"a": 0.5}, 7)))
+        is None
+    )
+
+
+def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("cpu_util: {a: 0.1}\n")
+    delivered: list[SamplesArrived] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        source = FileSamples(path, Book("file"), now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
+            await asyncio.sleep(12)
+            assert [one.samples.polled_ns // 10**9 for one in delivered] == [0, 5, 10]
+
+            path.write_text("cpu_util: {a: 0.9}\nnet_rx: {a: 5}\n")
+            await asyncio.sleep(1.5)
+
+        assert {one.metric for one in delivered[3:]} == {"cpu_util", "net_rx"}
+        assert delivered[-1].policy == "test"
+
+    on_virtual_time(scenario)
+
+
+def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("cpu_util: {a: 0.1}\n")
+    delivered: list[SamplesArrived] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        book = Book("--metrics")
+        source = FileSamples(path, book, now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
+            await asyncio.sleep(0.5)
+            assert book.polls == {"ok": 1}
+            path.write_text("cpu_util: [broken\n")
+            await asyncio.sleep(30)
+            assert len(delivered) == 1
+            assert book.polls == {"ok": 1, "garbage": 30}
+            trouble = book.trouble["test", "cpu_util"]
+            assert (trouble.kind, trouble.since_ns) == ("garbage", 10**9)
+            assert trouble.words.startswith(f"{path}: line 2: not YAML: ")
+
+            path.unlink()
+            await asyncio.sleep(30)
+            path.write_text("cpu_util: {a: 0.2}\n")
+            os.utime(path, (1, 1))
+            await asyncio.sleep(2)
+        assert len(delivered) == 2
+        assert book.trouble == {}
+
+    with caplog.at_level(logging.INFO, "policysched.metric_sources.file"):
+        on_virtual_time(scenario)
+
+    assert [one.levelname for one in caplog.records] == ["WARNING", "WARNING", "INFO"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not YAML"),
+        ("[]", "(top level): is a list, and should be a map"),
+        ("ok: {}\nload:\n  node-1: null\n", "line 3: load.node-1: is null, and should be a number or a text"),
+        ("load: {node-1: [5]}", "line 1: load.node-1: is a list, and should be a number or a text"),
+        (
+            "ok: {}\n'two words': {}",
+            "line 2: two words: is `two words`, and should be a metric's name (letters, digits",
+        ),
+        ("load: {node-1: 2026-99-99}", "not YAML: month must be in 1..12"),
+        (f"load: {{node-1: {'9' * 5000}}}", "not YAML: Exceeds the limit"),
+        ("[" * 3000, "not YAML: maximum recursion depth"),
+    ],
+)
+def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text(text)
+
+    with pytest.raises(BadSamples) as error:
+        read_samples(path)
+
+    assert str(error.value).startswith(f"{path}: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("net_rx:\n  b: null\n  ok: 5\n  a: [1]\n9lives: {}\ncpu_util: 7\n")
+
+    with pytest.raises(BadSamples) as error:
+        read_samples(path)
+
+    assert error.value.problems == (
+        f"{path}: line 2: net_rx.b: is null, and should be a number or a text",
+        f"{path}: line 4: net_rx.a: is a list, and should be a number or a text",
+        f"{path}: line 5: 9lives: is `9lives`, and should be a metric's name (letters, digits and _, no digit first)",
+        f"{path}: line 6: cpu_util: is 7, and should be a map",
+    )
+
+
+def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_counted(tmp_path: Path) -> None:
+    path = tmp_path / "samples.yaml"
+    path.write_text("net_rx:\n" + "".join(f"  node-{number}: null\n" for number in range(50)))
+
+    with pytest.raises(BadSamples) as error:
+        read_samples(path)
+
+    *said, rest = error.value.problems
+    assert [one.split(": ")[2] for one in said] == [f"net_rx.node-{number}" for number in range(20)]
+    assert rest == f"{path}: and 30 more mistakes"
+
+
+def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() -> None:
+    text = (
+        POLICY.replace("net_rx: bandwidth", "net_rx: bytes").replace('"B/s"', '"B"').replace("1Gbps", "1Gi")
+    )
+    program = check_text(text).program
+    assert program is not None
+    metric = program.metrics["net_rx"]
+
+    found = samples_of(metric, RawSamples({"a": "9223372036854775807", "b": "9223372036854774784"}, at_ns=7))
+
+    assert {node: int(sample.value) for node, sample in found.values.items()} == {"b": 9223372036854774784}

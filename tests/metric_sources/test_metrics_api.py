@@ -1,0 +1,99 @@
+"""Samples from the metrics.k8s.io API: quantities in the metric's unit, as old as the API says."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from policysched.metric_sources.metrics_api import MetricsApiAsker
+from policysched.metric_sources.poll_status import Unusable
+from policysched.metric_sources.polled import Measured
+from policysched.metric_sources.source import samples_of
+from policysched.model.objects import NodeName
+from tests.metric_sources.words import metric
+from tests.words import node
+
+NOW_NS = 1_795_273_200 * 10**9  # 2026-11-21T15:00:00Z
+CPU = metric("cpu_used", "cpu", query="cpu", unit="cores", join="node")
+MEMORY = metric("memory_used", "bytes", query="memory", unit="MiB", join="node")
+
+
+def item(
+    name: str, cpu: Any = "250m", memory: Any = "1Gi", timestamp: Any = "2026-11-21T14:59:30Z"
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "timestamp": timestamp,
+        "window": "20s",
+        "usage": {"cpu": cpu, "memory": memory},
+    }
+
+
+def ask(body: bytes, of: Any = CPU) -> Measured:
+    async def fetch() -> bytes:
+        return body
+
+    asker = MetricsApiAsker(fetch, now_ns=lambda: NOW_NS)
+    nodes = {NodeName(name): node(name) for name in ("a", "b", "c")}
+    return asyncio.run(asker.ask(asker.question(of), lambda: nodes))
+
+
+def listed(*items: Any) -> bytes:
+    return orjson.dumps({"kind": "NodeMetricsList", "items": list(items)})
+
+
+def test_usage_is_in_the_type_that_the_policy_declares() -> None:
+    body = listed(item("a", "123456789n", "1536Ki"), item("b", "2", "1G"))
+
+    cpu, memory = samples_of(CPU, ask(body).raw), samples_of(MEMORY, ask(body, MEMORY).raw)
+
+    assert {name: one.value for name, one in cpu.values.items()} == {"a": 123, "b": 2000}
+    assert {name: one.value for name, one in memory.values.items()} == {"a": 1536 * 1024, "b": 10**9}
+    assert {(NOW_NS - one.at_ns) / 1e9 for one in cpu.values.values()} == {30}
+
+
+def test_items_that_cannot_be_understood_and_nodes_of_others_are_counted() -> None:
+    broken = [
+        None,
+        {},
+        item("a", cpu=7),
+        item("a", cpu="much"),
+        item("a", timestamp="soon"),
+        item("a", timestamp=3),
+    ]
+
+    measured = ask(listed(*broken, item("elsewhere"), item("c", cpu="1")))
+
+    assert measured.raw.values == {"c": 1.0}
+    assert (measured.unreadable, measured.unmatched) == (len(broken), 1)
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"items": {}}'])
+def test_an_answer_that_is_no_list_is_garbage(body: bytes) -> None:
+    with pytest.raises(Unusable) as error:
+        ask(body)
+
+    assert error.value.kind == "garbage"
+
+
+def test_a_metric_that_the_api_does_not_have_is_told_so() -> None:
+    async def fetch() -> bytes:
+        raise AssertionError("nothing is to be asked")
+
+    asker = MetricsApiAsker(fetch, now_ns=lambda: NOW_NS)
+    said = {
+        why
+        for one in (
+            CPU,
+            metric("disk", "bytes", query="disk", unit="B", join="node"),
+            metric("share", "ratio", query="cpu", unit="1", join="node"),
+            metric("used", "cpu", query="cpu", unit="cores", join="instance"),
+            metric("dated", "cpu", query="cpu", unit="cores", join="node", more='sampled_at = "x"'),
+        )
+        if (why := asker.why_not(one))
+    }
+
+    assert len(said) == 4
+    assert 'the metrics API has "cpu" and "memory", not `disk`' in said
+    assert "the metrics API's cpu is of type cpu, not ratio" in said

@@ -1,0 +1,731 @@
+"""KubeSchedulerConfiguration: from profiles to policies."""
+
+import pytest
+
+from policysched.builtins.registry import BUILTINS
+from policysched.config.settings import read_settings
+from policysched.lang.ir import program as p
+from policysched.policy_files.sources import UnusableFile
+from tests.migrate.words import (
+    builtin_filters,
+    config,
+    filters_of,
+    imported,
+    of_the_file,
+    only,
+    params_of,
+    program_of,
+    rules,
+    weights_of,
+)
+
+ALL_FILTERS = [name for name, one in BUILTINS.items() if one.filters]
+DEFAULT_WEIGHTS = {name: one.default_weight for name, one in BUILTINS.items() if one.default_weight}
+
+
+def profile(body: str) -> str:
+    """One profile called `web`, its fields indented by two."""
+    return config("profiles:\n- schedulerName: web\n" + body)
+
+
+def plugins(body: str) -> str:
+    return profile("  plugins:\n" + body)
+
+
+def test_the_default_configuration_is_kube_default_and_says_that_the_name_is_kube_schedulers() -> None:
+    done = imported(config())
+
+    assert only(done) == (
+        "# From scheduler.yaml, profile default-scheduler of a KubeSchedulerConfiguration (v1).\n"
+        "\n"
+        "# policysched: ignore[PS412] kube-scheduler must not run beside this policy: both would place the same pods\n"
+        "policy default-scheduler version 1\n"
+        "\n"
+        "include kube_default\n"
+        "\n"
+        "preemption { victims = any }\n"
+    )
+    assert of_the_file(done.not_imported) == []
+    assert done.notes == []
+
+
+def test_a_policy_can_be_called_otherwise_than_the_scheduler() -> None:
+    done = imported(config(), **{"default-scheduler": "kube-like"})
+
+    assert list(done.policies) == ["kube-like"]
+    assert "PS412" not in only(done)
+
+
+def test_weights_that_differ_are_reweighted_and_a_weight_that_is_not_said_is_1() -> None:
+    done = imported(
+        plugins(
+            "    score:\n      enabled:\n"
+            "      - {name: NodeResourcesBalancedAllocation, weight: 5}\n"
+            "      - {name: NodeAffinity}\n"
+            "      - {name: ImageLocality, weight: 1}\n"
+        )
+    )
+
+    assert rules(done) == (
+        "include kube_default\nreweight node_affinity 1\nreweight node_resources_balanced_allocation 5\n"
+    )
+    assert of_the_file(done.not_imported) == []
+
+
+def test_a_plugin_that_is_off_everywhere_is_dropped() -> None:
+    done = imported(
+        plugins("    multiPoint:\n      disabled: [{name: TaintToleration}, {name: ImageLocality}]\n")
+    )
+
+    program = program_of("web", only(done))
+    assert filters_of(program) == [name for name in ALL_FILTERS if name != "taint_toleration"]
+    assert weights_of(program).keys() == DEFAULT_WEIGHTS.keys() - {"taint_toleration", "image_locality"}
+    assert "ignore[PS407] TaintToleration does not filter" in only(done)
+
+
+def test_a_score_alone_that_is_off_leaves_the_filter_in_its_place() -> None:
+    done = imported(plugins("    score:\n      disabled: [{name: NodeAffinity}]\n"))
+
+    program = program_of("web", only(done))
+    assert filters_of(program) == ALL_FILTERS
+    assert weights_of(program) == {k: v for k, v in DEFAULT_WEIGHTS.items() if k != "node_affinity"}
+
+
+def test_a_filter_alone_that_is_off_leaves_the_score() -> None:
+    done = imported(
+        plugins(
+            "    filter:\n      disabled: [{name: NodeAffinity}]\n    preFilter:\n      disabled: [{name: NodeAffinity}]\n"
+        )
+    )
+
+    program = program_of("web", only(done))
+    assert filters_of(program) == [name for name in ALL_FILTERS if name != "node_affinity"]
+    assert weights_of(program) == DEFAULT_WEIGHTS
+
+
+def test_with_everything_off_only_what_is_on_stands_by_its_name() -> None:
+    done = imported(
+        plugins(
+            "    multiPoint:\n"
+            "      enabled:\n"
+            "      - name: PrioritySort\n"
+            "      - name: NodeResourcesFit\n"
+            "        weight: 4\n"
+            "      - name: NodeName\n"
+            "      - name: DefaultBinder\n"
+            "      disabled:\n"
+            '      - name: "*"\n'
+        )
+    )
+
+    assert rules(done) == "filter node_resources_fit\nfilter node_name\n\nscore node_resources_fit weight 4\n"
+    assert "preemption never" in only(done)
+    assert (
+        14,
+        9,
+        "profiles[0].plugins.multiPoint.disabled[0]",
+        "SchedulingGates is disabled",
+    ) in of_the_file(done.not_imported)
+
+
+def test_scores_that_are_all_off_leave_every_filter() -> None:
+    done = imported(
+        plugins('    score:\n      disabled: [{name: "*"}]\n    preScore:\n      disabled: [{name: "*"}]\n')
+    )
+
+    program = program_of("web", only(done))
+    assert filters_of(program) == ALL_FILTERS
+    assert weights_of(program) == {}
+
+
+def test_a_plugin_that_its_own_point_enables_again_comes_first_as_kube_scheduler_has_it() -> None:
+    done = imported(plugins("    filter:\n      enabled: [{name: NodeResourcesFit}, {name: NodePorts}]\n"))
+
+    first = ["node_resources_fit", "node_ports"]
+    assert builtin_filters(program_of("web", only(done))) == [
+        *first,
+        *(name for name in ALL_FILTERS if name not in first),
+    ]
+
+
+def test_two_profiles_are_two_policies() -> None:
+    done = imported(
+        config(
+            "profiles:\n"
+            "- schedulerName: spread\n"
+            "- schedulerName: pack\n"
+            "  pluginConfig:\n"
+            "  - name: NodeResourcesFit\n"
+            "    args:\n"
+            "      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 2}, {name: nvidia.com/gpu}]}\n"
+        )
+    )
+
+    assert list(done.policies) == ["spread", "pack"]
+    assert "include kube_default\n\npreemption" in done.policies["spread"]
+    assert (
+        "include kube_default\n"
+        "replace score node_resources_fit weight 1 {\n"
+        "  strategy = most_allocated\n"
+        '  resources = {"cpu" = 2, "nvidia.com/gpu" = 1}\n'
+        "}\n"
+    ) in done.policies["pack"]
+
+
+def test_requested_to_capacity_ratio_keeps_its_shape() -> None:
+    done = imported(
+        profile(
+            "  pluginConfig:\n"
+            "  - name: NodeResourcesFit\n"
+            "    args:\n"
+            "      apiVersion: kubescheduler.config.k8s.io/v1\n"
+            "      kind: NodeResourcesFitArgs\n"
+            "      scoringStrategy:\n"
+            "        type: RequestedToCapacityRatio\n"
+            "        resources: [{name: intel.com/foo, weight: 3}]\n"
+            "        requestedToCapacityRatio:\n"
+            "          shape: [{utilization: 0, score: 0}, {utilization: 50, score: 3}, {utilization: 100, score: 10}]\n"
+        )
+    )
+
+    assert params_of(program_of("web", only(done)), "node_resources_fit") == {
+        "strategy": "requested_to_capacity_ratio",
+        "resources": (("intel.com/foo", 3),),
+        "shape": ((0, 0), (50, 3), (100, 10)),
+    }
+    assert of_the_file(done.not_imported) == []
+
+
+def test_what_no_parameter_expresses_is_listed_at_its_place() -> None:
+    done = imported(
+        profile(
+            "  pluginConfig:\n"
+            "  - name: PodTopologySpread\n"
+            "    args:\n"
+            "      defaultingType: List\n"
+            "      defaultConstraints:\n"
+            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 3}\n"
+            "  - name: VolumeBinding\n"
+            "    args: {bindTimeoutSeconds: 999999, shape: [{utilization: 0, score: 10}]}\n"
+            "  - name: DefaultPreemption\n"
+            "    args: {minCandidateNodesAbsolute: 7, minCandidateNodesPercentage: 10}\n"
+        )
+    )
+
+    assert [(line, column, what) for line, column, _, what in of_the_file(done.not_imported)] == [
+        (10, 75, "minDomains 3 of the default constraint on zone"),
+        (12, 12, "bindTimeoutSeconds 999999"),
+        (12, 40, "a shape for storage capacity"),
+        (14, 12, "minCandidateNodesAbsolute 7"),
+    ]
+    assert "# - bindTimeoutSeconds 999999: " in only(done)
+
+
+def test_resources_that_need_not_fit_become_a_parameter_of_the_filter() -> None:
+    fit = "  - name: NodeResourcesFit\n    args: {ignoredResources: [example.com/b], ignoredResourceGroups: [x.org]}\n"
+    extender = "extenders:\n- {urlPrefix: 'http://gpu.local', filterVerb: filter, managedResources: [{name: example.com/a, ignoredByScheduler: true}, {name: example.com/c}]}\n"
+
+    done = imported(profile("  pluginConfig:\n" + fit) + extender)
+    alone = imported(profile("") + extender)
+
+    [rule] = [one for one in program_of("web", only(done)).rules.filters if one.name == "node_resources_fit"]
+    [other] = [
+        one for one in program_of("web", only(alone)).rules.filters if one.name == "node_resources_fit"
+    ]
+    assert dict(rule.params) == {
+        "ignored_resources": {"example.com/a", "example.com/b"},
+        "ignored_resource_groups": {"x.org"},
+    }
+    assert dict(other.params) == {"ignored_resources": {"example.com/a"}, "ignored_resource_groups": set()}
+    assert of_the_file(done.not_imported) == []
+
+
+def test_how_long_claims_may_take_becomes_a_parameter_of_the_filter() -> None:
+    done = imported(profile("  pluginConfig:\n  - name: VolumeBinding\n    args: {bindTimeoutSeconds: 60}\n"))
+
+    [binding] = [
+        rule for rule in program_of("web", only(done)).rules.filters if rule.name == "volume_binding"
+    ]
+    assert dict(binding.params) == {"bind_timeout_seconds": 60}
+    assert of_the_file(done.not_imported) == []
+
+
+def test_default_constraints_become_parameters_of_the_filter_and_of_the_score() -> None:
+    done = imported(
+        profile(
+            "  pluginConfig:\n"
+            "  - name: PodTopologySpread\n"
+            "    args:\n"
+            "      defaultingType: List\n"
+            "      defaultConstraints:\n"
+            "      - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}\n"
+            "      - {maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}\n"
+            "  - name: InterPodAffinity\n"
+            "    args: {ignorePreferredTermsOfExistingPods: true}\n"
+        )
+    )
+
+    program = program_of("web", only(done))
+    [refuses] = [rule for rule in program.rules.filters if rule.name == "pod_topology_spread"]
+    assert dict(refuses.params)["default_constraints"] == (("rack", 2),)
+    assert params_of(program, "pod_topology_spread")["default_constraints"] == (("zone", 1),)
+    affinity = params_of(program, "inter_pod_affinity")
+    assert affinity["ignore_preferred_terms_of_existing_pods"] == "yes"
+    assert of_the_file(done.not_imported) == []
+
+
+def test_a_list_without_constraints_spreads_nothing_by_default() -> None:
+    done = imported(
+        profile("  pluginConfig:\n  - name: PodTopologySpread\n    args: {defaultingType: List}\n")
+    )
+
+    assert params_of(program_of("web", only(done)), "pod_topology_spread")["default_constraints"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "wrong"),
+    [
+        (
+            "{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}",
+            "is not a whole number from 1",
+        ),
+        (
+            "{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}, "
+            "{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}",
+            "a second DoNotSchedule on rack",
+        ),
+    ],
+)
+def test_a_default_constraint_that_kube_scheduler_refuses_is_an_error(constraint: str, wrong: str) -> None:
+    arguments = f"{{defaultingType: List, defaultConstraints: [{constraint}]}}"
+
+    with pytest.raises(UnusableFile, match=wrong):
+        imported(profile(f"  pluginConfig:\n  - name: PodTopologySpread\n    args: {arguments}\n"))
+
+
+def test_hard_pod_affinity_weight_is_the_built_ins_own_parameter() -> None:
+    done = imported(
+        profile("  pluginConfig:\n  - name: InterPodAffinity\n    args: {hardPodAffinityWeight: 7}\n")
+    )
+
+    assert params_of(program_of("web", only(done)), "inter_pod_affinity")["hard_pod_affinity_weight"] == 7
+
+
+def test_preemption_is_off_where_its_plugin_is() -> None:
+    done = imported(plugins("    postFilter:\n      disabled: [{name: DefaultPreemption}]\n"))
+
+    program = program_of("web", only(done))
+    assert program.preemption == p.Preemption("never", None)
+
+
+def test_a_plugin_that_loses_a_step_is_said_to_be_whole() -> None:
+    done = imported(plugins("    preFilter:\n      disabled: [{name: NodePorts}]\n"))
+
+    assert [what for *_, what in of_the_file(done.not_imported)] == ["NodePorts is off at preFilter"]
+
+
+def test_older_versions_have_the_weights_of_their_time() -> None:
+    beta2 = imported(config("profiles: [{schedulerName: web}]\n", "v1beta2"))
+    beta3 = imported(config("profiles: [{schedulerName: web}]\n", "v1beta3"))
+
+    old = weights_of(program_of("web", only(beta2)))
+    assert [old[name] for name in ("taint_toleration", "node_affinity", "inter_pod_affinity")] == [1, 1, 1]
+    assert weights_of(program_of("web", only(beta3))) == DEFAULT_WEIGHTS
+
+
+def test_the_least_and_most_allocated_plugins_of_v1beta1_are_strategies() -> None:
+    usual = imported(config("profiles: [{schedulerName: web}]\n", "v1beta1"))
+    packed = imported(
+        config(
+            "profiles:\n- schedulerName: web\n  plugins:\n    score:\n"
+            "      disabled: [{name: NodeResourcesLeastAllocated}, {name: NodePreferAvoidPods}]\n"
+            "      enabled: [{name: NodeResourcesMostAllocated, weight: 9}]\n",
+            "v1beta1",
+        )
+    )
+
+    assert "plugin NodePreferAvoidPods" in [what for *_, what in of_the_file(usual.not_imported)]
+    assert weights_of(program_of("web", only(usual)))["node_resources_fit"] == 1
+    assert params_of(program_of("web", only(packed)), "node_resources_fit")["strategy"] == "most_allocated"
+    assert weights_of(program_of("web", only(packed)))["node_resources_fit"] == 9
+    assert of_the_file(packed.not_imported) == []
+
+
+# ── plugins of others ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_network_traffic_is_listed_with_what_would_take_its_place() -> None:
+    done = imported(
+        config(
+            "profiles:\n"
+            "- schedulerName: custom-scheduler\n"
+            "  plugins:\n"
+            "    score:\n"
+            "      enabled: [{name: NetworkTraffic}]\n"
+            '      disabled: [{name: "*"}]\n'
+            "  pluginConfig:\n"
+            "  - name: NetworkTraffic\n"
+            "    args: {ip: 'http://prometheus:9090', deviceName: eth0, timeRange: 60}\n",
+            "v1beta1",
+        )
+    )
+
+    assert filters_of(program_of("custom-scheduler", only(done))) == [
+        name
+        for name in ALL_FILTERS
+        if name not in ("dynamic_resources", "node_declared_features")  # younger than v1beta1
+    ]
+    assert weights_of(program_of("custom-scheduler", only(done))) == {}
+    assert of_the_file(done.not_imported) == [
+        (7, 17, "profiles[0].plugins.score.enabled[0]", "plugin NetworkTraffic (score, weight 1)"),
+        (
+            11,
+            5,
+            "profiles[0].pluginConfig[0].args",
+            "arguments of NetworkTraffic (ip, deviceName, timeRange)",
+        ),
+    ]
+    assert "a `metric` with a rate of node_network_receive_bytes_total" in done.not_imported[0].why
+
+
+RIYA = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: scheduler-config
+  namespace: kube-system
+data:
+  scheduler-config.yaml: |
+    apiVersion: kubescheduler.config.k8s.io/v1alpha1
+    kind: KubeSchedulerConfiguration
+    schedulerName: riya-scheduler
+    leaderElection:
+      leaderElect: true
+      lockObjectName: riya-scheduler
+      lockObjectNamespace: kube-system
+    plugins:
+      queueSort:
+        enabled:
+        - name: "riya"
+        disabled:
+        - name: "*"
+      preFilter:
+        enabled:
+        - name: "riya"
+      pluginConfig:
+      - name: "riya"
+        args: {master: "master", kubeconfig: "kubeconfig"}
+"""
+
+
+def test_riyas_config_map_is_opened_and_places_are_those_of_its_file() -> None:
+    done = imported(RIYA)
+
+    assert list(done.policies) == ["riya-scheduler"]
+    assert done.settings == {"leader_election": {"lease": "kube-system/riya-scheduler"}}
+    found = of_the_file(done.not_imported)
+    assert (24, 7, "plugins.pluginConfig", "this field") in found
+    assert (18, 11, "plugins.queueSort.enabled[0]", "plugin riya (queueSort, preFilter)") in found
+    (why,) = [one.why for one in done.not_imported if one.what.startswith("plugin riya")]
+    assert "`queue by`" in why and "`gang by`" in why
+
+
+def test_yodas_plugin_is_listed_once_for_all_its_points() -> None:
+    points = "".join(
+        f"    {point}: {{enabled: [{{name: yoda{', weight: 300' if point == 'score' else ''}}}]}}\n"
+        for point in ("filter", "preScore", "score")
+    )
+
+    done = imported(plugins(points))
+
+    (one,) = of_the_file(done.not_imported)
+    assert one[3] == "plugin yoda (filter, preScore, score, weight 300)"
+    assert "custom resource Scv cannot be read" in done.not_imported[0].why
+
+
+def test_a_plugin_that_nobody_knows_gets_a_hint_by_where_it_stands() -> None:
+    done = imported(
+        plugins("    multiPoint: {enabled: [{name: Mine}]}\n    permit: {enabled: [{name: Theirs}]}\n")
+    )
+
+    whys = {one.what: one.why for one in done.not_imported}
+    assert "a policy has nothing" in whys["plugin Mine (multiPoint)"]
+    assert "instead: `gang by`" in whys["plugin Theirs (permit)"]
+
+
+EXTENDERS = """\
+extenders:
+- urlPrefix: https://gpushare.kube-system.svc:32766/scheduler
+  filterVerb: filter
+  prioritizeVerb: prioritize
+  preemptVerb: preempt
+  bindVerb: bind
+  weight: 5
+  nodeCacheCapable: true
+  enableHTTPS: true
+  httpTimeout: 1m0.5s
+  ignorable: true
+  managedResources: [{name: example.com/gpu, ignoredByScheduler: true}]
+  tlsConfig: {caFile: /ca.crt, certFile: /tls.crt, keyFile: /tls.key, serverName: gpu}
+- urlPrefix: http://127.0.0.1:5402/scheduler
+  prioritizeVerb: priorities/congestion
+  weight: 1
+- urlPrefix: http://gpushare.other.svc/
+  filterVerb: f
+- urlPrefix: https://bare
+  filterVerb: f
+  tlsConfig: {caData: aaaa}
+"""
+
+
+def test_extenders_become_settings_and_are_asked_by_every_policy() -> None:
+    done = imported(config(f"profiles: [{{schedulerName: a}}, {{schedulerName: b}}]\n{EXTENDERS}"))
+
+    assert done.settings["extenders"] == {
+        "gpushare": {
+            "url": "https://gpushare.kube-system.svc:32766/scheduler",
+            "filter": "filter",
+            "prioritize": "prioritize",
+            "timeout_s": 60.5,
+            "ignorable": True,
+            "resources": ["example.com/gpu"],
+            "tls": {"ca": "/ca.crt", "certificate": "/tls.crt", "key": "/tls.key", "server_name": "gpu"},
+        },
+        "congestion": {
+            "url": "http://127.0.0.1:5402/scheduler",
+            "prioritize": "priorities/congestion",
+            "whole_nodes": True,
+        },
+        "gpushare_2": {"url": "http://gpushare.other.svc/", "filter": "f", "whole_nodes": True},
+        "bare": {"url": "https://bare", "filter": "f", "whole_nodes": True},
+    }
+    for name in ("a", "b"):
+        program = program_of(name, done.policies[name])
+        assert [(one.name, one.weight, one.missing) for one in program.extenders] == [
+            ("gpushare", 5, 0),
+            ("congestion", 1, 0),
+            ("gpushare_2", None, None),
+            ("bare", None, None),
+        ]
+
+
+def test_the_imported_settings_are_settings_of_run() -> None:
+    done = imported(config(EXTENDERS))
+
+    read = read_settings(None, {}, {"policies": "a/b", **done.settings})
+
+    assert read.extenders["gpushare"].timeout_s == 60.5
+    assert read.extenders["congestion"].whole_nodes
+
+
+def test_what_an_extender_does_that_has_no_counterpart_is_listed_at_its_place() -> None:
+    done = imported(config(EXTENDERS))
+
+    found = {one.where: (one.what, one.why) for one in done.not_imported if one.where.startswith("extenders")}
+    assert set(found) == {
+        "extenders[0].preemptVerb",
+        "extenders[0].bindVerb",
+        "extenders[3].tlsConfig.caData",
+    }
+    hints = {one.where: one.why for one in done.notes}
+    assert "congestion-factor" in hints["extenders[1]"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("urlPrefix: ftp://x", "no http or https URL"),
+        ("urlPrefix: http://x\n  prioritizeVerb: p\n  weight: 0", "not between 1"),
+        ("urlPrefix: http://x\n  httpTimeout: 5 seconds", "no duration"),
+        ("urlPrefix: https://x\n  tlsConfig: {certFile: /c}", "belong together"),
+    ],
+)
+def test_an_extender_that_kube_scheduler_would_not_take_is_refused_at_its_place(
+    more: str, words: str
+) -> None:
+    with pytest.raises(UnusableFile, match=rf":\d+:\d+: .*{words}"):
+        imported(config(f"extenders:\n- filterVerb: f\n  {more}\n"))
+
+
+def test_a_plugin_that_is_not_covered_is_named_where_it_is_on_and_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lacking = {"VolumeZone": ["not covered by this version: claims"]}
+    monkeypatch.setattr("policysched.migrate.profile.lacks", lambda plugin: lacking.get(plugin, []))
+
+    both = imported(config("profiles: [{schedulerName: a}, {schedulerName: b}]\n"))
+    off = imported(plugins("    multiPoint: {disabled: [{name: VolumeZone}]}\n"))
+
+    assert [(one.where, one.what, one.why) for one in both.not_imported] == [
+        ("profiles", "plugin VolumeZone", "not covered by this version: claims")
+    ]
+    assert [one for one in off.not_imported if "not covered" in one.why] == []
+
+
+# ── the process ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_leader_election_and_back_off_are_settings() -> None:
+    done = imported(
+        config(
+            "leaderElection: {leaderElect: true, leaseDuration: 1m0.5s, renewDeadline: 30s, retryPeriod: 500ms,\n"
+            "  resourceName: mine, resourceNamespace: team}\n"
+            "clientConnection: {kubeconfig: /etc/kubernetes/scheduler.conf, qps: 50}\n"
+            "podInitialBackoffSeconds: 2\n"
+            "podMaxBackoffSeconds: 60\n"
+            "percentageOfNodesToScore: 30\n"
+        )
+    )
+
+    assert done.settings == {
+        "kubeconfig": "/etc/kubernetes/scheduler.conf",
+        "leader_election": {
+            "duration_s": 60.5,
+            "renew_deadline_s": 30,
+            "retry_s": 0.5,
+            "lease": "team/mine",
+        },
+        "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},
+    }
+    assert [one.where for one in done.notes] == ["percentageOfNodesToScore", "clientConnection.qps"]
+
+
+def test_the_lease_of_kube_scheduler_itself_is_not_taken() -> None:
+    done = imported(
+        config("leaderElection: {resourceName: kube-scheduler, resourceNamespace: kube-system}\n")
+    )
+    off = imported(config("leaderElection: {leaderElect: false}\n"))
+
+    assert done.settings == {}
+    assert ["kube-scheduler's own" in one.why for one in done.notes] == [True]
+    assert off.settings == {"leader_election": {"enabled": False}}
+
+
+# ── what kube-scheduler would not take ─────────────────────────────────────────────────────────────────────────────
+
+REFUSED = {
+    "a field that it does not know": (
+        plugins("    score: {enable: [{name: X}]}\n"),
+        "scheduler.yaml:6:13: profiles[0].plugins.score.enable: kube-scheduler knows no such field",
+    ),
+    "a weight that is no number": (
+        plugins("    score: {enabled: [{name: NodeAffinity, weight: much}]}\n"),
+        'scheduler.yaml:6:44: profiles[0].plugins.score.enabled[0].weight: "much" is not a whole number from 0',
+    ),
+    "a strategy that does not exist": (
+        profile("  pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Random}}}]\n"),
+        'scheduler.yaml:5:68: profiles[0].pluginConfig[0].args.scoringStrategy.type: "Random" is not LeastAllocated, '
+        "MostAllocated or RequestedToCapacityRatio",
+    ),
+    "a plugin twice": (
+        plugins("    filter: {enabled: [{name: NodeName}, {name: NodeName}]}\n"),
+        "scheduler.yaml:6:42: profiles[0].plugins.filter.enabled[1]: `NodeName` is enabled twice",
+    ),
+    "a plugin where it has nothing to do": (
+        plugins("    filter: {enabled: [{name: ImageLocality}]}\n"),
+        "scheduler.yaml:6:24: profiles[0].plugins.filter.enabled[0]: `ImageLocality` has nothing to do at filter",
+    ),
+    "no queueSort": (
+        plugins('    queueSort: {disabled: [{name: "*"}]}\n'),
+        "scheduler.yaml:5:3: profiles[0].plugins: 0 plugins at queueSort, and kube-scheduler needs one",
+    ),
+    "two profiles of one name": (
+        config("profiles: [{schedulerName: a}, {schedulerName: a}]\n"),
+        "scheduler.yaml:3:33: profiles[1].schedulerName: there is a policy `a` already: give one another name by --name",
+    ),
+    "a profile without a name beside another": (
+        config("profiles:\n- schedulerName: a\n- plugins: {}\n"),
+        "scheduler.yaml:5:3: profiles[1]: one of several profiles needs a `schedulerName`",
+    ),
+    "a name that no policy can have": (
+        config("profiles:\n- schedulerName: my.scheduler\n"),
+        "scheduler.yaml:4:3: profiles[0].schedulerName: `my.scheduler` cannot name a policy: give it another name, "
+        "--name my.scheduler=NAME",
+    ),
+    "a version from elsewhere": (
+        config(version="v2"),
+        "scheduler.yaml:1:1: apiVersion: is not kubescheduler.config.k8s.io/ and one of v1, v1beta3, v1beta2, v1beta1, "
+        "v1alpha2, v1alpha1",
+    ),
+    "a plugin of the days before v1": (
+        plugins("    filter: {enabled: [{name: EBSLimits}]}\n"),
+        "scheduler.yaml:6:24: profiles[0].plugins.filter.enabled[0]: `EBSLimits` is gone since v1",
+    ),
+    "multiPoint before there was one": (
+        config("profiles:\n- plugins:\n    multiPoint: {}\n", "v1beta2"),
+        "scheduler.yaml:5:5: profiles[0].plugins.multiPoint: v1beta2 has no multiPoint",
+    ),
+    "a field of v1alpha1": (
+        config("schedulerName: a\n"),
+        "scheduler.yaml:3:1: schedulerName: v1 has no such field at the top",
+    ),
+    "a shape that falls back": (
+        profile(
+            "  pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n"
+            "        type: RequestedToCapacityRatio\n        requestedToCapacityRatio:\n"
+            "          shape: [{utilization: 50, score: 0}, {utilization: 50, score: 1}]\n"
+        ),
+        "scheduler.yaml:11:48: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1]: "
+        "utilization must grow from point to point",
+    ),
+    "times that do not hold together": (
+        config("leaderElection: {leaseDuration: 5s}\n"),
+        "scheduler.yaml:3:1: leaderElection: kube-scheduler wants leaseDuration > renewDeadline > 1.2 times retryPeriod",
+    ),
+    "a duration that is none": (
+        config("leaderElection: {leaseDuration: 15 sec}\n"),
+        "scheduler.yaml:3:18: leaderElection.leaseDuration: `15 sec` is no duration such as 15s or 1m30s",
+    ),
+    "a longest back-off below the first": (
+        config("podInitialBackoffSeconds: 20\n"),
+        "scheduler.yaml:1:1: podMaxBackoffSeconds: 10 is less than podInitialBackoffSeconds, 20",
+    ),
+    "a key twice": (config("profiles: []\nprofiles: []\n"), "scheduler.yaml:4:1: `profiles` is given twice"),
+    "no YAML": (
+        "kind: [\n",
+        "scheduler.yaml:2:1: is neither YAML nor JSON: expected the node content, but found '<stream end>'",
+    ),
+    "something else": (
+        "kind: Deployment\n",
+        "scheduler.yaml:1:1: (top level): is neither a KubeSchedulerConfiguration nor an old Policy",
+    ),
+    "nothing": ("", "scheduler.yaml: holds no configuration"),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), REFUSED.values(), ids=REFUSED)
+def test_what_kube_scheduler_would_not_take_is_one_line_at_its_place(text: str, line: str) -> None:
+    with pytest.raises(UnusableFile) as caught:
+        imported(text)
+
+    assert str(caught.value) == line
+
+
+def test_a_field_that_is_null_is_absent_and_what_looks_like_a_date_is_a_text() -> None:
+    done = imported(
+        config(
+            "clientConnection: null\nleaderElection:\npodMaxBackoffSeconds: null\n"
+            "profiles:\n"
+            "- schedulerName: 2026-01-01\n"
+            "  plugins: {score: null, multiPoint: {enabled: null, disabled: null}}\n"
+            "  pluginConfig: [{name: NodeResourcesFit, args: null}, {name: Other, args: {a: 1}}]\n"
+        )
+    )
+
+    assert list(done.policies) == ["2026-01-01"]
+    assert of_the_file(done.not_imported) == []
+    assert [one.what for one in done.notes] == ["arguments of Other (a)"]
+
+
+def test_a_rename_of_nothing_is_refused() -> None:
+    with pytest.raises(UnusableFile, match=r"no profile is called `b` \(profiles: default-scheduler\)"):
+        imported(config(), b="c")
+
+
+def test_a_small_file_of_aliases_is_not_unfolded() -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+    )
+
+    with pytest.raises(UnusableFile, match="larger than any configuration"):
+        imported(config(bomb))

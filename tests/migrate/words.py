@@ -1,0 +1,75 @@
+"""Small words for tests of import-config."""
+
+from collections.abc import Iterable
+
+from policysched.lang.check import check_text
+from policysched.lang.diagnostics.ignore_comments import without_ignored
+from policysched.lang.format.formatter import format_source
+from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
+from policysched.migrate import Imported, import_config
+from policysched.migrate.report import Item
+from policysched.text import Source
+
+CONFIG = "apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n"
+
+
+def config(body: str = "", version: str = "v1") -> str:
+    return CONFIG.format(version=version) + body
+
+
+def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> Imported:
+    """Every policy that comes out is clean and canonical, whatever the test asks beside that."""
+    done = import_config(text, name, renames)
+    for key, policy in done.policies.items():
+        program_of(key, policy)
+    return done
+
+
+def program_of(name: str, policy: str) -> Program:
+    checked = check_text(policy, f"{name}.policy")
+    source = Source(f"{name}.policy", policy)
+    said = without_ignored(source, checked.diagnostics)
+    assert [(one.code, one.message) for one in said] == []
+    assert format_source(source).text == policy
+    assert checked.program is not None and checked.program.name == name
+    return checked.program
+
+
+def only(done: Imported) -> str:
+    (policy,) = done.policies.values()
+    return policy
+
+
+def rules(done: Imported) -> str:
+    """The policy without its comment lines, its header, and what it says of preemption."""
+    kept = [
+        line for line in only(done).splitlines() if not line.startswith(("# ", "#", "policy ", "preemption"))
+    ]
+    return "\n".join(kept).strip("\n") + "\n"
+
+
+def filters_of(program: Program) -> list[str]:
+    return [rule.name for rule in program.rules.filters]
+
+
+def weights_of(program: Program) -> dict[str, int]:
+    return {rule.name: rule.weight for rule in program.rules.scores if rule.weight}
+
+
+def params_of(program: Program, score: str) -> dict[str, object]:
+    (rule,) = [one for one in program.rules.scores if one.name == score]
+    assert isinstance(rule, BuiltinScore), rule
+    return dict(rule.params)
+
+
+def builtin_filters(program: Program) -> list[str]:
+    return [rule.builtin for rule in program.rules.filters if isinstance(rule, BuiltinFilter)]
+
+
+def of_the_file(items: Iterable[Item]) -> list[tuple[int, int, str, str]]:
+    """What the configuration itself gives rise to: without what this version does not cover of the defaults."""
+    return [
+        (one.line, one.column, one.where, one.what)
+        for one in items
+        if not one.why.startswith("not covered by this version")
+    ]

@@ -1,0 +1,39 @@
+"""Samples over time: the notation of tests of policies."""
+
+import pytest
+
+from policysched.lang.types.kinds import Kind, Type
+from policysched.policytest.series import BadSeries, Gap, Step, series_of
+
+BANDWIDTH, INT = Type(Kind.BANDWIDTH), Type(Kind.INT)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("7", [7]),
+        ("1 2 3", [1, 2, 3]),
+        ("10x2", [10, 10, 10]),
+        ("100+50x3", [100, 150, 200, 250]),
+        ("9-4x2", [9, 5, 1]),
+        ("10x1 _x3 stale", [10, 10, Gap.NONE, Gap.NONE, Gap.NONE, Gap.ENDED]),
+        ("_", [Gap.NONE]),
+        ("-5+2x1", [-5, -3]),
+    ],
+)
+def test_a_series_is_counted_as_promtool_counts(text: str, steps: list[Step]) -> None:
+    assert series_of(text, INT, "1") == steps
+
+
+def test_values_have_the_units_of_the_policy_and_bare_numbers_that_of_the_metric() -> None:
+    assert series_of("900Mbps 100+25Mbpsx1", BANDWIDTH, "B/s") == [900e6, 800, 800 + 25e6]
+
+
+@pytest.mark.parametrize(
+    "text", ["fast", "", "10 apples", "1x", "1+x3", "x3", "1x999999999", "1x6000 1x6000", "nan", "10 % "]
+)
+def test_what_is_no_series_of_the_type_is_refused_in_words(text: str) -> None:
+    with pytest.raises(BadSeries) as refused:
+        series_of(text, BANDWIDTH, "B/s")
+
+    assert str(refused.value)

@@ -1,0 +1,135 @@
+"""Where each built-in attribute of the language is found in a pod, a node or a namespace.
+
+A map (`labels`, `requests`, ...) is read by key: a resource that is not named is 0, a label that is not there is
+MISSING.
+"""
+
+from collections.abc import Callable, Mapping
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.usage import Usage
+from policysched.lang.ir.expr import Owner
+from policysched.model.objects import Namespace, Pod
+from tests.reference.context import Context, share_of
+from tests.reference.values import MISSING, Value, saturated
+
+
+def attribute(owner: Owner, path: tuple[str, ...], context: Context) -> Value:
+    match owner:
+        case "pod":
+            return _pod_attribute(path, context.pod, context)
+        case "node":
+            return _node_attribute(path, context)
+        case "namespace":
+            return _namespace_attribute(path, context.namespace, context.cache)
+        case "other":
+            assert context.other is not None, "no pod is being counted here"
+            return _pod_attribute(path, context.other, context)
+        case "victim":
+            assert context.victim is not None, "no victim is being considered here"
+            return _pod_attribute(path, context.victim, context)
+
+
+_POD_PLAIN: dict[str, Callable[[Pod], Value]] = {
+    "name": lambda pod: pod.name,
+    "namespace": lambda pod: pod.namespace,
+    "uid": lambda pod: pod.uid,
+    "priority": lambda pod: pod.priority,
+    "qos": lambda pod: pod.qos,
+    "created": lambda pod: pod.created_ns,
+    "deadline": lambda pod: MISSING if pod.deadline_ns is None else pod.deadline_ns,
+    "scheduler": lambda pod: pod.scheduler,
+    "service_account": lambda pod: pod.service_account,
+    "images": lambda pod: pod.images,
+    "tolerations": lambda pod: tuple(toleration.key for toleration in pod.tolerations),
+}
+
+
+def _pod_attribute(path: tuple[str, ...], pod: Pod, context: Context) -> Value:
+    match path:
+        case ("labels", key):
+            return _entry(pod.labels, key)
+        case ("annotations", key):
+            return _entry(pod.annotations, key)
+        case ("requests", resource):
+            return 1 if resource == "pods" else pod.requests.get(resource, 0)
+        case ("limits", resource):
+            return pod.limits.get(resource, 0)
+        case ("owner", "kind"):
+            return pod.owner_kind
+        case ("owner", "name"):
+            return pod.owner_name
+        case ("queued",):
+            assert context.facts is not None, "the checker lets nothing read the queue here"
+            return context.facts.queued_ns
+        case ("attempts",):
+            assert context.facts is not None, "the checker lets nothing read the queue here"
+            return context.facts.attempts
+        case ("waited",):
+            assert context.facts is not None and context.now_ns is not None, (
+                "the checker lets nothing read the queue here"
+            )
+            return saturated(context.now_ns - context.facts.queued_ns)
+        case (name,):
+            return _POD_PLAIN[name](pod)
+        case _:
+            raise AssertionError(f"a pod has no attribute {path}")
+
+
+def _node_attribute(path: tuple[str, ...], context: Context) -> Value:
+    node, usage = context.node, context.usage
+    assert node is not None and usage is not None, f"node.{'.'.join(path)} is read where there is no node"
+    match path:
+        case ("name",):
+            return node.name
+        case ("labels", key):
+            return _entry(node.labels, key)
+        case ("annotations", key):
+            return _entry(node.annotations, key)
+        case ("objects", kind):
+            return _entry(node.objects, kind)
+        case ("conditions", kind):
+            return _entry(node.conditions, kind)
+        case ("allocatable", resource):
+            return node.allocatable.get(resource, 0)
+        case ("requested", resource):
+            return _requested(usage, resource)
+        case ("free", resource):
+            return saturated(node.allocatable.get(resource, 0) - _requested(usage, resource))
+        case ("pods",):
+            return len(usage.pods)
+        case ("taints",):
+            return tuple(taint.key for taint in node.taints)
+        case ("images",):
+            return tuple(node.images)
+        case ("created",):
+            return node.created_ns
+        case ("ready",):
+            return node.ready
+        case _:
+            raise AssertionError(f"a node has no attribute {path}")
+
+
+def _requested(usage: Usage, resource: str) -> int:
+    """Pods are a resource too, of which each takes one."""
+    return len(usage.pods) if resource == "pods" else usage.counted(resource)
+
+
+def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Cache | None) -> Value:
+    match path:
+        case ("name",):
+            return namespace.name
+        case ("labels", key):
+            return _entry(namespace.labels, key)
+        case ("annotations", key):
+            return _entry(namespace.annotations, key)
+        case ("share", resource):
+            assert cache is not None, "what a namespace holds is asked where no cluster is known"
+            share = share_of(namespace.name, cache)
+            return share.cpu if resource == "cpu" else share.memory
+        case _:
+            raise AssertionError(f"a namespace has no attribute {path}")
+
+
+def _entry(entries: Mapping[str, str], key: str) -> Value:
+    return entries.get(key, MISSING)

@@ -1,0 +1,21 @@
+"""The built-ins of kube-scheduler, one plain module each, under the names that `builtins.registry` declares.
+
+A module that filters has `refuse`, one that scores has `score`; `refuse_pod` says why a pod is refused whatever the
+node, and `refuse` says the same of each. Each docstring gives the formula, and
+`docs/builtins.md` is made from it.
+"""
+
+from importlib import import_module
+
+from policysched.builtins.registry import BUILTINS
+from tests.reference.builtin import Beforehand, Filter, Score
+
+_MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
+
+FILTERS: dict[str, Filter] = {
+    name: module.refuse for name, module in _MODULES.items() if BUILTINS[name].filters
+}
+BEFOREHAND: dict[str, Beforehand] = {
+    name: module.refuse_pod for name, module in _MODULES.items() if hasattr(module, "refuse_pod")
+}
+SCORES: dict[str, Score] = {name: module.score for name, module in _MODULES.items() if BUILTINS[name].scores}

@@ -1,0 +1,29 @@
+"""Score: for every container (init containers included) and every volume of an image that the node has, `size * nodes
+that have it / all nodes`, rounded down; the sum, held between 23 MiB and 1000 MiB a container, mapped to 0..100."""
+
+from collections.abc import Mapping, Sequence
+
+from policysched.model.objects import NodeName, Pod
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Seen
+
+_MIB = 1024 * 1024
+_LEAST = 23 * _MIB
+_MOST_A_CONTAINER = 1000 * _MIB
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    most = _MOST_A_CONTAINER * len(pod.images)
+    images = pod.images + (pod.image_volumes if params["image_volumes"] == "yes" else ())
+    scores = {}
+    for seen in candidates:
+        total = sum(_spread_size(image, seen, facts) for image in images if image in seen.node.images)
+        held = max(_LEAST, min(most, total))
+        scores[seen.node.name] = NodeScore(total, MAX_SCORE * (held - _LEAST) // (most - _LEAST))
+    return scores
+
+
+def _spread_size(image: str, seen: Seen, facts: ClusterFacts) -> int:
+    spread = facts.nodes_with_image[image] / facts.node_count
+    return int(seen.node.images[image] * spread)

@@ -1,0 +1,144 @@
+"""A term selects placed pods by their labels, in the namespaces that it names or whose labels its namespaceSelector
+matches (in the pod's own where it has neither). A node's domain under a term is all nodes with the same value of its
+topologyKey. Terms of placed pods are read the same way, as selecting the pod that is to be placed.
+
+Filter, in this order:
+
+- required affinity: the node has every topologyKey, and in its domain of each is a placed pod that all required terms
+  select. Where there is no such pod in any domain, a pod that its own terms select may be the first;
+- required anti-affinity: no placed pod that a term selects is in the node's domain of that term;
+- no required anti-affinity of a placed pod selects the pod in a domain in which the node is.
+
+Score: over all placed pods, the weight of each preferred term that selects them (less that of each preferred
+anti-affinity term) and of each such term of theirs that selects the pod, and `hard_pod_affinity_weight` for each of
+their required affinity terms that does, in the domains of each; `floor(100 * (sum - min) / (max - min))` over the
+candidates in float64, 0 for all where the sums are equal. A pod that no term of this kind is about is not scored.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from policysched.model.objects import (
+    AffinityTerm,
+    Namespace,
+    Node,
+    NodeName,
+    Pod,
+    PodAffinity,
+    PodSelector,
+)
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+
+_NO_TERMS = PodAffinity((), (), (), selects_itself=True)
+Domain = tuple[str, str]
+"""A topology key and its value."""
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    own, node = pod.pod_affinity or _NO_TERMS, seen.node
+    if not _affinity_holds(own, pod, node, facts):
+        return Reasons(("node(s) didn't match pod affinity rules",), resolvable=False)
+    if any(_placed_in_domain((term,), node, facts) for term in own.required_anti):
+        return Reasons(("node(s) didn't match pod anti-affinity rules",), resolvable=True)
+    for holder, home in facts.with_affinity:
+        for term in _of(holder).required_anti:
+            if selects(term.pods, pod, facts) and _same_domain(term, home, node):
+                return Reasons(("node(s) didn't satisfy existing pods anti-affinity rules",), resolvable=True)
+    return None
+
+
+def _affinity_holds(own: PodAffinity, pod: Pod, node: Node, facts: ClusterFacts) -> bool:
+    terms = own.required
+    if any(term.topology_key not in node.labels for term in terms):
+        return False
+    if all(_placed_in_domain(terms, node, facts, within=term) for term in terms):
+        return True
+    nobody = not any(
+        term.topology_key in home.labels for term in terms for _, home in _selected_by_all(terms, facts)
+    )
+    return nobody and own.selects_itself and all(in_scope(term.pods, pod, facts) for term in terms)
+
+
+def _placed_in_domain(
+    terms: Sequence[AffinityTerm], node: Node, facts: ClusterFacts, within: AffinityTerm | None = None
+) -> bool:
+    """Whether a placed pod that all the terms select is in the node's domain of `within` (of the first of them)."""
+    where = within or terms[0]
+    return any(_same_domain(where, home, node) for _, home in _selected_by_all(terms, facts))
+
+
+def _selected_by_all(terms: Sequence[AffinityTerm], facts: ClusterFacts) -> Iterable[tuple[Pod, Node]]:
+    for seen in facts.nodes.values():
+        for placed in seen.usage.pods.values():
+            if all(selects(term.pods, placed, facts) for term in terms):
+                yield placed, seen.node
+
+
+def _same_domain(term: AffinityTerm, one: Node, other: Node) -> bool:
+    value = one.labels.get(term.topology_key)
+    return value is not None and value == other.labels.get(term.topology_key)
+
+
+def _of(pod: Pod) -> PodAffinity:
+    return pod.pod_affinity or _NO_TERMS
+
+
+def selects(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
+    labels = selector.labels
+    return labels is not None and in_scope(selector, pod, facts) and labels.selects(pod.labels)
+
+
+def in_scope(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
+    """Whether the pod's namespace is meant. One that has not been seen matches no selector with requirements."""
+    if pod.namespace in selector.namespaces:
+        return True
+    elsewhere = selector.namespace_selector
+    if elsewhere is None or not elsewhere.requirements:
+        return elsewhere is not None
+    space: Namespace | None = facts.namespaces.get(pod.namespace)
+    return space is not None and elsewhere.selects(space.labels)
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    hard_weight = params["hard_pod_affinity_weight"]
+    assert isinstance(hard_weight, int), f"a weight of {hard_weight!r}"
+    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not _of(pod).preferred:
+        return None
+    weights = _weights(pod, hard_weight, facts)
+    if not weights:
+        return None
+    sums = {
+        seen.node.name: sum(weights[domain] for domain in seen.node.labels.items()) for seen in candidates
+    }
+    least, most = min(sums.values()), max(sums.values())
+    return {
+        name: NodeScore(total, int(MAX_SCORE * ((total - least) / (most - least))) if most > least else 0)
+        for name, total in sums.items()
+    }
+
+
+def _weights(pod: Pod, hard_weight: int, facts: ClusterFacts) -> Counter[Domain]:
+    """What each domain adds; one that terms are about is there even where their weights cancel each other."""
+    found: Counter[Domain] = Counter()
+
+    def add(term: AffinityTerm, home: Node, weight: int) -> None:
+        value = home.labels.get(term.topology_key)
+        if value is not None:
+            found[term.topology_key, value] += weight
+
+    own = _of(pod).preferred
+    for seen in facts.nodes.values():
+        for placed in seen.usage.pods.values() if own else ():
+            for one in own:
+                if selects(one.term.pods, placed, facts):
+                    add(one.term, seen.node, one.weight)
+    for holder, home in facts.with_affinity:
+        for term in _of(holder).required if hard_weight else ():
+            if selects(term.pods, pod, facts):
+                add(term, home, hard_weight)
+        for one in _of(holder).preferred:
+            if selects(one.term.pods, pod, facts):
+                add(one.term, home, one.weight)
+    return found

@@ -1,0 +1,70 @@
+"""Filter: all labels of `spec.nodeSelector`, and one of the required terms of `spec.affinity.nodeAffinity`. Where every
+required term names nodes by `metadata.name`, the others are not even looked at.
+
+Score: the sum of the weights of the preferred terms that match, as `floor(100 * sum / max(sum))` over the candidates;
+0 for all where none matches. A pod that prefers nothing is not scored.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from policysched.model.objects import Node, NodeName, NodeSelectorTerm, Pod
+from policysched.model.selectors import requirement_holds
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    named = named_nodes(pod)
+    if named and seen.node.name not in named:
+        return Reasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
+    if required_matches(pod, seen.node):
+        return None
+    return Reasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    preferred = pod.affinity.preferred if pod.affinity else ()
+    if not preferred:
+        return None
+    sums = {
+        seen.node.name: sum(one.weight for one in preferred if term_matches(one.term, seen.node))
+        for seen in candidates
+    }
+    most = max(sums.values())
+    return {
+        name: NodeScore(weight, MAX_SCORE * weight // most if most else weight)
+        for name, weight in sums.items()
+    }
+
+
+def required_matches(pod: Pod, node: Node) -> bool:
+    """nodeSelector, and one of the required terms where there are any."""
+    if any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
+        return False
+    required = pod.affinity.required if pod.affinity else None
+    return required is None or any(term_matches(term, node) for term in required)
+
+
+def named_nodes(pod: Pod) -> frozenset[str]:
+    """The nodes that the required terms name, if every term names some; else (also where the names of each term
+    contradict each other) nothing."""
+    required = pod.affinity.required if pod.affinity else None
+    names: set[str] = set()
+    for term in required or ():
+        lists = [
+            set(one.values) for one in term.fields if one.key == "metadata.name" and one.operator == "In"
+        ]
+        if not lists:
+            return frozenset()
+        names |= set.intersection(*lists)
+    return frozenset(names)
+
+
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """All expressions and all fields; a term with neither matches nothing."""
+    if not term.expressions and not term.fields:
+        return False
+    labels = all(requirement_holds(one, node.labels) for one in term.expressions)
+    fields = all(requirement_holds(one, {"metadata.name": node.name}) for one in term.fields)
+    return labels and fields

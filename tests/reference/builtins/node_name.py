@@ -1,0 +1,10 @@
+"""A pod whose `spec.nodeName` is set goes to that node and no other. A pod with a node is placed and not decided any
+more, so among the pods that are decided nobody is refused; the rule stands here so that the list of kube-scheduler's
+filters is whole."""
+
+from policysched.model.objects import Pod
+from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    return None

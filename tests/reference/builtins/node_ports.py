@@ -1,0 +1,19 @@
+"""No two pods on a node hold the same host port: same protocol, same port, and the same address or either of them on
+every address (`0.0.0.0`)."""
+
+from policysched.model.objects import HostPort, Pod
+from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+
+_EVERY_ADDRESS = "0.0.0.0"
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    if any(_clash(wanted, held) for wanted in pod.host_ports for held in seen.usage.ports):
+        return Reasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
+    return None
+
+
+def _clash(wanted: HostPort, held: HostPort) -> bool:
+    if (wanted.protocol, wanted.port) != (held.protocol, held.port):
+        return False
+    return wanted.ip == held.ip or _EVERY_ADDRESS in (wanted.ip, held.ip)

@@ -1,0 +1,70 @@
+"""Score: how much better balanced the node's resources are with the pod than without it.
+
+The balance of a node is `int(100 * (1 - s))`, `s` the standard deviation of `requested / allocatable` (at most 1) over
+`resources`, those left out of which the node has none, and an extended one that the pod does not request. The score is
+`50 + floor((50 + balance with the pod - balance without it) / 2)`: 75 where nothing changes; with `formula = balance`
+it is the balance with the pod. A pod that requests none
+of the resources is not scored.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from policysched.model.objects import NodeName, Pod
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Seen
+from tests.reference.device_amounts import capacity_and_requested
+
+_ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
+_HALF = MAX_SCORE // 2
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    resources = _names(params["resources"])
+    if not any(pod.requests.get(resource, 0) for resource in resources):
+        return None
+    counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
+    scores = {}
+    for seen in candidates:
+        there = {one: capacity_and_requested(pod, seen, one, facts) for one in counted}
+        mark = _balance(there, pod.requests)
+        if params["formula"] == "change":
+            mark = _HALF + (_HALF + mark - _balance(there, {})) // 2
+        scores[seen.node.name] = NodeScore(mark, mark)
+    return scores
+
+
+def _balance(there: Mapping[str, tuple[int, int]], more: Mapping[str, int]) -> int:
+    fractions = []
+    for resource, (capacity, requested) in there.items():
+        if capacity:
+            fractions.append(min(1.0, (requested + more.get(resource, 0)) / capacity))
+    return int((1 - _deviation(fractions)) * MAX_SCORE)
+
+
+def _deviation(fractions: Sequence[float]) -> float:
+    """The order of the additions matters to the last bit: that of `resources`, as kube-scheduler has it."""
+    match fractions:
+        case [] | [_]:
+            return 0.0
+        case [one, other]:
+            return abs((one - other) / 2)
+        case _:
+            mean = sum_in_order(fractions) / len(fractions)
+            return math.sqrt(
+                sum_in_order([(one - mean) * (one - mean) for one in fractions]) / len(fractions)
+            )
+
+
+def sum_in_order(numbers: Sequence[float]) -> float:
+    """A plain running sum. Python's own `sum` of floats compensates for rounding from 3.12 on, Go's does not."""
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
+
+
+def _names(value: object) -> list[str]:
+    assert isinstance(value, tuple), f"a map of weights, not {value!r}"
+    return [str(resource) for resource, _ in value]

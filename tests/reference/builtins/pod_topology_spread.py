@@ -1,0 +1,170 @@
+"""A constraint counts the pods of the pod's namespace that its labelSelector (with what matchLabelKeys adds) selects,
+without those that are being deleted, in domains: nodes with the same value of its topologyKey. Nodes without all of
+the topologyKeys are not counted, nor are those that the pod's nodeSelector and node affinity (nodeAffinityPolicy
+Honor) or its tolerations (nodeTaintsPolicy Honor) rule out. A selector without requirements counts nothing.
+
+A pod without constraints of its own has those of `default_constraints`: the filter's as DoNotSchedule, the score's as
+ScheduleAnyway. Their selector asks for the labels that the pod's Services (of its namespace, whose selector its labels
+match) ask for, and for what its controller's selector says, where that is a ReplicationController, ReplicaSet or
+StatefulSet that exists; without any of these the pod has none. `system` stands for kube-scheduler's own, hostname with
+maxSkew 3 and zone with 5, and is kinder: a node that lacks one of the labels is counted and scored by the other.
+
+Filter, each DoNotSchedule constraint: the node has the topologyKey, and `count in its domain + 1 if the constraint
+selects the pod itself - least count in any domain <= maxSkew`. The least count is 0 where there are fewer domains than
+minDomains.
+
+Score, the ScheduleAnyway constraints: over the candidates that have all topologyKeys (the others get 0), the sum of
+`count in its domain * ln(domains of the candidates + 2) + maxSkew - 1` in float64, rounded half up;
+`floor(100 * (max + min - sum) / max)`, 100 for all where the maximum is 0. For `kubernetes.io/hostname` the count is
+that of the node alone, whatever the policies say, and each candidate is a domain. Under `system` all candidates are
+scored; those without a label are one more domain of it, and its constraint adds nothing to them. A pod without such a
+constraint is not scored.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from policysched.model.objects import (
+    LabelSelector,
+    Node,
+    NodeName,
+    Pod,
+    Requirement,
+    SpreadConstraint,
+)
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from tests.reference.builtins.node_affinity import required_matches
+from tests.reference.builtins.taint_toleration import all_tolerated
+
+_HOSTNAME = "kubernetes.io/hostname"
+_SYSTEM = ((_HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
+_CONTROLLERS = (
+    ("v1", "ReplicationController"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+)
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    hard = constraints(pod, params, facts, hard=True)
+    for one in hard:
+        value = seen.node.labels.get(one.topology_key)
+        if value is None:
+            words = "node(s) didn't match pod topology spread constraints (missing required label)"
+            return Reasons((words,), resolvable=False)
+        counts = counts_by_domain(one, hard, pod, facts)
+        least = min(counts.values(), default=None)
+        if len(counts) < one.min_domains:
+            least = 0
+        if least is not None and counts.get(value, 0) + one.selects_itself - least > one.max_skew:
+            return Reasons(("node(s) didn't match pod topology spread constraints",), resolvable=True)
+    return None
+
+
+def constraints(pod: Pod, params: Params, facts: ClusterFacts, *, hard: bool) -> list[SpreadConstraint]:
+    """The pod's own of this kind or, where it has none of either kind, the default ones."""
+    if pod.spread:
+        return [one for one in pod.spread if one.hard is hard]
+    given = params["default_constraints"]
+    skews = {"none": (), "system": _SYSTEM}[given] if isinstance(given, str) else given
+    assert isinstance(skews, tuple), f"constraints {given!r}"
+    together = siblings(pod, facts)
+    if not together.requirements:
+        return []
+    itself = together.selects(pod.labels)
+    return [
+        SpreadConstraint(
+            str(key),
+            int(skew),
+            min_domains=1,
+            hard=hard,
+            labels=together,
+            honors_affinity=True,
+            honors_taints=False,
+            selects_itself=itself,
+        )
+        for key, skew in skews
+    ]
+
+
+def siblings(pod: Pod, facts: ClusterFacts) -> LabelSelector:
+    """The pods that belong together with this one; without requirements where nothing is known of that."""
+    near = [one for one in facts.pod_sets if one.namespace == pod.namespace and one.selector is not None]
+    labels: dict[str, str] = {}
+    requirements: list[Requirement] = []
+    for one in near:
+        if one.kind == "Service" and one.selector is not None and one.selector.selects(pod.labels):
+            labels |= {each.key: each.values[0] for each in one.selector.requirements}
+    for one in near if (pod.owner_api, pod.owner_kind) in _CONTROLLERS else ():
+        if (one.kind, one.name) == (pod.owner_kind, pod.owner_name) and one.selector is not None:
+            if one.kind == "ReplicationController":
+                labels |= {each.key: each.values[0] for each in one.selector.requirements}
+            else:
+                requirements += one.selector.requirements
+    by_labels = [Requirement(key, "In", (value,)) for key, value in sorted(labels.items())]
+    return LabelSelector((*by_labels, *requirements))
+
+
+def counts_by_domain(
+    one: SpreadConstraint, together: Sequence[SpreadConstraint], pod: Pod, facts: ClusterFacts
+) -> dict[str, int]:
+    """How many pods the constraint counts in each domain, of the nodes that all of the constraints have domains for."""
+    counts: dict[str, int] = {}
+    for seen in facts.nodes.values():
+        if has_all_keys(seen.node, together) and is_counted(one, pod, seen.node):
+            value = seen.node.labels.get(one.topology_key, "")
+            counts[value] = counts.get(value, 0) + count_on(one, pod, seen)
+    return counts
+
+
+def has_all_keys(node: Node, constraints: Sequence[SpreadConstraint]) -> bool:
+    return all(one.topology_key in node.labels for one in constraints)
+
+
+def is_counted(one: SpreadConstraint, pod: Pod, node: Node) -> bool:
+    if one.honors_affinity and not required_matches(pod, node):
+        return False
+    return not one.honors_taints or all_tolerated(pod, node)
+
+
+def count_on(one: SpreadConstraint, pod: Pod, seen: Seen) -> int:
+    if one.labels is None or not one.labels.requirements:
+        return 0
+    return sum(
+        placed.namespace == pod.namespace and not placed.terminating and one.labels.selects(placed.labels)
+        for placed in seen.usage.pods.values()
+    )
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    soft = constraints(pod, params, facts, hard=False)
+    if not soft:
+        return None
+    # kube-scheduler's own defaults want hostnames spread even where nodes have no zone.
+    needed = [] if not pod.spread and params["default_constraints"] == "system" else soft
+    scored = [seen for seen in candidates if has_all_keys(seen.node, needed)]
+    sums = dict.fromkeys((seen.node.name for seen in scored), 0.0)
+    for one in soft:
+        own_domains = one.topology_key == _HOSTNAME
+        found = {seen.node.labels.get(one.topology_key, "") for seen in scored}
+        weight = math.log((len(scored) if own_domains else len(found)) + 2)
+        counts = counts_by_domain(one, needed, pod, facts)
+        for seen in scored:
+            value = seen.node.labels.get(one.topology_key)
+            if value is not None:
+                count = count_on(one, pod, seen) if own_domains else counts.get(value, 0)
+                sums[seen.node.name] += count * weight + (one.max_skew - 1)
+    rounded = {name: _rounded(total) for name, total in sums.items()}
+    least, most = min(rounded.values(), default=0), max(rounded.values(), default=0)
+    marks = {seen.node.name: NodeScore(0, 0) for seen in candidates}
+    for name, total in rounded.items():
+        marks[name] = NodeScore(total, MAX_SCORE * (most + least - total) // most if most else MAX_SCORE)
+    return marks
+
+
+def _rounded(number: float) -> int:
+    """As Go's `math.Round`, for what is not negative: half up."""
+    whole = math.floor(number)
+    return whole + (number - whole >= 0.5)

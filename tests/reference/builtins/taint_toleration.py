@@ -1,0 +1,56 @@
+"""Filter: every NoSchedule and NoExecute taint of the node must be tolerated.
+
+Score: counts on each node the PreferNoSchedule taints that no toleration of the pod for that effect (or for any)
+tolerates; `100 - floor(100 * count / max(count))` over the candidates, 100 for all where nobody has one.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from policysched.model.objects import Node, NodeName, Pod, Taint, Toleration
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    if all_tolerated(pod, seen.node):
+        return None
+    return Reasons(("node(s) had untolerated taint(s)",), resolvable=False)
+
+
+def score(
+    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+) -> Mapping[NodeName, NodeScore] | None:
+    counts = {seen.node.name: _intolerable(pod, seen) for seen in candidates}
+    most = max(counts.values())
+    return {
+        name: NodeScore(count, MAX_SCORE - (MAX_SCORE * count // most if most else 0))
+        for name, count in counts.items()
+    }
+
+
+def all_tolerated(pod: Pod, node: Node) -> bool:
+    """Of the taints that keep pods out."""
+    return all(
+        taint.effect == "PreferNoSchedule" or any(tolerates(one, taint) for one in pod.tolerations)
+        for taint in node.taints
+    )
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """An empty effect or key matches any. Source: `Toleration.ToleratesTaint` in k8s.io/api/core/v1."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case _:
+            return False
+
+
+def _intolerable(pod: Pod, seen: Seen) -> int:
+    preferences = [taint for taint in seen.node.taints if taint.effect == "PreferNoSchedule"]
+    relevant = [one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")]
+    return sum(not any(tolerates(one, taint) for one in relevant) for taint in preferences)

@@ -1,0 +1,37 @@
+"""Filter, for the claims of the pod's volumes (ephemeral ones included):
+
+- a bound claim's volume exists, and its node affinity matches the node's labels;
+- a claim whose class waits for the first consumer has a volume that is meant for it (its claimRef) and that the node
+  can reach; or, the smallest requests first, the smallest free volume that is large enough, is Available, and fits in
+  class, mode, access modes, attributes class, selector and node affinity, each volume once; or else its class has a
+  provisioner, `allowedTopologies` match the node, and, if the driver tracks its capacity, a CSIStorageCapacity of the
+  class for the node is large enough. A claim that was sent to a node already (`volume.kubernetes.io/selected-node`)
+  fits there alone.
+
+A pod is refused before any node is looked at while a claim does not exist, is being deleted, has lost its volume, was
+made for another pod, or is unbound and does not wait for a consumer.
+
+Where it refuses nobody and the pod gets a node, the volumes chosen are promised to it, the volumes' claimRef or the
+claims' selected-node is written, and the pod is bound once its claims are (`bind_timeout_seconds`).
+
+As in kube-scheduler's default there is no score: the one by storage capacity stands behind the feature gate
+StorageCapacityScoring, which is off.
+"""
+
+from policysched.cluster.volumes.claims import choose, claims_of
+from policysched.cluster.volumes.reservations import VolumeChoice
+from policysched.model.objects import Pod
+from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+
+
+def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
+    claims = claims_of(pod, facts.stock)
+    return claims if isinstance(claims, str) else None
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    claims = claims_of(pod, facts.stock)
+    if isinstance(claims, str):
+        return Reasons((claims,), resolvable=False)
+    found = choose(claims, seen.node, facts.stock)
+    return None if isinstance(found, VolumeChoice) else Reasons(found, resolvable=False)

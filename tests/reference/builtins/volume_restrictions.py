@@ -1,0 +1,41 @@
+"""Filter: no placed pod of the node mounts a disk that the pod names, unless both only read it. GCE disks are the same by
+their name, AWS disks by their ID (and are never shared), iSCSI by the IQN, RBD images by pool and name where the
+monitors overlap. A claim with the access mode ReadWriteOncePod is used by no placed pod, on whatever node.
+
+A claim that does not exist refuses the pod before any node is looked at (that of an ephemeral volume is left to
+volume_binding).
+"""
+
+from policysched.cluster.volumes.claims import not_found
+from policysched.model.objects import Disk, Pod
+from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+
+_TAKEN = "node(s) had no available disk"
+_IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+
+
+def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
+    for use in pod.claims:
+        if use.made_for is None and facts.stock.claim(use.claim) is None:
+            return not_found("persistentvolumeclaim", use.claim.name)
+    return None
+
+
+def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+    absent = refuse_pod(pod, facts)
+    if absent is not None:
+        return Reasons((absent,), resolvable=False)
+    held = [disk for placed in seen.usage.pods.values() for disk in placed.disks]
+    if any(clash(wanted, one) for wanted in pod.disks for one in held):
+        return Reasons((_TAKEN,), resolvable=True)
+    for use in pod.claims:
+        claim = facts.stock.claim(use.claim) if use.made_for is None else None
+        if claim is not None and "ReadWriteOncePod" in claim.access_modes and use.claim in facts.used_claims:
+            return Reasons((_IN_USE,), resolvable=True)
+    return None
+
+
+def clash(wanted: Disk, held: Disk) -> bool:
+    if (wanted.kind, wanted.name) != (held.kind, held.name) or (wanted.read_only and held.read_only):
+        return False
+    return wanted.kind != "rbd" or bool(wanted.monitors & held.monitors)

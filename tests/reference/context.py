@@ -1,0 +1,91 @@
+"""What an expression can look at: the pod, its namespace, a node with what is on it, the clock and the samples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.samples import Samples
+from policysched.cluster.shares import Share
+from policysched.cluster.usage import Usage
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.program import Program
+from policysched.lang.types.records import RecordValue
+from policysched.model.objects import Namespace, Node, NodeName, Pod, PodFacts, PodUid
+from tests.reference.builtin import ClusterFacts
+from tests.reference.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The nodes that pass the filters. An aggregate is asked again and again where it is in the value of another: `answers` keeps what it
+    came to, with the node that it is seen from, None where that makes no difference."""
+
+    nodes: "Mapping[NodeName, Context]"
+    answers: dict[tuple[Expr, NodeName | None], Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`node` and `usage` are None where only the pod is looked at (order, gangs, layers). `other` is the pod being
+    counted inside `count(pods where ...)`, `victim` the one that preemption would evict. `element` is that of the list
+    which is being looked through. `candidates` are the nodes that pass the filters,
+    where a score looks at all of them; `placing`: the pod counts as if it were on the node; `given` are aggregates that are one number for all nodes meanwhile. `cluster` is what built-ins see of all nodes, beside `node`. `cache`, `now_ns` and `facts`
+    are None where nothing may read what namespaces hold or which pods there are, the clock or the queue (gangs)."""
+
+    program: Program
+    pod: Pod
+    namespace: Namespace
+    now_ns: int | None
+    facts: PodFacts | None
+    samples: Samples
+    node: Node | None = None
+    usage: Usage | None = None
+    other: Pod | None = None
+    victim: Pod | None = None
+    cluster: ClusterFacts | None = None
+    element: RecordValue | None = None
+    candidates: Candidates | None = None
+    placing: bool = False
+    given: Mapping[Expr, Value] = field(default_factory=dict)
+    cache: Cache | None = None
+
+
+def pod_context(
+    program: Program,
+    pod: Pod,
+    namespace: Namespace | None,
+    *,
+    now_ns: int | None = None,
+    facts: PodFacts | None = None,
+    samples: Samples | None = None,
+    cache: Cache | None = None,
+) -> Context:
+    """A context without a node. A namespace that has not been seen has no labels;"""
+    space = namespace or Namespace(pod.namespace, {}, {})
+    return Context(program, pod, space, now_ns, facts, samples or {}, cache=cache)
+
+
+def once_more(pod: Pod) -> PodUid:
+    """What one more pod such as this one is called where it is thought to be on a node."""
+    return PodUid(f"{pod.uid} once more")
+
+
+def share_of(namespace: str, cache: Cache) -> Share:
+    """What the namespace's placed pods request of what all nodes have, counted anew."""
+    placed = [
+        pod
+        for node in cache.ledger.nodes
+        for pod in cache.ledger.usage(node).pods.values()
+        if pod.namespace == namespace
+    ]
+
+    def part(resource: str) -> float:
+        total = sum(node.allocatable.get(resource, 0) for node in cache.nodes.values())
+        held = sum(pod.requests.get(resource, 0) for pod in placed)
+        return held / total if total else 0.0
+
+    return Share(part("cpu"), part("memory"))
+
+
+def namespace_of(pod: Pod, cache: Cache) -> Namespace | None:
+    return cache.namespaces.get(pod.namespace)

@@ -1,0 +1,23 @@
+"""What the rules about resources see of extended resources that devices stand for: see `policysched.evaluate.rules.device_amounts`."""
+
+from policysched.model.devices import DeviceClass
+from policysched.model.objects import Pod
+from tests.reference.builtin import ClusterFacts, Seen
+
+
+def class_for(pod: Pod, seen: Seen, resource: str, facts: ClusterFacts) -> DeviceClass | None:
+    """The class whose devices the pod would get on the node for the resource; None: the resource is the node's own."""
+    asked = any(one.resource == resource for one in pod.extended)
+    if not facts.gives_devices or not asked or seen.node.allocatable.get(resource):
+        return None
+    return facts.devices.class_of(resource)
+
+
+def capacity_and_requested(pod: Pod, seen: Seen, resource: str, facts: ClusterFacts) -> tuple[int, int]:
+    """How much of the resource there is, and how much of it others have."""
+    given = class_for(pod, seen, resource, facts)
+    if given is not None:
+        there, taken = facts.devices.amounts(given, seen.node)
+        if there:
+            return there, taken
+    return seen.node.allocatable.get(resource, 0), seen.usage.counted(resource)

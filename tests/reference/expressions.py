@@ -1,0 +1,313 @@
+"""What an expression is worth in a context. The rules stand in the docstring of `lang.ir.expr`; here they are carried out,
+one case a kind of node.
+"""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import assert_never
+from zoneinfo import ZoneInfo
+
+from policysched.cluster.samples import EVERYWHERE
+from policysched.lang.ir import expr as e
+from policysched.lang.ir.distributions import beta_cdf, normal_cdf
+from policysched.lang.types.kinds import FLOAT64_MAX
+from tests.reference.aggregates import aggregate
+from tests.reference.attributes import attribute
+from tests.reference.context import Context
+from tests.reference.inputs import input_value
+from tests.reference.metrics import held, metric_value
+from tests.reference.traffic import traffic_to
+from tests.reference.values import (
+    MISSING,
+    Number,
+    Value,
+    arithmetic,
+    finite,
+    rounded,
+    saturated,
+    transcendental,
+)
+
+
+def value(expr: e.Expr, context: Context) -> Value:
+    """The value as its type is held, or MISSING. A flat table: a case for each kind of node, and no rule hidden behind another."""
+    match expr:
+        case e.Const():
+            return expr.value
+        case e.Attr():
+            return attribute(expr.owner, expr.path, context)
+        case e.InputRef():
+            return input_value(context.program.inputs[expr.name], _about(expr.of, context))
+        case e.MetricRef():
+            return metric_value(context.program.metrics[expr.name], context)
+        case e.TrafficTo():
+            return traffic_to(expr, context)
+        case e.StateRef():
+            return _state(expr, context)
+        case e.Has():
+            return value(expr.target, context) is not MISSING
+        case e.Not():
+            operand = value(expr.operand, context)
+            return MISSING if operand is MISSING else not operand
+        case e.And():
+            return _kleene([value(item, context) for item in expr.items], decisive=False)
+        case e.Or():
+            return _kleene([value(item, context) for item in expr.items], decisive=True)
+        case e.Compare():
+            return _compare(expr, context)
+        case e.In():
+            return _contains(expr, context)
+        case e.Arith():
+            return _arithmetic(expr, context)
+        case e.Negate():
+            return _negated(value(expr.operand, context))
+        case e.Call():
+            return _call(expr, context)
+        case e.Rank():
+            return _rank(expr, context)
+        case e.Else():
+            return _with_fallback(expr, context)
+        case e.If():
+            return _chosen(expr, context)
+        case e.Held():
+            return held(expr.watch, context)
+        case e.Aggregate():
+            return aggregate(expr, context)
+        case e.CountPods():
+            return _count_pods(expr, context)
+        case e.CountAnywhere():
+            return _count_anywhere(expr, context)
+        case e.SumPods():
+            return _sum_pods(expr, context)
+        case e.Element():
+            return _field(expr, context)
+        case e.Fold():
+            return _fold(expr, context)
+        case e.Now():
+            assert context.now_ns is not None, "the checker lets nothing read the clock here"
+            return context.now_ns
+        case e.Window():
+            return _inside_window(expr, context)
+        case _:
+            assert_never(expr)
+
+
+def holds(expr: e.Expr | None, context: Context) -> bool:
+    """Whether a condition is True; no condition always is, a missing one is not."""
+    return expr is None or value(expr, context) is True
+
+
+def _kleene(items: list[Value], *, decisive: bool) -> Value:
+    """`and` with decisive False, `or` with decisive True: one decisive item settles it, whatever else is missing."""
+    if decisive in items:
+        return decisive
+    return MISSING if MISSING in items else not decisive
+
+
+def _compare(expr: e.Compare, context: Context) -> Value:
+    left, right = value(expr.left, context), value(expr.right, context)
+    if left is MISSING or right is MISSING:
+        return MISSING
+    if e.is_floating(expr.left) or e.is_floating(expr.right):
+        left, right = float(_number(left)), float(_number(right))
+    match expr.op:
+        case "==":
+            return left == right
+        case "!=":
+            return left != right
+    low, high = _number(left), _number(right)
+    match expr.op:
+        case "<":
+            return low < high
+        case "<=":
+            return low <= high
+        case ">":
+            return low > high
+        case ">=":
+            return low >= high
+
+
+def _contains(expr: e.In, context: Context) -> Value:
+    item, options = value(expr.item, context), value(expr.options, context)
+    if item is MISSING or options is MISSING:
+        return MISSING
+    assert isinstance(options, tuple), f"`in` looks into a list, not into {options!r}"
+    element = e.type_of(expr.options).element
+    if e.is_floating(expr.item) or (element is not None and element.held_as_float):
+        return float(_number(item)) in [float(_number(option)) for option in options]
+    return item in options
+
+
+def _arithmetic(expr: e.Arith, context: Context) -> Value:
+    left, right = value(expr.left, context), value(expr.right, context)
+    if left is MISSING or right is MISSING:
+        return MISSING
+    return arithmetic(expr.op, _number(left), _number(right), floating=expr.floating)
+
+
+def _negated(operand: Value) -> Value:
+    if operand is MISSING:
+        return MISSING
+    number = _number(operand)
+    return -number if isinstance(number, float) else saturated(-number)
+
+
+def _call(expr: e.Call, context: Context) -> Value:
+    args: list[Number] = []
+    for arg in expr.args:
+        found = value(arg, context)
+        if found is MISSING:
+            return MISSING
+        number = _number(found)
+        args.append(float(number) if expr.floating else number)
+    match expr.function:
+        case "min":
+            return min(args)
+        case "max":
+            return max(args)
+        case "clamp":
+            # Where the bounds are the wrong way round the upper one wins.
+            number, low, high = args
+            return min(max(number, low), high)
+        case "abs":
+            return abs(args[0]) if isinstance(args[0], float) else saturated(abs(args[0]))
+        case "normal_cdf":
+            return normal_cdf(*map(float, args))
+        case "beta_cdf":
+            return beta_cdf(*map(float, args))
+        case "floor" | "ceil" | "round" | "round_half_up" | "round_half_away" | "trunc":
+            return rounded(expr.function, args[0])
+        case "sqrt" | "log" | "exp":
+            return transcendental(expr.function, float(args[0]))
+
+
+def _rank(expr: e.Rank, context: Context) -> Value:
+    """The place in the order; behind all of them what is not listed."""
+    item = value(expr.item, context)
+    if item is MISSING:
+        return MISSING
+    return expr.order.index(item) if item in expr.order else len(expr.order)
+
+
+def _with_fallback(expr: e.Else, context: Context) -> Value:
+    found = value(expr.value, context)
+    if found is MISSING:
+        found = value(expr.fallback, context)
+    return float(_number(found)) if expr.floating and found is not MISSING else found
+
+
+def _chosen(expr: e.If, context: Context) -> Value:
+    """The branch that is not chosen is not looked at: what it lacks does not matter."""
+    condition = value(expr.condition, context)
+    if condition is MISSING:
+        return MISSING
+    found = value(expr.then if condition else expr.otherwise, context)
+    return float(_number(found)) if expr.floating and found is not MISSING else found
+
+
+def _count_pods(expr: e.CountPods, context: Context) -> Value:
+    assert context.usage is not None, "only what looks at a node can count the pods on it"
+    return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
+
+
+def _state(expr: e.StateRef, context: Context) -> Value:
+    """What was fed under the pod's key on this node; `start` where nothing was."""
+    key = value(expr.key, context)
+    if key is MISSING:
+        return MISSING
+    assert context.node is not None and isinstance(key, str), f"{expr.name} is read of a node, under {key!r}"
+    node = EVERYWHERE if expr.everywhere else context.node.name
+    table = context.samples.get(expr.name)
+    row = None if table is None else table.rows.get(key)
+    return expr.start if row is None else row.values.get(node, expr.start)
+
+
+def _count_anywhere(expr: e.CountAnywhere, context: Context) -> Value:
+    assert context.cache is not None, "the checker lets nothing count the cluster's pods here"
+    pods = {seen.pod.uid: seen.pod for seen in context.cache.pods.values() if not seen.deleting}
+    if context.pod.uid not in context.cache.pods:
+        pods[context.pod.uid] = context.pod
+    if expr.ended:
+        pods.update(context.cache.ended.pods)
+    return sum(holds(expr.where, replace(context, other=other)) for other in pods.values())
+
+
+def _about(of: e.Owner, context: Context) -> Context:
+    """For an input of the pod that is asked of another one."""
+    match of:
+        case "other":
+            assert context.other is not None, "no pod is being counted here"
+            return replace(context, pod=context.other)
+        case "victim":
+            assert context.victim is not None, "no victim is being considered here"
+            return replace(context, pod=context.victim)
+        case _:
+            return context
+
+
+def _sum_pods(expr: e.SumPods, context: Context) -> Value:
+    assert context.usage is not None, "only what looks at a node can sum over the pods on it"
+    total = 0
+    for other in context.usage.pods.values():
+        found = value(expr.value, replace(context, other=other))
+        if found is not MISSING:
+            total += max(0, math.ceil(_number(found)))
+    return float(min(total, int(FLOAT64_MAX))) if expr.type.held_as_float else saturated(total)
+
+
+def _field(expr: e.Element, context: Context) -> Value:
+    assert context.element is not None, f"{expr.name} is read where no list is looked through"
+    found = context.element[expr.index]
+    return MISSING if found is None else found
+
+
+def _fold(expr: e.Fold, context: Context) -> Value:
+    """Element after element; see `lang.ir.expr.Fold`."""
+    items = value(expr.items, context)
+    if items is MISSING:
+        return MISSING
+    assert isinstance(items, tuple), f"{expr.items.name} is {items!r}, and no list"
+    found: list[Number] = []
+    count = 0
+    for item in items:
+        assert isinstance(item, tuple), f"{item!r} is no record"
+        inside = replace(context, element=item)
+        if not holds(expr.where, inside):
+            continue
+        count += 1
+        one = MISSING if expr.value is None else value(expr.value, inside)
+        if one is not MISSING:
+            found.append(_number(one))
+    match expr.function:
+        case "count":
+            return count
+        case "any":
+            return count > 0
+        case "min":
+            return min(found, default=MISSING)
+        case "max":
+            return max(found, default=MISSING)
+        case "sum":
+            return _sum(found, floating=expr.floating)
+
+
+def _sum(numbers: list[Number], *, floating: bool) -> Number:
+    if not floating:
+        return saturated(sum(int(number) for number in numbers))
+    total = 0.0
+    for number in numbers:
+        total += float(number)
+    return finite(total)
+
+
+def _inside_window(expr: e.Window, context: Context) -> Value:
+    assert context.now_ns is not None, "the checker lets nothing read the clock here"
+    local = datetime.fromtimestamp(context.now_ns // 10**9, tz=UTC).astimezone(ZoneInfo(expr.zone))
+    minute = local.weekday() * 24 * 60 + local.hour * 60 + local.minute
+    return any(start <= minute < end for start, end in expr.spans)
+
+
+def _number(found: object) -> Number:
+    assert isinstance(found, int | float), f"{found!r} is not a number"
+    return found

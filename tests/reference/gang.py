@@ -1,0 +1,53 @@
+"""Which gang a pod is in, and on what terms."""
+
+from dataclasses import dataclass
+
+from policysched.lang.ir.expr import Expr
+from policysched.lang.ir.program import GangMode, OnTimeout, Program
+from policysched.model.objects import Namespace, Pod
+from tests.reference.context import Context, pod_context
+from tests.reference.expressions import value
+from tests.reference.values import MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class GangTerms:
+    """`key` is namespace and group; `maximum` and `timeout_ns` None: there is none. `topology`: the key of the label that all
+    members' nodes have to agree on."""
+
+    key: tuple[str, str]
+    minimum: int
+    maximum: int | None
+    timeout_ns: int | None
+    on_timeout: OnTimeout
+    mode: GangMode
+    topology: str | None = None
+
+
+def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangTerms | None:
+    """None: the pod goes alone, because the policy has no gangs or what they go by is missing."""
+    gang = program.gang
+    if gang is None:
+        return None
+    context = pod_context(program, pod, namespace)
+    group = value(gang.by, context)
+    if group is MISSING:
+        return None
+    minimum = _whole(gang.minimum, context)
+    return GangTerms(
+        key=(pod.namespace, str(group)),
+        minimum=1 if minimum is None else minimum,
+        maximum=_whole(gang.maximum, context),
+        timeout_ns=_whole(gang.timeout, context),
+        on_timeout=gang.on_timeout,
+        mode=gang.mode,
+        topology=gang.topology,
+    )
+
+
+def _whole(expr: Expr | None, context: Context) -> int | None:
+    found = MISSING if expr is None else value(expr, context)
+    if found is MISSING:
+        return None
+    assert isinstance(found, int), f"{found!r} is not a whole number"
+    return found

@@ -1,0 +1,76 @@
+"""What a metric says of a node now: its sample, as long as it is fresh.
+
+A sample is as old as the older of two things: the moment it was true, and the last poll that answered.
+"""
+
+from collections.abc import Iterable
+
+from policysched.cluster.samples import MetricSamples
+from policysched.lang.ir.expr import Expr, MetricRef, TrafficTo, Watch, walk
+from policysched.lang.ir.program import Metric, of_nodes
+from policysched.model.objects import Node
+from tests.reference.context import Context
+from tests.reference.values import MISSING, Value, arithmetic, saturated
+
+
+def metric_value(metric: Metric, context: Context) -> Value:
+    """The sample of the context's node, held as the metric's type is (a fraction is cut off), and what is assumed on top
+    of it for the pods that came since; or MISSING, whatever is assumed."""
+    assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
+    found = context.samples.get(metric.name)
+    if found is None or _age_ns(found, context.node, context.now_ns) > metric.stale_ns:
+        return MISSING
+    sample = found.values.get(context.node.name)
+    if sample is None:
+        return MISSING
+    floating = metric.type.held_as_float
+    held = sample.value if floating else saturated(int(sample.value))
+    known = arithmetic("+", held, found.assumed.get(context.node.name, 0), floating=floating)
+    if not context.placing or metric.assume is None:
+        return known
+    from tests.reference.assume import assumed  # each is made of the other
+
+    assert known is not MISSING, "a sum always has an answer"
+    amount = assumed(context.program, metric, context.pod, context.namespace)
+    return arithmetic("+", known, amount if floating else int(amount), floating=floating)
+
+
+def held(watch: Watch, context: Context) -> Value:
+    """Whether the context's node crossed the limit and has not recovered; MISSING without a fresh sample."""
+    assert context.node is not None and context.now_ns is not None, "a metric is read of a node, at a time"
+    if metric_is_missing(watch.metric, context):
+        return MISSING
+    until_ns = context.samples[watch.metric].held.get(watch, {}).get(context.node.name)
+    return until_ns is not None and context.now_ns < until_ns
+
+
+def metric_is_missing(name: str, context: Context) -> bool:
+    metric = context.program.metrics[name]
+    if not of_nodes(metric):
+        return not is_polled(metric, context)
+    return metric_value(metric, context) is MISSING
+
+
+def is_polled(metric: Metric, context: Context) -> bool:
+    """Whether the last poll is fresh: all that a metric between pods can say of a node."""
+    assert context.now_ns is not None, "a metric is read at a time"
+    found = context.samples.get(metric.name)
+    return found is not None and context.now_ns - found.polled_ns <= metric.stale_ns
+
+
+def metrics_read(exprs: Iterable[Expr | None]) -> tuple[str, ...]:
+    """The metrics that these expressions read, each once, in the order of the text."""
+    names = (
+        one.name
+        for expr in exprs
+        if expr is not None
+        for one in walk(expr)
+        if isinstance(one, MetricRef | TrafficTo)
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def _age_ns(found: MetricSamples, node: Node, now_ns: int) -> int:
+    sample = found.values.get(node.name)
+    at_ns = found.polled_ns if sample is None else min(found.polled_ns, sample.at_ns)
+    return now_ns - at_ns

@@ -1,0 +1,69 @@
+"""What a metric assumes of pods that its samples do not have yet."""
+
+from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.lang.ir.program import Program
+from policysched.model.objects import Namespace, NodeName, Pod, PodFacts
+from policysched.model.quantity import INT64_MAX
+from tests.reference import evaluate, with_placed
+from tests.reference.checked import metric, program
+from tests.words import node, pod, world
+
+NOW_NS = 1_000 * 10**9
+TRAFFIC = 'input traffic: bandwidth = pod.annotations["net"] default 40Mbps invalid default'
+COOL = "filter cool require rx <= 100Mbps missing reject"
+
+
+def rx(**values: float) -> Samples:
+    found = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
+    return {"rx": MetricSamples(found, NOW_NS)}
+
+
+def feasible(policy: Program, samples: Samples, *names: str) -> tuple[str, ...]:
+    cache = world([node(name) for name in names])
+    return evaluate(policy, pod("p"), cache, now_ns=NOW_NS, facts=PodFacts(0, 0), samples=samples).feasible
+
+
+def placed_on_a(policy: Program, samples: Samples, *pods: Pod) -> Samples:
+    for one in pods:
+        samples = with_placed(policy, samples, one, NodeName("a"), Namespace("default", {}, {}))
+    return samples
+
+
+def test_each_pod_on_a_node_adds_what_the_metric_assumes_of_it() -> None:
+    policy = program(TRAFFIC, metric("rx", "bandwidth", "bit/s", "assume = traffic"), COOL)
+    light, heavy = pod("light"), pod("heavy", annotations={"net": "70Mbps"})
+
+    one = placed_on_a(policy, rx(a=0.0, b=0.0), light)
+    both = placed_on_a(policy, rx(a=0.0, b=0.0), light, heavy)
+
+    assert one["rx"].assumed == {"a": 4e7}
+    assert feasible(policy, one, "a", "b") == ("a", "b")
+    assert feasible(policy, both, "a", "b") == ("b",)
+
+
+def test_a_missing_sample_stays_missing_whatever_is_assumed() -> None:
+    policy = program(metric("rx", "bandwidth", "bit/s", "assume = 1Mbps"), COOL)
+
+    samples = placed_on_a(policy, rx(b=0.0), pod("one"))
+
+    assert samples["rx"].assumed == {"a": 1e6}
+    assert feasible(policy, samples, "a", "b") == ("b",)
+
+
+def test_a_metric_that_assumes_nothing_stays_as_it_is() -> None:
+    policy = program(metric("rx", "bandwidth", "bit/s"), COOL)
+    samples = rx(a=0.0)
+
+    assert placed_on_a(policy, samples, pod("one")) == samples
+
+
+def test_whole_numbers_stop_at_their_end() -> None:
+    policy = program(
+        metric("rx", "int", "1", "assume = 9223372036854775807"),
+        "filter cool require rx < 9223372036854775807 missing reject",
+    )
+
+    samples = placed_on_a(policy, rx(a=5.0), pod("one"), pod("two"))
+
+    assert samples["rx"].assumed == {"a": INT64_MAX}
+    assert feasible(policy, samples, "a") == ()

@@ -1,0 +1,242 @@
+"""What refuses a node, which of several refusals decides, and in which words."""
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.samples import MetricSamples, Sample, Samples
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import NodeName, Pod, PodFacts
+from tests.reference import evaluate
+from tests.reference.checked import metric, program
+from tests.words import node, placed, pod, world
+
+NOW_NS = 1_000 * 10**9
+RX = metric("rx", "bandwidth", "bit/s")
+
+
+def decide(policy: Program, one: Pod, cache: Cache, samples: Samples | None = None) -> Explanation:
+    return evaluate(policy, one, cache, now_ns=NOW_NS, facts=PodFacts(0, 0), samples=samples or {})
+
+
+def rx(values: dict[str, float], *, polled_s_ago: int = 0, true_s_ago: int = 0) -> Samples:
+    at_ns = NOW_NS - true_s_ago * 10**9
+    found = {NodeName(name): Sample(value, at_ns) for name, value in values.items()}
+    return {"rx": MetricSamples(found, NOW_NS - polled_s_ago * 10**9)}
+
+
+def reasons(explanation: Explanation, name: str) -> list[tuple[str, ...]]:
+    return [refusal.reasons for refusal in explanation.rejected.get(name, ())]
+
+
+def test_every_refusal_is_listed_and_the_first_in_the_file_decides() -> None:
+    policy = program(
+        'filter no_red   reject node.labels["color"] == "red" else "red is out"',
+        "filter only_big require node.allocatable.cpu >= 8",
+    )
+    cache = world([node("a", labels={"color": "red"}), node("b"), node("c", cpu="8")])
+
+    found = decide(policy, pod("p"), cache)
+
+    assert found.feasible == ("c",)
+    assert reasons(found, "a") == [("red is out",), ("node(s) didn't satisfy rule only_big",)]
+    assert reasons(found, "b") == [("node(s) didn't satisfy rule only_big",)]
+
+
+def test_an_absent_node_label_does_not_reject() -> None:
+    policy = program('filter rack_out reject node.labels["rack"] == "r17"')
+
+    found = decide(policy, pod("p"), world([node("a", labels={"rack": "r17"}), node("b")]))
+
+    assert found.feasible == ("b",)
+
+
+def test_a_filter_does_not_apply_where_its_when_is_not_true() -> None:
+    policy = program(
+        "filter big when pod.requests.cpu > 1 require node.allocatable.cpu >= 8",
+    )
+    cache = world([node("a", cpu="4")])
+
+    assert decide(policy, pod("small", cpu="1"), cache).feasible == ("a",)
+    assert decide(policy, pod("large", cpu="2"), cache).feasible == ()
+
+
+def test_a_node_without_a_fresh_sample_is_refused_or_passed_as_the_rule_says() -> None:
+    strict = program(RX, "filter cool require rx < 800Mbps missing reject")
+    lenient = program(RX, "filter cool require rx < 800Mbps missing pass")
+    cache = world([node("a"), node("b")])
+    one_known = rx({"a": 1e6})
+
+    assert decide(strict, pod("p"), cache, one_known).feasible == ("a",)
+    assert reasons(decide(strict, pod("p"), cache, one_known), "b") == [("node(s) had no sample of rx",)]
+    assert decide(lenient, pod("p"), cache, one_known).feasible == ("a", "b")
+
+
+def test_a_sample_is_as_old_as_the_older_of_its_own_time_and_the_last_poll() -> None:
+    policy = program(RX, "filter cool require rx < 800Mbps missing reject")
+    cache = world([node("a")])
+
+    assert decide(policy, pod("p"), cache, rx({"a": 1.0}, true_s_ago=90)).feasible == ("a",)
+    assert decide(policy, pod("p"), cache, rx({"a": 1.0}, true_s_ago=91)).feasible == ()
+    assert decide(policy, pod("p"), cache, rx({"a": 1.0}, polled_s_ago=91)).feasible == ()
+
+
+def test_words_carry_the_values_and_groups_leave_those_of_the_node_open() -> None:
+    policy = program(
+        RX,
+        "let hot: bandwidth = 800Mbps",
+        'filter cool require rx < hot missing reject else "receiving {rx}, over {hot}"',
+    )
+
+    found = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
+
+    (refusal,) = found.rejected["a"]
+    assert refusal.reasons == ("receiving 812Mbps, over 800Mbps",)
+    assert refusal.groups == ("receiving …, over 800Mbps",)
+
+
+def test_metric_rules_are_off_while_too_many_candidates_lack_the_metric() -> None:
+    policy = program(
+        RX,
+        "outage {\n above = 50%\n then = disable\n}",
+        "filter cool require rx < 800Mbps missing reject",
+        "score idle weight 1 lower rx normalize range(0Mbps, 1Gbps) missing worst",
+    )
+    cache = world([node("a"), node("b"), node("c"), node("d", taints=["x:NoSchedule"])])
+
+    half = decide(policy, pod("p"), world([node("a"), node("b")]), rx({"a": 0.0}))
+    most = decide(policy, pod("p"), cache, rx({"a": 0.0}))
+
+    assert half.feasible == ("a",)
+    assert most.feasible == ("a", "b", "c", "d")
+    assert most.scores == {}
+
+
+def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_reads_for_it() -> None:
+    policy = program(
+        RX,
+        "outage {\n above = 50%\n then = wait\n}",
+        "filter cool when pod.priority > 5 require rx < 800Mbps missing pass",
+    )
+    cache = world([node("a"), node("b"), node("c"), node("d", taints=["x:NoSchedule"])])
+
+    important = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0}))
+    other = decide(policy, pod("p", priority=1), cache, rx({"a": 0.0}))
+    enough = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0, "b": 0.0, "c": 0.0}))
+
+    assert important.pod_refusal == "waits for metric rx, of which 3 of 4 nodes that would do have no sample"
+    assert (important.feasible, important.selected, important.refused_by) == ((), None, "outage")
+    assert other.feasible == enough.feasible == ("a", "b", "c", "d")
+
+
+def test_an_input_of_a_node_refuses_it_before_all_filters() -> None:
+    policy = program(
+        'input gen: int = node.labels["gen"] required "has no gen" invalid reject "has an odd gen"',
+        "filter young require gen >= 3",
+    )
+    cache = world([node("a", labels={"gen": "x"}), node("b"), node("c", labels={"gen": "3"})])
+
+    found = decide(policy, pod("p"), cache)
+
+    assert found.feasible == ("c",)
+    assert reasons(found, "a")[0] == ("has an odd gen",)
+    assert reasons(found, "b")[0] == ("has no gen",)
+    assert found.rejected["a"][0].rule == "gen"
+    assert not found.rejected["a"][0].resolvable
+
+
+def test_an_input_of_the_pod_refuses_the_pod() -> None:
+    policy = program(
+        'input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"',
+        "queue by least",
+    )
+
+    found = decide(policy, pod("p", labels={"least": "eight"}), world([node("a")]))
+
+    assert found.pod_refusal == "least must be a number"
+    assert found.feasible == ()
+
+
+def test_a_pod_that_uses_what_nothing_covers_waits_and_says_so() -> None:
+    claims = {"resourceClaims": [{"name": "gpu"}]}
+
+    found = decide(program("include kube_default"), pod("p", spec=claims), world([node("a")]))
+
+    assert found.pod_refusal == (
+        "the pod uses spec.resourceClaims of an unknown kind, which this version does not cover yet"
+    )
+
+
+def test_a_placed_pods_anti_affinity_keeps_a_pod_that_it_selects_off_its_domain() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    guard = pod(
+        "guard",
+        spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
+    )
+    cache = world([node("a"), node("b")], [placed(guard, "a")])
+    policy = program("include kube_default")
+
+    refused = decide(policy, pod("web", labels={"app": "web"}), cache)
+    assert refused.feasible == ("b",)
+    assert reasons(refused, "a") == [("node(s) didn't satisfy existing pods anti-affinity rules",)]
+    assert decide(policy, pod("db", labels={"app": "db"}), cache).feasible == ("a", "b")
+    assert decide(policy, pod("web", labels={"app": "web"}, namespace="other"), cache).feasible == ("a", "b")
+
+
+def test_a_policy_without_the_built_in_does_not_look_at_affinity_between_pods() -> None:
+    term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    guard = pod(
+        "guard",
+        spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
+    )
+    cache = world([node("a")], [placed(guard, "a")])
+
+    assert decide(program("filter node_resources_fit"), pod("p"), cache).feasible == ("a",)
+    assert decide(program("filter inter_pod_affinity"), pod("p"), cache).feasible == ()
+
+
+def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:
+    policy = program(
+        "filter room  require node.free.cpu >= 8",
+        "filter quiet require count(pods on node where other.priority < 5) == 0",
+        'filter rack  reject node.labels["rack"] == "r1"',
+    )
+    cache = world([node("a", labels={"rack": "r1"})], [placed(pod("x"), "a")])
+
+    found = decide(policy, pod("p"), cache)
+
+    assert {one.rule: one.resolvable for one in found.rejected["a"]} == {
+        "room": True,
+        "quiet": True,
+        "rack": False,
+    }
+
+
+def test_nodes_that_a_pod_does_not_name_are_refused_for_that_first() -> None:
+    named = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}
+    cache = world([node("a", taints=["x:NoSchedule"]), node("b")])
+
+    one = pod("p", spec={"affinity": {"nodeAffinity": terms}})
+    found = decide(program("include kube_default"), one, cache)
+
+    assert found.feasible == ("b",)
+    assert reasons(found, "a") == [
+        ("node(s) didn't satisfy plugin(s) [NodeAffinity]",),
+        ("node(s) had untolerated taint(s)",),
+    ]
+
+
+def test_layers_apply_from_top_to_bottom_where_their_condition_is_true() -> None:
+    policy = program(
+        "filter big require node.allocatable.cpu >= 8",
+        'layer lax when pod.namespace == "lax" {\n amend big require node.allocatable.cpu >= 4\n}',
+        "layer tight when pod.priority > 5 {\n amend big require node.allocatable.cpu >= 16\n}",
+        'layer free when pod.service_account == "free" {\n drop big\n}',
+    )
+    cache = world([node("a", cpu="4"), node("b", cpu="8"), node("c", cpu="16")])
+    free = pod("p", priority=6, spec={"serviceAccountName": "free"})
+
+    assert decide(policy, pod("p"), cache).feasible == ("b", "c")
+    assert decide(policy, pod("p", namespace="lax"), cache).feasible == ("a", "b", "c")
+    assert decide(policy, pod("p", priority=6), cache).feasible == ("c",)
+    assert decide(policy, pod("p", namespace="lax", priority=6), cache).feasible == ("c",)
+    assert decide(policy, free, cache).feasible == ("a", "b", "c")

@@ -1,0 +1,130 @@
+"""Whole numbers from 0 to 100, their sum, and who wins among equals."""
+
+from hashlib import blake2b
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.samples import MetricSamples, Sample
+from policysched.model.objects import NodeName, Pod, PodFacts
+from tests.reference import evaluate
+from tests.reference.checked import metric, program
+from tests.words import node, pod, world
+
+RX = metric("rx", "bandwidth", "bit/s")
+
+
+def three_nodes() -> Cache:
+    return world([node("a", cpu="2"), node("b", cpu="4"), node("c", cpu="8")])
+
+
+def scored(*lines: str, cache: Cache | None = None, rx: dict[str, float] | None = None) -> dict[str, int]:
+    """The score of each node under the rule `s`, empty where the rule skipped the pod."""
+    samples = {"rx": MetricSamples({NodeName(name): Sample(one, 0) for name, one in (rx or {}).items()}, 0)}
+    found = evaluate(
+        program(*lines), pod("p"), cache or three_nodes(), now_ns=0, facts=PodFacts(0, 0), samples=samples
+    )
+    return {name: cell.score for name, cell in found.scores.get("s", {}).items()}
+
+
+def totals(rule: str, one: Pod, cache: Cache) -> dict[str, int]:
+    return dict(evaluate(program(rule), one, cache, now_ns=0, facts=PodFacts(0, 0)).totals)
+
+
+def test_a_range_is_fixed_and_lower_is_what_is_left_of_a_hundred() -> None:
+    higher = scored("score s weight 1 higher node.allocatable.cpu normalize range(2, 5)")
+    lower = scored("score s weight 1 lower node.allocatable.cpu normalize range(2, 5)")
+
+    assert higher == {"a": 0, "b": 66, "c": 100}
+    assert lower == {"a": 100, "b": 34, "c": 0}
+
+
+def test_max_divides_by_the_greatest_and_nothing_at_all_is_worst() -> None:
+    higher = scored("score s weight 1 higher node.allocatable.cpu normalize max")
+    nothing = scored('score s weight 1 higher node.allocatable["gpu"] normalize max')
+    nothing_lower = scored('score s weight 1 lower node.allocatable["gpu"] normalize max')
+
+    assert higher == {"a": 25, "b": 50, "c": 100}
+    assert nothing == {"a": 0, "b": 0, "c": 0}
+    assert nothing_lower == {"a": 100, "b": 100, "c": 100}
+
+
+def test_minmax_stretches_and_gives_everybody_full_marks_where_all_are_alike() -> None:
+    higher = scored("score s weight 1 higher node.allocatable.cpu normalize minmax")
+    alike = scored("score s weight 1 lower node.allocatable.memory normalize minmax")
+
+    assert higher == {"a": 0, "b": 33, "c": 100}
+    assert alike == {"a": 100, "b": 100, "c": 100}
+
+
+def test_prefer_is_a_hundred_or_nothing() -> None:
+    assert scored("score s weight 1 prefer node.allocatable.cpu >= 4") == {"a": 0, "b": 100, "c": 100}
+
+
+def test_a_missing_value_scores_what_the_rule_says() -> None:
+    line = "score s weight 1 lower rx normalize range(0Mbps, 1Gbps) missing"
+    rx = {"a": 0.0, "b": 0.75e9}
+
+    assert scored(RX, f"{line} worst", rx=rx)["c"] == 0
+    assert scored(RX, f"{line} best", rx=rx)["c"] == 100
+    assert scored(RX, f"{line} 7", rx=rx)["c"] == 7
+    assert scored(RX, f"{line} neutral", rx=rx) == {"a": 100, "b": 25, "c": 62}
+    assert scored(RX, f"{line} neutral", rx={}) == {"a": 50, "b": 50, "c": 50}
+
+
+def test_nodes_for_which_when_does_not_hold_get_nothing_and_do_not_count() -> None:
+    some = scored("score s weight 1 when node.allocatable.cpu < 8 higher node.allocatable.cpu normalize max")
+    none = scored("score s weight 1 when pod.priority > 5 higher node.allocatable.cpu normalize max")
+
+    assert some == {"a": 50, "b": 100, "c": 0}
+    assert none == {}
+
+
+def test_the_total_is_the_sum_of_weighted_scores_and_the_greatest_is_chosen() -> None:
+    policy = program(
+        "score big   weight 2 higher node.allocatable.cpu normalize max",
+        "score small weight 3 lower  node.allocatable.cpu normalize max",
+    )
+
+    found = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=PodFacts(0, 0))
+
+    assert found.totals == {"a": 2 * 25 + 3 * 75, "b": 2 * 50 + 3 * 50, "c": 200}
+    assert found.selected == "a"
+
+
+def test_equal_totals_are_settled_by_the_hashes_of_node_and_pod() -> None:
+    policy = program("score s weight 1 prefer true")
+    cache = world([node(f"n{index}") for index in range(20)])
+
+    chosen = {
+        uid: evaluate(policy, pod("p", uid=uid), cache, now_ns=0, facts=PodFacts(0, 0)).selected
+        for uid in (f"uid-{index}" for index in range(30))
+    }
+
+    def mark(text: str) -> int:
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+    assert chosen == {uid: max(cache.nodes, key=lambda name: mark(name) ^ mark(uid)) for uid in chosen}
+    assert len(set(chosen.values())) > 3
+
+
+def test_the_image_of_a_volume_counts_unless_told_otherwise() -> None:
+    cache = world([node("a", images={"data:1": 500 * 2**20}), node("b")])
+    volumes = {"volumes": [{"name": "v", "image": {"reference": "data:1"}}]}
+
+    counted = totals("score image_locality weight 1", pod(spec=volumes), cache)
+    not_counted = totals("score image_locality weight 1 { image_volumes = no }", pod(spec=volumes), cache)
+
+    # 500 MiB on one of two nodes: 250 MiB; of 23 to 1000 MiB for the one container: 227 / 977.
+    assert counted == {"a": 23, "b": 0}
+    assert not_counted == {"a": 0, "b": 0}
+
+
+def test_the_balance_alone_is_scored_where_the_formula_says_so() -> None:
+    cache = world([node("a", cpu="4", memory="4Gi")])
+    one = pod(cpu="2", memory="1Gi")
+
+    change = totals("score node_resources_balanced_allocation weight 1", one, cache)
+    balance = totals("score node_resources_balanced_allocation weight 1 { formula = balance }", one, cache)
+
+    # Half of the cpu and a quarter of the memory: a deviation of 0.125.
+    assert balance == {"a": 87}
+    assert change == {"a": 50 + (50 + 87 - 100) // 2}

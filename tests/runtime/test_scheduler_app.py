@@ -1,0 +1,501 @@
+"""The composition that `run` runs, on virtual time: from its first lists to a clean stop, with two of it, and in a storm."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from policysched.cluster.audit import audit
+from policysched.config.settings import Settings, read_settings
+from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.status import policy_page
+from policysched.kube.client.api import Api
+from policysched.kube.decode import pods
+from policysched.kube.lease import Elector, LeaseSettings
+from policysched.model.objects import PodUid
+from policysched.runtime.leadership import Alone, ElectedHere, Leadership
+from policysched.runtime.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.runtime.self_check import compare_with_the_server
+from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.faults import Climate
+from policysched.sandbox.transport import MemoryTransport
+from policysched.scheduler.commands import Command
+from policysched.scheduler.events import Event, NodeSeen
+from policysched.schemas import findings
+from tests.kube.world import Failing, World, on_virtual_time, running, until
+from tests.words import node, pod_manifest
+
+PLAIN = "policy test version 1\ninclude kube_default\n"
+WHOLE_GANGS = """policy test version 1
+input group: string = pod.labels["group"] optional
+input least: int = pod.labels["least"] default 1 invalid default
+gang by group { min = least }
+filter node_resources_fit
+preemption { victims = any }
+"""
+STORMY = Climate(
+    latency_s=0.01,
+    latency_spread_s=0.1,
+    lost_before_share=0.1,
+    lost_after_share=0.1,
+    late_share=0.05,
+    doubled_share=0.05,
+    watch_lives_s=3.0,
+    half_line_share=0.5,
+    split_share=0.2,
+)
+
+
+def put_policies(world: World, **texts: str) -> None:
+    data = {f"{name}.policy": text for name, text in texts.items()}
+    world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
+
+
+def app_on(
+    world: World,
+    road: MemoryTransport,
+    leadership: Leadership | None = None,
+    name: str = "one",
+    settings: Settings | None = None,
+) -> SchedulerApp:
+    return SchedulerApp(
+        settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
+        Runtime(
+            transport=road,
+            leadership=leadership or Alone(),
+            compile_texts=compile_in_line,
+            now_ns=world.now_ns,
+            monotonic_s=world.loop.time,
+            random=lambda stream: Random(f"{name}/{stream}"),
+            identity=name,
+        ),
+    )
+
+
+def elected(world: World, road: MemoryTransport, name: str) -> ElectedHere:
+    return ElectedHere(
+        Elector(
+            Api(road),
+            LeaseSettings(),
+            identity=name,
+            monotonic_s=world.loop.time,
+            now_ns=world.now_ns,
+            random=Random(name),
+        )
+    )
+
+
+def differences(world: World, app: SchedulerApp) -> list[str]:
+    """What the app's cache has otherwise than the server."""
+    return audit(
+        app.scheduler.cache,
+        pods=[pods.pod(one) for one in world.local.list("pods")],
+        nodes=[pods.node(one) for one in world.local.list("nodes")],
+    )
+
+
+def overcommitted(world: World) -> list[str]:
+    """Nodes on which more cpu is requested than they have, from the server's objects alone."""
+    used: dict[str, int] = {}
+    for one in world.local.list("pods"):
+        seen = pods.pod(one)
+        if seen.node is not None and not seen.finished:
+            used[seen.node] = used.get(seen.node, 0) + seen.pod.requests.get("cpu", 0)
+    room = {
+        node["metadata"]["name"]: pods.node(node).allocatable["cpu"] for node in world.local.list("nodes")
+    }
+    return [name for name, cpu in used.items() if cpu > room[name]]
+
+
+def bound(world: World) -> int:
+    return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
+
+
+@pytest.mark.parametrize("why", [Outcome.STOPPED, Outcome.CLOCK_SET_BACK])
+def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: Outcome) -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a", pods="40")
+        for number in range(50):
+            world.add_pod(f"p{number}", cpu="10m")
+        app = app_on(world, world.road(Climate(latency_s=0.2)))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.binder.in_flight > 10, "binds in flight")
+
+        app.request_stop(why)
+        outcome = await run
+
+        assert outcome is why
+        assert app.binder.in_flight == 0
+        said = [one for one in world.local.list("events") if one["reason"] == "Scheduled"]
+        assert len(said) == bound(world) > 10
+
+    on_virtual_time(scenario)
+
+
+def test_a_stop_waits_for_unanswered_binds_no_longer_than_it_is_told_and_keeps_the_lease_then() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("web")
+        road, lease_road = world.road(Climate()), world.road()
+        app = app_on(world, road, elected(world, lease_road, "one"))
+        run = asyncio.ensure_future(app.run())
+        await until(
+            lambda: app.scheduler.synced and app.runtime.leadership.decides_in_s() < 0.1, "the first decision"
+        )
+        assert road._faults is not None
+        road._faults.climate = Climate(lost_before_share=1.0)
+        await until(lambda: app.binder.in_flight, "a bind in flight")
+        asked_s = world.loop.time()
+
+        app.request_stop()
+        await run
+
+        assert 25 <= world.loop.time() - asked_s < 30
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == "one"
+
+    on_virtual_time(scenario)
+
+
+def full_of_low_pods(world: World, *, nodes: int) -> None:
+    put_policies(world, main=WHOLE_GANGS)
+    for number in range(nodes):
+        world.add_node(f"n{number}", cpu="4")
+        world.add_pod(f"low{number}", cpu="3", node=f"n{number}", scheduler="other")
+
+
+def add_gang(world: World, count: int) -> None:
+    world.local.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 100})
+    for number in range(count):
+        manifest = pod_manifest(f"g{number}", cpu="3", labels={"group": "g", "least": str(count)})
+        del manifest["metadata"]["uid"], manifest["status"], manifest["spec"]["priority"]
+        manifest["spec"]["priorityClassName"] = "high"
+        world.local.create("pods", "default", manifest)
+
+
+def midway(monkeypatch: pytest.MonkeyPatch, app: SchedulerApp, then: Callable[[], object]) -> None:
+    """Let the app think in the smallest steps, and something happen in the midst of its first long decision."""
+    core, decide = app.scheduler._core, app.scheduler.decide
+    core.limits = replace(core.limits, thought_a_step=1)
+    steps = 0
+
+    def watched(now_ns: int) -> list[Command]:
+        nonlocal steps
+        said = decide(now_ns)
+        steps += app.scheduler.thinking
+        if steps == 20:
+            then()
+        return said
+
+    monkeypatch.setattr(app.scheduler, "decide", watched)
+
+
+def test_what_arrives_during_a_long_decision_is_applied_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied: dict[str, bool] = {}
+
+    async def scenario() -> None:
+        world = World()
+        full_of_low_pods(world, nodes=60)
+        app = app_on(world, world.road())
+        handle = app.scheduler.handle
+
+        def watched(event: Event, now_ns: int) -> list[Command]:
+            if event == late:
+                applied["in the midst"] = app.scheduler.thinking
+                applied["after those who go are known"] = bool(app.scheduler.cache.nominated)
+            return handle(event, now_ns)
+
+        late = NodeSeen(node("late"))
+        monkeypatch.setattr(app.scheduler, "handle", watched)
+        midway(monkeypatch, app, lambda: app._inbox.append(late))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.scheduler.synced, "the first lists")
+        add_gang(world, 50)
+        await until(lambda: applied, "the late node")
+
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+    assert applied == {"in the midst": False, "after those who go are known": True}
+
+
+def test_a_stop_during_a_long_decision_leaves_everybody_where_he_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world = World()
+        full_of_low_pods(world, nodes=60)
+        app = app_on(world, world.road())
+        midway(monkeypatch, app, app.request_stop)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.scheduler.synced, "the first lists")
+        add_gang(world, 50)
+
+        assert await run is Outcome.STOPPED
+        assert not app.scheduler.thinking
+        assert app.scheduler.check() == []
+        assert bound(world) == 60
+        assert not any(one["metadata"].get("deletionTimestamp") for one in world.local.list("pods"))
+        assert not any(one["status"].get("nominatedNodeName") for one in world.local.list("pods"))
+
+    on_virtual_time(scenario)
+
+
+def test_with_no_policy_to_run_it_ends() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main="policy test version 1\nfilter x require y\n")
+
+        assert await app_on(world, world.road()).run() is Outcome.NOTHING_TO_RUN
+
+    on_virtual_time(scenario)
+
+
+def test_who_loses_the_lease_ends_and_binds_nothing_more() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        road, lease_road = world.road(), world.road()
+        app = app_on(world, road, elected(world, lease_road, "one"))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.runtime.leadership.may_decide() and app.scheduler.synced, "it to decide")
+
+        lease_road.refuse_for(60)
+        await asyncio.sleep(10.1)
+        world.add_pod("late")
+        outcome = await run
+        await asyncio.sleep(30)
+
+        assert outcome is Outcome.LOST_LEASE
+        assert world.node_of("late") is None
+
+    on_virtual_time(scenario)
+
+
+def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        for number in range(4):
+            world.add_node(f"n{number}", cpu="10")
+        for number in range(60):
+            world.add_pod(f"p{number}", cpu="600m")
+        roads = [world.road(Climate(latency_s=0.05, latency_spread_s=2.0), seed) for seed in range(4)]
+        apps = [app_on(world, roads[n], elected(world, roads[n + 2], f"app{n}"), f"app{n}") for n in range(2)]
+        runs = [asyncio.ensure_future(app.run()) for app in apps]
+        await until(lambda: any(app.binder.counts.confirmed > 3 for app in apps), "a burst")
+        dead = 0 if apps[0].binder.counts.confirmed else 1
+
+        runs[dead].cancel()
+        await asyncio.sleep(1)
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == f"app{dead}", "as after kill -9, nothing is released"
+
+        await until(lambda: bound(world) == 60, "all pods to be bound", within_s=200)
+        await asyncio.sleep(60)
+        runs[1 - dead].cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+
+        assert overcommitted(world) == []
+
+    on_virtual_time(scenario)
+
+
+def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        pod = world.add_pod("web")
+        app = app_on(world, world.road())
+        async with running(app.run()):
+            await until(lambda: world.node_of("web"), "the pod to be bound")
+            await asyncio.sleep(1)
+            assert await compare_with_the_server(app.scheduler, world.api()) == []
+
+            app.scheduler.cache.drop_pod(
+                PodUid(pod["metadata"]["uid"])
+            )  # the planted bug: a change that got lost
+            found = await compare_with_the_server(app.scheduler, world.api())
+
+        assert any("the cache does not have it" in one for one in found)
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_server_says(seed: int) -> None:
+    async def scenario() -> None:
+        world, dice = World(history_changes_max=200), Random(seed)
+        put_policies(world, main=PLAIN)
+        for number in range(3):
+            world.add_node(f"n{number}", cpu="4")
+        road = world.road(STORMY, seed)
+        app = app_on(world, road)
+        async with running(app.run()):
+            for number in range(80):
+                alive: list[dict[str, Any]] = list(world.local.list("pods"))
+                if len(alive) > 15 or (alive and dice.random() < 0.3):
+                    world.local.delete("pods", dice.choice(alive), grace_period_s=0)
+                else:
+                    world.add_pod(f"p{number}", cpu=dice.choice(["500m", "1", "2"]))
+                await asyncio.sleep(dice.random())
+                assert overcommitted(world) == []
+            assert road._faults is not None
+            road._faults.calm()
+            await until(
+                lambda: app.scheduler.programs() and not app.binder.in_flight and not differences(world, app),
+                "quiet under a policy",
+                within_s=400,
+            )
+            await until(lambda: bound(world), "the first pod to be bound")
+            assert app.scheduler.check() == []
+
+    on_virtual_time(scenario)
+
+
+def test_a_server_that_answers_500_to_half_the_requests_costs_no_pod_and_no_leadership() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        for number in range(3):
+            world.add_node(f"n{number}", cpu="40")
+        road, lease_road = Failing(world, 0.5, 1), Failing(world, 0.5, 2)
+        app = app_on(world, road, elected(world, lease_road, "one"))
+        async with running(app.run()):
+            for number in range(60):
+                world.add_pod(f"p{number}", cpu="1")
+                await asyncio.sleep(5)
+
+            await until(lambda: bound(world) == 60, "all pods to be bound")
+            await until(lambda: len(scheduled(world)) == 60, "all to be said")
+            assert overcommitted(world) == []
+            assert app.runtime.leadership.may_decide()
+        assert road.asked.count("POST") > 60 + 60 + 30, "binds and events were repeated"
+
+    on_virtual_time(scenario)
+
+
+def scheduled(world: World) -> set[str]:
+    """The pods that are said to be scheduled."""
+    return {
+        one["involvedObject"]["uid"] for one in world.local.list("events") if one["reason"] == "Scheduled"
+    }
+
+
+def test_values_for_parameters_come_from_the_configmap_and_from_the_settings() -> None:
+    text = (
+        "policy test version 1\ninclude kube_default\nparam most: int = 5 range 0..9\nparam least: int = 1\n"
+    )
+    text += "filter crowded require node.pods < most and node.pods >= least\n"
+
+    async def scenario() -> None:
+        world = World()
+        data = {"main.policy": text, "test.params.yaml": "most: 3\nleast: 0\n"}
+        world.local.create("configmaps", "kube-system", {"metadata": {"name": "policies"}, "data": data})
+        given = {"policies": "kube-system/policies", "params": {"test": {"most": 2}}}
+        app = app_on(world, world.road(), settings=read_settings(None, {}, given))
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: bool(app.scheduler.programs()), "the policy")
+
+        (page,) = policy_page(app.scheduler, str(app.settings.policies))["policies"]
+
+        assert page["params"] == {"most": "2", "least": "0"}
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+CARDS = """policy test version 1
+include kube_default
+record card { health: string  memory: bytes = "freeMemory" unit "MiB" }
+input cards: list<card> = node.objects["scv"] at "status.cardList" default [] invalid reject "odd cards"
+filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) else "no card"
+"""
+SCVS = Kind(
+    "scvs", "Scv", group="core.run-linux.com", namespaced=False, keeps_status=True, subresources=("status",)
+)
+
+
+def scv(name: str, memory_mib: int) -> dict[str, Any]:
+    card = {"health": "Healthy", "freeMemory": memory_mib}
+    return {"metadata": {"name": name}, "status": {"cardList": [card]}}
+
+
+def with_cards() -> Settings:
+    kind = {"group": "core.run-linux.com", "version": "v1", "resource": "scvs"}
+    return read_settings(None, {}, {"policies": "kube-system/policies", "node_objects": {"scv": kind}})
+
+
+def test_a_custom_resource_beside_the_node_decides_and_its_change_wakes_who_waits() -> None:
+    async def scenario() -> None:
+        world = World(extra_kinds=(SCVS,))
+        put_policies(world, main=CARDS)
+        for name in ("small", "grows"):
+            world.add_node(name)
+            world.local.create("scvs", "", scv(name, 1024))
+        world.add_pod("web", cpu="10m")
+        app = app_on(world, world.road(), settings=with_cards())
+        run = asyncio.ensure_future(app.run())
+        nodes = app.scheduler.cache.nodes
+        await until(lambda: len(nodes) == 2 and all(one.objects for one in nodes.values()), "the cards")
+        await until(lambda: len(app.scheduler.decisions) > 0, "an attempt")
+        assert bound(world) == 0
+
+        world.local.set_status("scvs", scv("grows", 1024), **scv("grows", 8192)["status"])
+        await until(lambda: bound(world) == 1, "the pod on its card")
+
+        (web,) = world.local.list("pods")
+        assert web["spec"]["nodeName"] == "grows"
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+def test_a_kind_that_the_server_does_not_serve_keeps_nothing_else_from_running() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("web", cpu="10m")
+        app = app_on(world, world.road(), settings=with_cards())
+        run = asyncio.ensure_future(app.run())
+
+        await until(lambda: bound(world) == 1, "the pod")
+
+        app.request_stop()
+        await run
+
+    on_virtual_time(scenario)
+
+
+def test_who_stands_by_says_on_its_pages_who_leads() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        leader = app_on(world, world.road(), elected(world, world.road(), "one"), "one")
+        second = app_on(world, world.road(), elected(world, world.road(), "two"), "two")
+        runs = [asyncio.ensure_future(leader.run())]
+        await until(lambda: bool(leader.scheduler.programs()), "the policy")
+        runs.append(asyncio.ensure_future(second.run()))
+        await until(lambda: second.runtime.leadership.holder == "one", "a look at the Lease")
+
+        page = policy_page(second.scheduler, str(second.settings.policies), note=second.note)
+
+        assert page["note"] == "this process stands by and knows no policies, pods or decisions; one leads"
+        assert findings("policy", page) == []
+        assert leader.note is None
+        for app in (second, leader):
+            app.request_stop()
+        await asyncio.gather(*runs)
+
+    on_virtual_time(scenario)

@@ -1,0 +1,310 @@
+"""Whom to evict, on random clusters: judged by the oracle on clusters without the victims, which shares nothing with how
+they were found."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policysched import evaluate as plan
+from policysched.cluster.cache import Cache
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import (
+    DisruptionBudget,
+    LabelSelector,
+    NodeName,
+    Pod,
+    PodUid,
+    Requirement,
+)
+from policysched.scheduler.preemption import candidates as searching
+from policysched.scheduler.preemption import lazy_candidates
+from policysched.scheduler.preemption.candidates import (
+    Candidate,
+    Cluster,
+    Found,
+    by_importance,
+    find_candidates,
+    least_harm,
+)
+from policysched.scheduler.preemption.lazy_candidates import (
+    find_best,
+    least_possible_harm,
+    reasons_of,
+)
+from policysched.scheduler.steps import at_once
+from tests.evaluate.clusters import Scene, scenes
+from tests.reference import evaluate
+from tests.reference.checked import program
+from tests.words import pod
+
+DEFAULT = program("include kube_default", "preemption { victims = any }")
+OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")
+CHOOSY = program(
+    "include kube_default",
+    "filter roomy require node.free.cpu - pod.requests.cpu >= 250m",
+    'preemption { victims = victim.labels["pool"] else "" != pod.labels["pool"] else "" }',
+)
+OWN = program("include kube_default")
+ROOMY = program(
+    "filter node_resources_fit",
+    "filter roomy require node.free.cpu - pod.requests.cpu >= 250m",
+    "preemption { victims = any }",
+)
+
+Scenes = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def urgent(scene: Scene) -> Pod:
+    return replace(scene.pods[0], priority=10, preemption_policy="PreemptLowerPriority")
+
+
+def searched(
+    scene: Scene, by: Program, one: Pod
+) -> tuple[Found, tuple[NodeName, ...], Callable[[Pod], bool]]:
+    compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
+    evaluator.prepare(compiled)
+    dry_run = evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
+    cluster = Cluster(
+        lambda node: cache.ledger.usage(node).pods.values(),
+        lambda uid: cache.pods[uid].started_ns,
+        (),
+        len(cache.nodes),
+    )
+    return at_once(find_candidates(dry_run, allowed, cluster)), dry_run.candidates, allowed
+
+
+def without(scene: Scene, gone: Iterable[PodUid]) -> Cache:
+    """The same cluster as if these had never been there."""
+    cache, left_out = Cache(), set(gone)
+    for space in scene.cache.namespaces.values():
+        cache.put_namespace(space)
+    for node in scene.cache.nodes.values():
+        cache.put_node(node)
+    for uid, seen in scene.cache.pods.items():
+        if uid not in left_out:
+            cache.put_pod(seen)
+    return cache
+
+
+def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> Explanation:
+    cache = without(scene, gone)
+    return evaluate(by, one, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+
+
+def uids(pods: Iterable[Pod]) -> list[PodUid]:
+    return [one.uid for one in pods]
+
+
+def stuck(scene: Scene, by: Program) -> Pod | None:
+    """A pod of the scene that finds no node, for reasons of nodes."""
+    one = urgent(scene)
+    said = judged(scene, by, one)
+    return one if said.pod_refusal is None and said.selected is None and said.rejected else None
+
+
+@pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
+@given(scene=scenes(placed_max=10))
+@Scenes
+def test_with_its_victims_gone_the_pod_fits_there(by: Program, scene: Scene) -> None:
+    check_that_it_fits(by, scene)
+
+
+def check_that_it_fits(by: Program, scene: Scene) -> None:
+    one = stuck(scene, by)
+    if one is None:
+        return
+    found, _, _ = searched(scene, by, one)
+    for candidate in found.candidates:
+        said = judged(scene, by, one, uids(candidate.victims))
+        assert candidate.node in said.feasible, f"{candidate}: {said.rejected.get(candidate.node)}"
+
+
+@pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
+@given(scene=scenes(placed_max=10))
+@Scenes
+def test_every_victim_is_on_the_node_of_lower_priority_and_allowed_by_the_clause(
+    by: Program, scene: Scene
+) -> None:
+    one = stuck(scene, by)
+    if one is None:
+        return
+    found, _, _ = searched(scene, by, one)
+    for candidate in found.candidates:
+        for victim in candidate.victims:
+            assert scene.cache.pods[victim.uid].node == candidate.node
+            assert victim.priority < one.priority
+            assert by is not OWN or victim.scheduler == one.scheduler
+            assert by is not CHOOSY or victim.labels.get("pool", "") != one.labels.get("pool", "")
+
+
+@given(scene=scenes(placed_max=10))
+@Scenes
+def test_no_victim_could_have_stayed(scene: Scene) -> None:
+    """Where every pod more makes it only harder, which is so for room and ports."""
+    check_that_nobody_could_stay(scene)
+
+
+def check_that_nobody_could_stay(scene: Scene) -> None:
+    one = stuck(scene, OF_NODES)
+    if one is None:
+        return
+    found, _, _ = searched(scene, OF_NODES, one)
+    for candidate in found.candidates:
+        for spared in candidate.victims:
+            gone = [victim.uid for victim in candidate.victims if victim is not spared]
+            assert candidate.node not in judged(scene, OF_NODES, one, gone).feasible, (
+                f"{spared.full_name} could have stayed"
+            )
+
+
+@pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
+@given(scene=scenes(placed_max=10))
+@Scenes
+def test_every_node_that_evicting_could_help_is_found_and_every_other_is_counted_with_its_reason(
+    by: Program, scene: Scene
+) -> None:
+    check_that_none_is_overlooked(by, scene)
+
+
+def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
+    one = stuck(scene, by)
+    if one is None:
+        return
+    found, hopeful, allowed = searched(scene, by, one)
+    said = judged(scene, by, one)
+
+    assert set(hopeful) == {node for node, rules in said.rejected.items() if rules[0].resolvable}
+    reasons: Counter[str] = Counter()
+    possible = set()
+    for node in said.rejected:
+        pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
+        if node not in hopeful:
+            reasons[searching.NOT_HELPFUL] += 1
+        elif not pods:
+            reasons[searching.NO_VICTIMS] += 1
+        else:
+            empty = judged(scene, by, one, uids(pods))
+            if node in empty.feasible:
+                possible.add(node)
+            else:
+                reasons.update(empty.rejected[node][0].groups)
+    assert {candidate.node for candidate in found.candidates} == possible
+    assert Counter(found.reasons) == reasons
+
+
+@pytest.mark.parametrize("by", [OF_NODES, ROOMY], ids=["of nodes", "with a rule of its own"])
+@given(scene=scenes(placed_max=14), started=st.lists(st.none() | st.integers(0, 3), min_size=14, max_size=14))
+@Scenes
+def test_the_best_is_found_without_thinking_every_node_through(
+    by: Program, scene: Scene, started: list[int | None]
+) -> None:
+    check_the_best(by, scene, started)
+
+
+def check_the_best(by: Program, scene: Scene, started: list[int | None]) -> None:
+    one = stuck(scene, by)
+    if one is None:
+        return
+    compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
+    evaluator.prepare(compiled)
+    allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
+    times = dict(zip(sorted(cache.pods), started, strict=False))
+    budget = DisruptionBudget(
+        "default", "b", LabelSelector((Requirement("app", "Exists", ()),)), 0, frozenset()
+    )
+    cluster = Cluster(
+        lambda node: cache.ledger.usage(node).pods.values(), times.get, (budget,), len(cache.nodes)
+    )
+
+    def fresh() -> plan.DryRun:
+        return evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+
+    every, dry_run = at_once(find_candidates(fresh(), allowed, cluster)), fresh()
+    assert dry_run.separate, "these policies look at nodes alone"
+    found, best = at_once(find_best(dry_run, allowed, cluster))
+
+    assert best == (least_harm(every.candidates) if every.candidates else None)
+    if best is None:
+        assert reasons_of(found, dry_run, cluster) == every.reasons
+    for candidate in every.candidates:
+        (missing,) = dry_run.missing([candidate.node])
+        pods = by_importance(
+            [pod for pod in cluster.pods_on(candidate.node) if allowed(pod)], cluster.started_ns
+        )
+        bound = least_possible_harm(pods, missing, cluster.started_ns)
+        assert all(low <= real for low, real in zip(bound[:4], candidate.harm[:4], strict=True))
+        assert bound <= candidate.harm
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [
+        ("_how_many", lambda pods, *_: 1 + len(list(pods)) // 2),
+        ("_how_high", lambda ascending, *_: list(ascending)[-1].priority),
+        ("by_importance", lambda pods, _: list(pods)[:1]),
+    ],
+    ids=["too many are wanted", "too important ones are wanted", "only one may go"],
+)
+def test_a_bound_that_is_too_high_is_found(part: str, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_candidates, part, planted)
+
+    @given(scene=scenes(placed_max=14))
+    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    def search(scene: Scene) -> None:
+        check_the_best(OF_NODES, scene, [None] * 14)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        search()
+
+
+@pytest.mark.parametrize(
+    ("part", "planted", "check"),
+    [
+        ("_lift", lambda *_: None, check_that_none_is_overlooked),
+        ("by_importance", lambda pods, _: list(pods)[:1], check_that_none_is_overlooked),
+        ("split_by_budget", lambda pods, _: ([], list(pods)[1:]), check_that_it_fits),
+    ],
+    ids=["nobody is lifted", "only one is lifted", "one is forgotten"],
+)
+def test_a_planted_mistake_is_found(
+    part: str, planted: Any, check: Callable[[Program, Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, part, planted)
+
+    @given(scene=scenes(placed_max=10))
+    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    def search(scene: Scene) -> None:
+        check(DEFAULT, scene)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        search()
+
+
+def candidate(name: str, *priorities: int, violations: int = 0, started_ns: int = 0) -> Candidate:
+    victims = tuple(pod(f"{name}-{place}", priority=one) for place, one in enumerate(priorities))
+    return Candidate(NodeName(name), victims, violations, started_ns)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (candidate("b", 90, 90, 90), candidate("a", 1, violations=1)),
+        (candidate("b", 5, 5, 5), candidate("a", 6)),
+        (candidate("b", 5, 1), candidate("a", 5, 2)),
+        (candidate("b", 5), candidate("a", 5, -(2**31))),
+        (candidate("b", 5, started_ns=20), candidate("a", 5, started_ns=10)),
+        (candidate("a", 5), candidate("b", 5)),
+    ],
+    ids=["budgets", "highest priority", "sum of priorities", "number", "started later", "first"],
+)
+def test_the_six_steps_of_choosing_a_node(better: Candidate, worse: Candidate) -> None:
+    in_order = sorted([better, worse], key=lambda one: one.node)
+
+    assert least_harm(in_order) is better

@@ -1,0 +1,172 @@
+"""`count(pods where ...)` over the whole cluster: a gate for groups, a limit on how many of a kind there are, a layer."""
+
+from dataclasses import replace
+
+import pytest
+
+from policysched.evaluate.columns.pod_counts import _Question
+from policysched.model.objects import ObservedPod, Pod
+from policysched.scheduler import events as e
+from policysched.scheduler.scheduler import Scheduler
+from tests.scheduler.rig import Rig
+from tests.words import node, pending, placed, pod
+
+GATE = """\
+policy test version 1
+input minimum: int = pod.labels["minAvailable"] default 1 invalid default
+let members: int = count(pods where other.labels["podGroup"] == pod.labels["podGroup"] and other.namespace == pod.namespace)
+filter gate when has pod.labels["podGroup"]
+  require members >= minimum else "less than minAvailable: {members} of {minimum}"
+filter node_resources_fit
+preemption never
+"""
+ONE_AT_A_TIME = """\
+policy test version 1
+filter turns when pod.labels["role"] else "" == "migration"
+  require count(pods where other.labels["role"] == "migration" and other.priority >= pod.priority) <= 1
+  else "another migration is under way"
+preemption never
+"""
+LAYERED = """\
+policy test version 1
+layer crowded when count(pods where other.namespace == pod.namespace) > 2 {
+  filter gold require pod.labels["tier"] else "" == "gold"
+}
+preemption never
+"""
+
+
+def member(name: str, least: int = 3, **more: str) -> Pod:
+    return pod(name, labels={"podGroup": "g", "minAvailable": str(least)}, **more)
+
+
+def test_members_wait_until_enough_of_them_are_there_and_then_all_go() -> None:
+    rig = Rig(GATE, node("a", cpu="100"))
+
+    rig.see(member("first"), member("second"))
+    rig.settle()
+    assert rig.where() == {}
+    assert rig.words("first") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
+    rig.see(member("third"))
+    rig.pass_time(30)
+
+    assert rig.where() == {"first": "a", "second": "a", "third": "a"}
+
+
+def test_members_of_another_namespace_or_on_their_way_out_do_not_count() -> None:
+    rig = Rig(GATE, node("a", cpu="100"))
+    leaving = replace(placed(member("leaving"), "a"), deleting=True)
+
+    rig.see(member("first"), member("second"), member("elsewhere", namespace="other"), leaving)
+    rig.pass_time(30)
+
+    assert rig.where() == {}
+
+
+def test_members_that_are_done_count_where_all_pods_do_and_until_they_are_deleted() -> None:
+    rig = Rig(GATE.replace("count(pods", "count(all pods"), node("a", cpu="100"))
+    done = replace(placed(member("done"), "a"), phase="Succeeded")
+    rig.see(done, replace(placed(member("leaving"), "a"), deleting=True))
+
+    rig.see(member("first"))
+    rig.pass_time(30)
+    rig.confirm_all()
+    rig.tell(e.PodGone(done.pod.uid), e.PodGone(member("leaving").uid))
+    rig.see(member("late"))
+    rig.pass_time(30)
+
+    assert rig.where() == {"first": "a"}
+    assert rig.words("late") == "0/1 nodes are available: 1 less than minAvailable: 2 of 3."
+
+
+def test_a_pod_that_finishes_frees_who_waits_for_so_many_to_be_done() -> None:
+    text = GATE.replace("count(pods", "count(all pods").replace(">= minimum", "< minimum")
+    rig = Rig(text, node("a", cpu="100"), *(placed(member(f"old-{n}"), "a") for n in range(3)))
+    rig.see(member("late", least=4))
+    rig.settle()
+    before = rig.where()
+
+    rig.see(replace(placed(member("old-0"), "a"), phase="Failed"))
+    rig.settle()
+    finished = rig.where()
+    rig.tell(e.PodGone(member("old-0").uid))
+    rig.pass_time(30)
+
+    assert (before, finished) == ({}, {})
+    assert rig.where() == {"late": "a"}
+
+
+def test_members_that_another_scheduler_placed_count() -> None:
+    rig = Rig(GATE, node("a", cpu="100"))
+
+    rig.see(member("first"), placed(member("old"), "a"), pending(member("foreign", scheduler="else")))
+    rig.pass_time(30)
+
+    assert rig.where() == {"first": "a"}
+
+
+def test_a_pod_that_becomes_a_member_wakes_the_others() -> None:
+    rig = Rig(GATE, node("a", cpu="100"), pending(pod("late", scheduler="else")))
+    rig.see(member("first"), member("second"))
+    rig.settle()
+
+    rig.see(pending(replace(member("late", scheduler="else"), uid=pod("late").uid)))
+    rig.pass_time(30)
+
+    assert rig.where() == {"first": "a", "second": "a"}
+
+
+def test_who_leaves_makes_place_for_who_waits() -> None:
+    rig = Rig(ONE_AT_A_TIME, node("a"), placed(pod("one", labels={"role": "migration"}), "a"))
+    rig.see(pod("two", labels={"role": "migration"}))
+    rig.settle()
+    assert rig.words("two") == "0/1 nodes are available: 1 another migration is under way."
+
+    rig.see(replace(placed(pod("one", labels={"role": "migration"}), "a"), deleting=True))
+    rig.pass_time(30)
+
+    assert rig.where() == {"two": "a"}
+
+
+def test_a_layer_that_rests_on_how_many_there_are_comes_and_goes() -> None:
+    others = [placed(pod(name), "a") for name in ("x", "y")]
+    rig = Rig(LAYERED, node("a", cpu="100"), *others)
+    rig.see(pod("plain"))
+    rig.settle()
+    assert rig.words("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule gold."
+
+    rig.see(replace(others[0], phase="Succeeded"))
+    rig.pass_time(30)
+
+    assert rig.where() == {"plain": "a"}
+
+
+def test_a_pod_is_looked_at_when_it_changes_and_not_at_every_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks, head_of = [], _Question.head_of
+    monkeypatch.setattr(_Question, "head_of", lambda self, one: looks.append(one.name) or head_of(self, one))
+    old = [placed(pod(f"old-{index}"), f"old-{index % 3}") for index in range(300)]
+    rig = Rig(GATE, node("a", cpu="100"), *old)
+
+    for index in range(40):
+        rig.see(member(f"m{index}", least=1))
+        rig.settle()
+
+    assert len(rig.where()) == 40
+    assert len(looks) == 300 + 40
+
+
+def test_parked_pods_that_nobody_wakes_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Scheduler._pod_seen
+
+    def unnoticed(self: Scheduler, one: ObservedPod, now_ns: int) -> None:
+        wake = self._core.queue.wake
+        monkeypatch.setattr(self._core.queue, "wake", lambda *_: None)
+        seen(self, one, now_ns)
+        monkeypatch.setattr(self._core.queue, "wake", wake)
+
+    monkeypatch.setattr(Scheduler, "_pod_seen", unnoticed)
+
+    with pytest.raises(AssertionError):
+        test_members_wait_until_enough_of_them_are_there_and_then_all_go()

@@ -1,0 +1,161 @@
+"""Devices that name conditions for it are waited for between a pod's node and its bind: met, failed, too late."""
+
+from datetime import UTC, datetime
+
+from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.audit import check
+from tests.devices import claim, claiming, device_class, device_slice, given, gpu
+from tests.scheduler.rig import START_NS, Rig
+from tests.words import node, pod
+
+DEFAULT = "policy test version 1\ninclude kube_default\n"
+C = ResourceClaimKey("default", "c")
+WEB = PodUid("uid-default-web")
+WAITS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+
+
+def at(after_s: int = 0) -> str:
+    return datetime.fromtimestamp(START_NS // 10**9 + after_s, UTC).isoformat().replace("+00:00", "Z")
+
+
+def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DEFAULT) -> Rig:
+    """Node a has a device that has to be attached first."""
+    rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
+    slices = device_slice("a", gpu("g0", **WAITS))
+    rig.tell(*[e.DeviceObjectSeen(one) for one in (device_class(), slices, *objects)])  # type: ignore[arg-type]
+    rig.tell(e.Synced())
+    return rig
+
+
+def held(version: int = 5, **reported: str):  # type: ignore[no-untyped-def]
+    """The claim with its device, as the watch shows it."""
+    status = given("g0", reserved=["default-web"], at=at(), reported=reported, **WAITS)
+    return claim("c", version=version, status=status)
+
+
+def written(rig: Rig) -> None:
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+
+
+def agreed(rig: Rig) -> bool:
+    return check(rig.scheduler._core) == []
+
+
+def test_a_pod_is_bound_once_its_devices_are() -> None:
+    rig = rig_with(claim("c"))
+    written(rig)
+    rig.tell(e.DeviceObjectSeen(held()))
+    rig.tell(e.DeviceObjectSeen(held(6, Attached="False")))
+    before = rig.where()
+
+    rig.tell(e.DeviceObjectSeen(held(7, Attached="True")))
+
+    (wanted,) = rig.of(c.Prepare)[0].to_reserve
+    (said,) = rig.of(c.ReportPod)
+    assert wanted.allocation is not None
+    assert wanted.allocation.devices[0].binding_conditions == ("Attached",)
+    assert wanted.allocation.devices[0].failure_conditions == ("Broken",)
+    assert wanted.at_ns == START_NS
+    assert (said.type, said.reason) == ("Normal", "BindingConditionsPending")
+    assert said.message == "waiting for binding conditions for device on node a"
+    assert before == {}
+    assert rig.where() == {"web": "a"}
+    assert agreed(rig)
+
+
+def test_what_was_true_before_the_claim_was_written_does_not_count() -> None:
+    rig = rig_with(claim("c"))
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.tell(e.DeviceObjectSeen(held(4, Attached="True")))
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    before = rig.where()
+    rig.tell(e.DeviceObjectSeen(held(5, Attached="True")))
+
+    assert before == {}
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_device_that_cannot_be_bound_is_given_back_and_another_is_found() -> None:
+    rig = rig_with(claim("c"), device_slice("b", gpu("g1")), nodes=("a", "b"))
+    rig.see(pod("web", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "a"}}))
+    rig.settle()
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+
+    rig.tell(e.DeviceObjectSeen(held(6, Attached="False", Broken="True")))
+    first = rig.of(c.ReportPending)[-1].message
+    rig.pass_time(20)
+    second = rig.of(c.ReportPending)[-1].message
+
+    assert first == (
+        'running PreBind plugin "DynamicResources": device binding failed: claim=c, reason=Said, message="so"'
+    )
+    assert rig.of(c.Unreserve) == [c.Unreserve(WEB, ((C, "uid-c"),))]
+    assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 6)]
+    assert "1 resourceclaim not available on the node" in second
+    assert "deallocation of ResourceClaim completed" in second
+    assert rig.where() == {}
+    assert agreed(rig)
+
+
+def test_a_device_that_is_not_bound_in_time_is_given_back() -> None:
+    policy = "policy test version 1\nfilter dynamic_resources { binding_timeout_seconds = 30 }\n"
+    rig = rig_with(claim("c"), policy=policy)
+    written(rig)
+    rig.tell(e.DeviceObjectSeen(held()))
+
+    rig.pass_time(29)
+    early = rig.of(c.ReportPending)
+    rig.pass_time(3)
+    late = rig.of(c.ReportPending)[0].message
+    rig.pass_time(20)
+
+    assert early == []
+    assert late == 'running PreBind plugin "DynamicResources": device binding timeout: claim=c'
+    assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 5)]
+    assert agreed(rig)
+
+
+def test_a_claim_that_is_still_being_bound_is_waited_for_again_after_a_restart() -> None:
+    rig = rig_with(held(5, Attached="False"))
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    (prepare,) = rig.of(c.Prepare)
+    rig.tell(e.PreparationWritten(WEB, {}))
+    before = rig.where()
+    rig.tell(e.DeviceObjectSeen(held(6, Attached="True")))
+
+    assert prepare.to_reserve == ()
+    assert before == {}
+    assert rig.where() == {"web": "a"}
+    assert agreed(rig)
+
+
+def test_a_claim_that_goes_while_it_is_waited_for_ends_the_wait() -> None:
+    rig = rig_with(held(5, Attached="False"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.tell(e.PreparationWritten(WEB, {}))
+
+    rig.tell(e.DeviceObjectGone("ResourceClaim", "default", "c"))
+
+    assert 'could not find ResourceClaim "default/c"' in rig.of(c.ReportPending)[-1].message
+    assert agreed(rig)
+
+
+def test_pools_whose_devices_wait_come_last() -> None:
+    quick = device_slice("a", gpu("q0"), pool="z-quick", name="z-quick")
+    rig = rig_with(claim("c"), quick)
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    (wanted,) = rig.of(c.Prepare)[0].to_reserve
+    assert wanted.allocation is not None
+    assert [one.device.device for one in wanted.allocation.devices] == ["q0"]

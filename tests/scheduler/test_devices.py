@@ -1,0 +1,329 @@
+"""A pod's claims for devices between its node and its bind: promised, written, and what can come in between."""
+
+from policysched.model.objects import PodUid, ResourceClaimKey
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.audit import check
+from tests.devices import asking, claim, claiming, device_class, device_slice, given, gpu
+from tests.scheduler.rig import GANG, Rig
+from tests.words import node, pod
+
+DEFAULT = "policy test version 1\ninclude kube_default\n"
+C = ResourceClaimKey("default", "c")
+D = ResourceClaimKey("default", "d")
+WEB = PodUid("uid-default-web")
+
+
+def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DEFAULT) -> Rig:
+    """The class `gpu` is there."""
+    rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
+    rig.tell(*[e.DeviceObjectSeen(one) for one in (device_class(), *objects)])  # type: ignore[arg-type]
+    rig.tell(e.Synced())
+    return rig
+
+
+def agreed(rig: Rig) -> bool:
+    return check(rig.scheduler._core) == []
+
+
+def test_a_pod_is_bound_once_its_claim_has_its_devices_written() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    (prepare,) = rig.of(c.Prepare)
+    before = rig.where()
+
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+
+    (wanted,) = prepare.to_reserve
+    assert wanted.allocation is not None
+    assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
+    assert (wanted.claim, wanted.uid, wanted.version, wanted.finalizers) == (C, "uid-c", 1, ())
+    assert before == {}
+    assert rig.where() == {"web": "a"}
+    assert agreed(rig)
+
+
+def test_a_device_is_not_promised_to_two() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+
+    (prepare,) = rig.of(c.Prepare)
+    (report,) = rig.of(c.ReportPending)
+    assert prepare.name == "web"
+    assert report.message == (
+        "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
+    assert agreed(rig)
+
+
+def test_what_cannot_be_written_is_given_back_and_who_waits_for_it_is_tried() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+
+    rig.tell(e.PreparationRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.settle()
+
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert any("got deleted in the meantime" in one.message for one in rig.of(c.ReportPending))
+    assert rig.of(c.Unreserve) == []
+    assert agreed(rig)
+
+
+def test_a_bind_that_is_refused_takes_the_reservation_back_but_leaves_the_claim_its_devices() -> None:
+    rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+
+    rig.tell(e.BindRefused(WEB, "no"))
+
+    assert rig.of(c.Unreserve) == [c.Unreserve(WEB, ((C, "uid-c"),))]
+    assert rig.scheduler.cache.devices.allocation(C) is not None
+    assert agreed(rig)
+
+
+def gone_while_it_is_written() -> Rig:
+    """`web` has the one device and is deleted before that is written, or known not to be; `other` waits."""
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+    rig.tell(e.PodGone(WEB))
+    rig.settle()
+    return rig
+
+
+def test_what_may_be_written_yet_for_a_pod_that_is_gone_is_nobody_elses() -> None:
+    rig = gone_while_it_is_written()
+
+    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+    assert agreed(rig)
+
+
+def test_a_pod_that_is_gone_meanwhile_leaves_its_devices_to_others_once_they_are_known_not_to_be_written() -> (
+    None
+):
+    rig = gone_while_it_is_written()
+
+    rig.tell(e.PreparationRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.settle()
+
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert agreed(rig)
+
+
+def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_it_back() -> None:
+    rig = gone_while_it_is_written()
+
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.settle()
+    before = [one.name for one in rig.of(c.Prepare)]
+    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.settle()
+
+    assert before == ["web"]
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert agreed(rig)
+
+
+def test_devices_that_a_claim_gave_back_before_its_write_is_answered_are_nobodys_until_it_is() -> None:
+    rig = gone_while_it_is_written()
+
+    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.settle()
+    before = [one.name for one in rig.of(c.Prepare)]
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.settle()
+
+    assert before == ["web"]
+    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert agreed(rig)
+
+
+def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_are_answered() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")), pod("mate", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+
+    rig.tell(e.PreparationWritten(WEB, {C: 5}), e.PodGone(WEB))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.settle()
+    before = {one.name for one in rig.of(c.Prepare)}
+    rig.tell(e.PreparationRefused(PodUid("uid-default-mate"), "no", {}))
+    rig.tell(e.PodGone(PodUid("uid-default-mate")))
+    rig.settle()
+
+    assert before == {"web", "mate"}
+    assert {one.name for one in rig.of(c.Prepare)} == {"web", "mate", "other"}
+    assert agreed(rig)
+
+
+def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.see(pod("other", spec=claiming("d")))
+    rig.settle()
+
+    rig.pass_time(1000)
+    rig.settle()
+    before = [one.name for one in rig.of(c.Prepare)]
+    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.settle()
+
+    assert before == ["web"]
+    assert rig.where() == {"web": "a"}
+    assert agreed(rig)
+
+
+def test_a_claim_that_has_its_devices_is_only_reserved() -> None:
+    rig = rig_with(
+        device_slice("a", gpu("g0")), claim("c", status=given("g0", reserved=["other"])), nodes=("a", "b")
+    )
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    (prepare,) = rig.of(c.Prepare)
+    (wanted,) = prepare.to_reserve
+    assert prepare.node == "a"
+    assert wanted.allocation is None
+    assert [one.name for one in wanted.reserved_for] == ["other"]
+
+
+def test_pods_that_share_a_claim_go_together_without_waiting_for_each_other() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), device_slice("b", gpu("g0")), claim("c"), nodes=("a", "b"))
+
+    rig.see(pod("web", spec=claiming("c")), pod("other", spec=claiming("c")))
+    rig.settle()
+
+    first, second = rig.of(c.Prepare)
+    assert first.node == second.node
+    assert first.to_reserve == second.to_reserve
+    assert agreed(rig)
+
+
+def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+    (report,) = rig.of(c.ReportPending)
+
+    rig.tell(e.DeviceObjectSeen(claim("d")))
+    rig.settle()
+    tried = len(rig.scheduler.decisions)
+    rig.tell(e.DeviceObjectSeen(claim("c")))
+    rig.settle()
+
+    assert report.message == (
+        '0/1 nodes are available: could not find ResourceClaim "default/c". no new claims to deallocate, '
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
+    assert tried == 1
+    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+
+
+def test_a_slice_wakes_those_who_found_no_device() -> None:
+    rig = rig_with(claim("c"))
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    rig.tell(e.DeviceObjectSeen(device_slice("a", gpu("g0"))))
+    rig.settle()
+
+    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+
+
+def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> None:
+    rig = rig_with(
+        device_slice("a", gpu("g0")),
+        device_slice("b", gpu("g0")),
+        claim("c", version=7, status=given("g0", node="a")),
+        nodes=("a", "b"),
+    )
+    rig.see(pod("web", cpu="1", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "b"}}))
+    rig.settle()
+    (report,) = rig.of(c.ReportPending)
+
+    rig.tell(e.DeviceObjectSeen(claim("c", version=8)))
+    rig.settle()
+
+    assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 7)]
+    assert "1 resourceclaim not available on the node" in report.message
+    assert "deallocation of ResourceClaim completed, preemption:" in report.message
+    assert [one.node for one in rig.of(c.Prepare)] == ["b"]
+
+
+def test_a_claim_that_others_use_keeps_its_devices() -> None:
+    held = claim("c", status=given("g0", node="a", reserved=["other"]))
+    rig = rig_with(device_slice("b", gpu("g0")), held, nodes=("b",))
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    assert rig.of(c.Deallocate) == []
+    assert rig.of(c.Prepare) == []
+
+
+def test_a_gang_is_given_devices_whole_or_not_at_all() -> None:
+    gang = f"{GANG.format(more='')}filter dynamic_resources\n"
+    rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), *(claim(f"c{n}") for n in range(3)), policy=gang)
+    members = [pod(f"m{n}", labels={"group": "x", "least": "3"}, spec=claiming(f"c{n}")) for n in range(3)]
+
+    rig.see(*members)
+    rig.settle()
+    before = rig.of(c.Prepare)
+    rig.tell(e.DeviceObjectSeen(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2"), version=2)))
+    rig.settle()
+
+    given_ = [one.device.device for got in rig.of(c.Prepare) for one in got.to_reserve[0].allocation.devices]  # type: ignore[union-attr]
+    assert before == []
+    assert sorted(given_) == ["g0", "g1", "g2"]
+    assert agreed(rig)
+
+
+def test_a_cluster_that_does_not_serve_devices_holds_up_nobody_else() -> None:
+    rig = rig_with(nodes=("a",))
+    rig.tell(e.DeviceKindServed("ResourceClaim", served=False))
+
+    rig.see(pod("web", spec=claiming("c")), pod("plain"))
+    rig.settle()
+    (report,) = rig.of(c.ReportPending)
+    rig.tell(e.DeviceKindServed("ResourceClaim", served=True))
+    rig.tell(e.DeviceObjectSeen(claim("c")), e.DeviceObjectSeen(device_slice("a", gpu("g0"))))
+    rig.settle()
+
+    assert rig.where() == {"plain": "a"}
+    assert "the API server does not serve resource.k8s.io/v1 (ResourceClaim)" in report.message
+    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+
+
+def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why() -> None:
+    rig = rig_with(
+        device_slice("a", gpu("g0")),
+        claim("c", asking()),
+        policy="policy test version 1\nfilter node_resources_fit\n",
+    )
+
+    rig.see(pod("web", spec=claiming("c")))
+    rig.settle()
+
+    (report,) = rig.of(c.ReportPending)
+    assert report.message == (
+        "the pod has resource claims, and the policy has no `filter dynamic_resources` to see to them"
+    )

@@ -1,0 +1,176 @@
+"""A queue by what namespaces hold: every placement moves a namespace, and with it everybody who waits in it."""
+
+from random import Random
+
+import pytest
+
+from policysched.evaluate.compile.plan import Plan
+from policysched.scheduler import commands as c
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.order import FairLine
+from tests.reference import order_key
+from tests.scheduler.rig import Rig
+from tests.words import node, placed, pod
+
+FAIR = """\
+policy test version 1
+queue by namespace.share.cpu, pod.priority desc, pod.name
+filter node_resources_fit
+preemption never
+"""
+GANG = """\
+policy test version 1
+queue by namespace.share.cpu, pod.name
+gang by pod.labels["group"] { min = 2  timeout = 5m }
+filter node_resources_fit
+preemption never
+"""
+QUOTA = """\
+policy test version 1
+filter node_resources_fit
+filter quota reject namespace.share.cpu >= 25% else "the namespace holds {namespace.share.cpu}"
+preemption never
+"""
+LAYERED = """\
+policy test version 1
+filter node_resources_fit
+layer full when namespace.share.cpu >= 25% {
+  filter only_gold require pod.labels["tier"] else "" == "gold"
+}
+preemption never
+"""
+
+
+def test_namespaces_take_turns() -> None:
+    rig = Rig(FAIR, node("a", cpu="100"))
+
+    rig.see(*[pod(f"a{index}", namespace="a", cpu="1") for index in range(3)])
+    rig.see(*[pod(f"b{index}", namespace="b", cpu="1") for index in range(3)])
+    rig.settle()
+
+    assert rig.order() == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+def test_who_holds_much_already_waits_until_the_others_caught_up() -> None:
+    rig = Rig(FAIR, node("a", cpu="100"), placed(pod("old", namespace="a", cpu="2"), "a"))
+
+    rig.see(pod("a0", namespace="a", cpu="1", priority=9))
+    rig.see(*[pod(f"b{index}", namespace="b", cpu="1") for index in range(4)])
+    rig.settle()
+
+    assert rig.order() == ["b0", "b1", "a0", "b2", "b3"]
+
+
+def test_within_a_namespace_the_further_keys_decide() -> None:
+    rig = Rig(FAIR, node("a", cpu="100"))
+
+    rig.see(pod("low", namespace="a", cpu="1"), pod("high", namespace="a", cpu="1", priority=5))
+    rig.settle()
+
+    assert rig.order() == ["high", "low"]
+
+
+def test_what_leaves_brings_its_namespace_forward() -> None:
+    old = placed(pod("old", namespace="a", cpu="50"), "a")
+    rig = Rig(FAIR, node("a", cpu="100"), old, placed(pod("other", namespace="b", cpu="1"), "a"))
+    rig.see(pod("a0", namespace="a", cpu="1"), pod("b0", namespace="b", cpu="1"))
+
+    rig.scheduler._core.cache.drop_pod(old.pod.uid)
+    rig.settle()
+
+    assert rig.order() == ["a0", "b0"]
+
+
+def test_a_gang_stands_where_its_namespace_stands() -> None:
+    rig = Rig(GANG, node("a", cpu="100"), placed(pod("old", namespace="a", cpu="1"), "a"))
+
+    rig.see(*[pod(f"a{index}", namespace="a", cpu="1", labels={"group": "g"}) for index in range(2)])
+    rig.see(pod("b0", namespace="b", cpu="2"), pod("b1", namespace="b", cpu="1"))
+    rig.settle()
+
+    assert rig.order() == ["b0", "a0", "a1", "b1"]
+
+
+def test_a_quota_holds_and_lets_go() -> None:
+    old = placed(pod("old", namespace="a", cpu="1"), "a")
+    rig = Rig(QUOTA, node("a", cpu="4"), old)
+    rig.see(pod("more", namespace="a", cpu="1"))
+    rig.settle()
+    assert rig.words("more") == "0/1 nodes are available: 1 the namespace holds 25%."
+
+    rig.see(node("b", cpu="4"))
+    rig.pass_time(30)
+
+    assert rig.where().keys() == {"more"}
+
+
+def test_parked_pods_do_not_speak_for_those_whom_a_passing_layer_treats_otherwise() -> None:
+    rig = Rig(LAYERED, node("a", cpu="4"), placed(pod("old", namespace="a", cpu="1"), "a"))
+
+    rig.see(pod("plain", namespace="a", cpu="1"))
+    rig.now_ns += 10**9
+    rig.see(pod("gold", namespace="a", cpu="1", labels={"tier": "gold"}))
+    rig.settle()
+
+    assert rig.where() == {"gold": "a"}
+    assert rig.words("plain") == "0/1 nodes are available: 1 node(s) didn't satisfy rule only_gold."
+
+
+def test_a_layer_that_ends_wakes_those_whom_it_held() -> None:
+    rig = Rig(LAYERED, node("a", cpu="4"), placed(pod("old", namespace="a", cpu="1"), "a"))
+    rig.see(pod("plain", namespace="a", cpu="1"))
+    rig.settle()
+
+    rig.see(node("b", cpu="4", taints=["closed=yes:NoSchedule"]))
+    rig.pass_time(30)
+
+    assert rig.where().keys() == {"plain"}
+
+
+def always_the_first(seed: int) -> list[str]:
+    """Pods come, are placed and go in many namespaces; each that is taken is the first of all that wait, by the
+    definition. One sentence for each that is not."""
+    dice, rig, found = Random(seed), Rig(FAIR, node("a", cpu="1000")), []
+    core = rig.scheduler._core
+    for step in range(120):
+        space = dice.choice("abcde")
+        match dice.randrange(4):
+            case 0 | 1:
+                rig.see(
+                    pod(f"p{step}", namespace=space, cpu=str(dice.randint(1, 9)), priority=dice.randint(0, 2))
+                )
+            case 2 if core.cache.pods:
+                uid = dice.choice(sorted(core.cache.pods))
+                if core.cache.pods[uid].node is not None:
+                    core.cache.drop_pod(uid)
+            case _:
+                rig.see(placed(pod(f"q{step}", namespace=space, cpu=str(dice.randint(1, 9))), "a"))
+        program = core.policies.running["test"].program
+        waiting = [one for one in core.queue._active.get("test", ()) if isinstance(one, PendingPod)]
+        if waiting and dice.random() < 0.6:
+            first = min(
+                waiting,
+                key=lambda one: order_key(program, one.pod, None, one.facts, rig.now_ns, core.cache),
+            )
+            binds = [one for one in rig.scheduler.decide(rig.now_ns) if isinstance(one, c.Bind)]
+            if [one.uid for one in binds] != [first.uid]:
+                found.append(f"step {step}: {binds}, first was {first}")
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whoever_is_taken_was_the_first_of_all_who_waited(seed: int) -> None:
+    assert always_the_first(seed) == []
+
+
+def test_a_line_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FairLine, "_catch_up", lambda _: None)
+
+    assert any(always_the_first(seed) for seed in range(5))
+
+
+def test_kin_that_forget_passing_layers_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "_reads_of_kin", Plan.read_set)
+
+    with pytest.raises(AssertionError):
+        test_parked_pods_do_not_speak_for_those_whom_a_passing_layer_treats_otherwise()

@@ -1,0 +1,282 @@
+"""Nobody is placed before the metrics of its policy were asked for once."""
+
+import pytest
+
+from policysched.cluster.samples import MetricSamples, Sample
+from policysched.model.objects import NodeName
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.extenders.extender_server import Answering, NoAnswer, Question
+from policysched.scheduler.policies import sample_wait_reports
+from policysched.scheduler.queue.queue import Queue
+from tests.scheduler.rig import FIT, START_NS, Rig, bundle
+from tests.words import node, pod
+
+METRIC = 'metric {name}: ratio {{ query = "{query}" unit = "1" join = node every = 15s stale = 90s }}\n'
+LOAD = METRIC.format(name="load", query="load")
+COOL = (
+    "policy test version 1\n"
+    + LOAD
+    + """\
+outage { above = 50% then = disable }
+filter node_resources_fit
+filter cool require load < 85% missing pass
+preemption never
+"""
+)
+TWO = COOL.replace(LOAD, LOAD + METRIC.format(name="heat", query="heat")).replace(
+    "preemption", "filter mild require heat < 50% missing pass\npreemption"
+)
+OTHER_QUERY = COOL.replace('query = "load"', 'query = "load5"')
+
+
+def samples(rig: Rig, metric: str = "load", **values: float) -> e.SamplesArrived:
+    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
+    return e.SamplesArrived("test", metric, MetricSamples(found, rig.now_ns))
+
+
+def started(policy: str = COOL, *, wait_s: float = 10.0, source: str | None = None) -> Rig:
+    return Rig(policy, node("hot"), node("idle"), pod("web"), first_samples_s=wait_s, source=source)
+
+
+def test_a_pod_waits_for_the_first_samples_and_goes_where_they_let_it() -> None:
+    rig = started()
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(samples(rig, hot=0.99, idle=0.1))
+    rig.settle()
+
+    assert before == {}
+    assert rig.where() == {"web": "idle"}
+
+
+def test_a_metric_that_was_asked_for_in_vain_is_not_waited_for_and_its_outage_is_said() -> None:
+    rig = started()
+    rig.settle()
+
+    rig.tell(e.SamplesFailed("test", "load"))
+    rig.settle()
+
+    assert rig.where().keys() == {"web"}
+    assert [one.reason for one in rig.of(c.ReportPolicies) if one.type == "Warning"] == ["MetricOutage"]
+
+
+def test_all_metrics_are_waited_for() -> None:
+    rig = started(TWO)
+
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.settle()
+    before = rig.where()
+    rig.tell(samples(rig, "heat", hot=0.9, idle=0.1))
+    rig.settle()
+
+    assert before == {}
+    assert rig.where() == {"web": "idle"}
+
+
+def test_a_source_that_hangs_is_waited_for_no_longer_than_the_longest_and_a_line_says_so() -> None:
+    rig = started()
+
+    rig.pass_time(9.9)
+    before = rig.where()
+    rig.pass_time(0.2)
+
+    late = [one for one in rig.of(c.Log) if one.level == "warning"]
+    assert before == {}
+    assert rig.where().keys() == {"web"}
+    assert [one.fields for one in late] == [{"policy": "test", "metrics": "load"}]
+
+
+def test_what_the_pod_waits_for_is_said_meanwhile() -> None:
+    rig = started(TWO)
+    rig.settle()
+
+    why = rig.scheduler.why(rig.seen(pod("web").uid).pod.uid)
+
+    assert why is not None
+    assert (why.place, why.message) == ("active", "policy test waits for the first samples of heat, load")
+
+
+def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of_which_source() -> None:
+    rig = started(TWO, source="main")
+
+    rig.pass_time(2.9)
+    before = rig.of(c.ReportPending)
+    rig.pass_time(6)
+
+    assert before == []
+    (said,) = rig.of(c.ReportPending)
+    assert (said.name, said.reason, said.message) == (
+        "web",
+        "PolicyPending",
+        "0/2 nodes are available: policy test waits for the first samples of heat (source main), load (source main).",
+    )
+
+
+def test_a_pod_that_comes_while_others_wait_is_told_as_well() -> None:
+    rig = started()
+    rig.pass_time(5)
+
+    rig.see(pod("late"))
+    rig.pass_time(1)
+
+    assert [one.name for one in rig.of(c.ReportPending)] == ["web", "late"]
+
+
+def test_whoever_has_its_samples_soon_is_told_nothing() -> None:
+    rig = started()
+    rig.pass_time(2)
+
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.pass_time(20)
+
+    assert rig.of(c.ReportPending) == []
+    assert rig.where().keys() == {"web"}
+
+
+def test_each_member_of_a_gang_is_told() -> None:
+    gang = 'input group: string = pod.labels["group"] optional\ngang by group { min = 2 }\n'
+    rig = Rig(
+        COOL.replace("filter node", gang + "filter node"),
+        node("a"),
+        *(pod(name, labels={"group": "both"}) for name in ("one", "two")),
+        first_samples_s=10.0,
+    )
+
+    rig.pass_time(4)
+
+    assert sorted(one.name for one in rig.of(c.ReportPending)) == ["one", "two"]
+
+
+def test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice() -> None:
+    rig = started()
+    rig.see(*(pod(f"pod-{number}") for number in range(1200)))
+
+    told = [sum(isinstance(one, c.ReportPending) for one in rig.pass_time(1)) for _ in range(9)]
+
+    assert told == [0, 0, 500, 500, 201, 0, 0, 0, 0]
+
+
+def test_telling_everybody_at_once_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_wait_reports, "PODS_TOLD_MAX", 10**6)
+
+    with pytest.raises(AssertionError, match="1201"):
+        test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice()
+
+
+def test_a_policy_without_metrics_waits_for_nothing_while_another_does() -> None:
+    rig = Rig(
+        {"a.policy": COOL, "b.policy": FIT.replace("policy test", "policy plain")},
+        node("a"),
+        pod("web"),
+        pod("other", scheduler="plain"),
+        first_samples_s=10.0,
+    )
+
+    rig.settle()
+
+    assert rig.where() == {"other": "a"}
+
+
+def test_the_text_before_decides_until_the_metric_that_is_new_was_asked_for() -> None:
+    rig = started()
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.settle()
+
+    rig.offer(TWO)
+    rig.settle()
+    wanted = set(rig.scheduler.metrics()["test"])
+    rig.see(pod("between"))
+    rig.settle()
+    shas = [one.sha256 for one in rig.scheduler.policies()]
+    rig.tell(samples(rig, "heat", hot=0.9, idle=0.1))
+    rig.see(pod("after"))
+    rig.settle()
+
+    assert wanted == {"load", "heat"}
+    assert "between" in rig.where()
+    assert rig.where()["after"] == "idle"
+    assert [one.sha256 for one in rig.scheduler.policies()] != shas
+
+
+def test_a_text_whose_new_metric_never_answers_takes_over_when_the_longest_wait_is_over() -> None:
+    rig = started()
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.settle()
+    rig.offer(TWO)
+    rig.settle()
+    before = set(rig.scheduler.programs()["test"].metrics)
+
+    rig.pass_time(10.1)
+
+    assert before == {"load"}
+    assert set(rig.scheduler.programs()["test"].metrics) == {"load", "heat"}
+
+
+def test_a_text_that_waits_is_forgotten_when_another_is_offered() -> None:
+    rig = started()
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.settle()
+    rig.offer(TWO)
+    rig.settle()
+
+    rig.offer(COOL.replace("85%", "80%"))
+    rig.settle()
+    rig.pass_time(30)
+
+    assert set(rig.scheduler.metrics()["test"]) == {"load"}
+    assert "80%" in rig.scheduler.programs()["test"].text
+
+
+def test_samples_of_another_query_under_the_same_name_are_not_taken_over() -> None:
+    rig = started()
+    rig.tell(samples(rig, hot=0.1, idle=0.1))
+    rig.settle()
+
+    rig.offer(OTHER_QUERY)
+    rig.settle()
+    rig.see(pod("after"))
+    rig.settle()
+    before = ("load" in rig.scheduler.samples("test"), "after" in rig.where())
+    rig.tell(samples(rig, hot=0.99, idle=0.1))
+    rig.settle()
+
+    assert before == (False, False)
+    assert rig.where()["after"] == "idle"
+
+
+def test_an_edit_of_what_is_done_with_the_samples_waits_for_nothing() -> None:
+    rig = started()
+    rig.tell(samples(rig, hot=0.99, idle=0.1))
+    rig.settle()
+
+    rig.offer(COOL.replace("every = 15s", "every = 5s"))
+    rig.see(pod("after"))
+    rig.settle()
+
+    assert rig.where()["after"] == "idle"
+
+
+def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_waited_for() -> None:
+    answering = Answering(first_samples_s=10.0)
+    for event in (e.PoliciesOffered(bundle({"main.policy": COOL}), "1"), e.NodeSeen(node("a")), e.Synced()):
+        answering.handle(event, START_NS)
+    question = Question("test", pod("web"), (NodeName("a"),), None)
+
+    with pytest.raises(NoAnswer, match="waits for the first samples of load") as refused:
+        answering.filter(question, START_NS)
+    answering.advance(START_NS + 11 * 10**9)
+
+    assert not refused.value.ready
+    assert answering.filter(question, START_NS + 11 * 10**9).passed == ("a",)
+
+
+def test_a_queue_that_holds_nobody_back_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Queue.__init__
+    monkeypatch.setattr(Queue, "__init__", lambda self, limits, line_of, _: plain(self, limits, line_of))
+    rig = started()
+
+    rig.settle()
+
+    assert rig.where().keys() == {"web"}

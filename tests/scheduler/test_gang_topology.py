@@ -1,0 +1,196 @@
+"""A gang that keeps together: all of its members in one domain of a label, or nobody."""
+
+from collections.abc import Iterable
+from itertools import islice
+from random import Random
+
+import pytest
+
+from policysched.evaluate.topology_domains import Within
+from policysched.model.objects import Pod
+from policysched.scheduler import events as e
+from policysched.scheduler.gangs import topology
+from policysched.scheduler.gangs.attempt import GangTrials
+from tests.scheduler.rig import Rig
+from tests.words import node, placed, pod
+
+TOGETHER = """\
+policy test version 1
+input group: string = pod.labels["group"] optional
+gang by group {{ min = {least}  timeout = 5m  {more} topology = "rack" }}
+filter node_resources_fit
+score big weight 1 higher node.allocatable.cpu normalize range(0, 100)
+preemption never
+"""
+
+
+def racks(**cpus: str) -> list[object]:
+    """Nodes by their names: `a1` stands in the rack `a`."""
+    return [node(name, cpu=cpu, labels={"rack": name[0]}) for name, cpu in cpus.items()]
+
+
+def members(count: int, cpu: str = "2", first: int = 0) -> list[Pod]:
+    return [pod(f"m{index}", cpu=cpu, labels={"group": "g"}) for index in range(first, first + count)]
+
+
+def rig_of(least: int, *things: object, more: str = "") -> Rig:
+    return Rig(TOGETHER.format(least=least, more=more), *things)
+
+
+def test_all_members_go_to_one_rack_although_the_best_nodes_are_in_two() -> None:
+    rig = rig_of(3, *racks(a1="9", b1="8", b2="2", a2="1"))
+
+    rig.see(*members(3))
+    rig.settle()
+
+    assert {node[0] for node in rig.where().values()} == {"a"}
+
+
+def test_the_rack_of_the_best_node_is_tried_first_and_then_the_next() -> None:
+    rig = rig_of(3, *racks(a1="5", b1="4", b2="4"))
+
+    rig.see(*members(3))
+    rig.settle()
+
+    assert {node[0] for node in rig.where().values()} == {"b"}
+
+
+def test_where_no_rack_takes_all_nobody_goes_and_the_fullest_try_is_told() -> None:
+    rig = rig_of(3, *racks(a1="2", b1="2", b2="2"))
+    rig.see(*members(2), pod("m2", cpu="1", labels={"group": "g"}))
+
+    rig.settle()
+
+    assert rig.where() == {}
+    assert rig.words("m0") == (
+        "gang default/g: 2 of 3 members fit now in rack=b: 0/3 nodes are available: "
+        "1 node(s) outside rack=b, 2 Insufficient cpu."
+    )
+
+
+def test_who_fits_nowhere_does_not_keep_the_others_from_a_rack() -> None:
+    """Found by the simulation: only the racks were tried that would do for the first member."""
+    rig = rig_of(2, *racks(a1="2", b1="3"))
+
+    rig.see(*members(1, cpu="9"), *members(2, cpu="1", first=1))
+    rig.settle()
+
+    assert rig.where() == {"m1": "b1", "m2": "b1"}
+
+
+def test_the_racks_of_later_members_are_tried_where_those_of_the_first_are_too_small() -> None:
+    rig = rig_of(2, *racks(a1="4", b1="3"))
+
+    rig.see(*members(1, cpu="4"), *members(2, cpu="1", first=1))
+    rig.settle()
+
+    assert rig.where() == {"m1": "b1", "m2": "b1"}
+
+
+def test_nodes_without_the_label_are_no_domain() -> None:
+    rig = rig_of(2, node("plain", cpu="100"))
+
+    rig.see(*members(2))
+    rig.settle()
+
+    assert rig.where() == {}
+    assert rig.words("m0") == (
+        "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
+        "1 node(s) in no domain of rack that has room for the gang."
+    )
+
+
+def test_a_label_that_a_node_gets_wakes_the_gang() -> None:
+    rig = rig_of(2, node("plain", cpu="100"))
+    rig.see(*members(2))
+    rig.settle()
+
+    rig.see(node("plain", cpu="100", labels={"rack": "z"}))
+    rig.pass_time(30)
+
+    assert set(rig.where().values()) == {"plain"}
+
+
+def test_room_that_comes_free_in_one_rack_wakes_the_gang() -> None:
+    old = placed(pod("old", cpu="2"), "b1")
+    rig = rig_of(2, *racks(a1="2", b1="2", b2="2"), old)
+    rig.see(*members(2))
+    rig.settle()
+    assert rig.where() == {}
+
+    rig.tell(e.PodGone(old.pod.uid))
+    rig.pass_time(30)
+
+    assert {node[0] for node in rig.where().values()} == {"b"}
+
+
+def test_a_replaced_member_comes_to_the_others() -> None:
+    rig = rig_of(2, *racks(b1="2", b2="2", b3="2"))
+    rig.see(*members(2))
+    rig.settle()
+    rig.confirm_all()
+    rig.see(*racks(a1="50"))
+
+    rig.see(*members(1, first=2))
+    rig.pass_time(5)
+
+    assert rig.where()["m2"][0] == "b"
+
+
+def test_what_fits_after_the_timeout_keeps_together_too() -> None:
+    rig = rig_of(3, *racks(a1="2", b1="2", b2="2"), more="on_timeout = best_effort")
+    rig.see(*members(3))
+
+    rig.pass_time(3600)
+
+    assert len({node[0] for node in rig.where().values()}) == 1
+
+
+def broken_up(seed: int) -> list[str]:
+    """Random racks, gangs of random sizes: each gang that is placed is whole and stands in one rack, and one that waits
+    would not have fitted into any rack, counted by cpu alone."""
+    dice, found = Random(seed), []
+    things = [
+        node(f"{rack}{index}", cpu=str(dice.randint(1, 6)), labels={"rack": rack})
+        for rack in "abcd"
+        for index in range(dice.randint(1, 4))
+    ]
+    rig = rig_of(3, *things)
+    rig.see(*members(dice.randint(3, 7), cpu=str(dice.randint(1, 3))))
+    rig.settle()
+    where = rig.where()
+    if len({name[0] for name in where.values()}) > 1:
+        found.append(f"seed {seed}: {where}")
+    if 0 < len(where) < 3:
+        found.append(f"seed {seed}: only {where}")
+    asked = next(iter(rig.scheduler._core.pods.values())).pod.requests["cpu"] if not where else 0
+    for rack in "abcd" if not where else "":
+        fits = sum(one.allocatable["cpu"] // asked for one in things if one.labels["rack"] == rack)
+        if fits >= 3:
+            found.append(f"seed {seed}: waits, and rack {rack} takes {fits}")
+    return found
+
+
+def test_gangs_stand_whole_in_one_rack_or_fit_into_none() -> None:
+    assert [one for seed in range(60) for one in broken_up(seed)] == []
+
+
+def test_a_search_that_forgets_the_rack_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = GangTrials._search_within
+    monkeypatch.setattr(
+        GangTrials, "_search_within", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
+    )
+
+    assert [one for seed in range(60) for one in broken_up(seed)]
+
+
+def test_a_search_that_tries_one_rack_only_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_only = topology.worth_trying
+
+    def hasty(*args: object) -> Iterable[Within]:
+        return islice(first_only(*args), 1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("policysched.scheduler.gangs.attempt.worth_trying", hasty)
+    monkeypatch.setattr("policysched.evaluate.evaluator.room_for", lambda *_: None)
+
+    assert [one for seed in range(60) for one in broken_up(seed)]

@@ -1,0 +1,358 @@
+"""Gangs: placed whole on one state of the cluster, or not at all, and nothing is held while they wait."""
+
+from dataclasses import replace
+
+from policysched.model.objects import NodeName, Pod, PodUid
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from tests.scheduler.rig import GANG, START_NS, Rig
+from tests.words import finished, node, pending, placed, pod
+
+WHOLE = GANG.format(more="")
+GATE = GANG.format(more="mode = gate")
+
+
+def member(name: str, *, least: int = 3, group: str = "train", **more: object) -> Pod:
+    return pod(name, labels={"group": group, "least": str(least)}, **{"cpu": "1", **more})
+
+
+def timed(on_timeout: str) -> str:
+    return GANG.format(more=f"\n timeout = 5m\n on_timeout = {on_timeout}")
+
+
+def new(pods: list[Pod]) -> list[Pod]:
+    """Created just now."""
+    return [replace(one, created_ns=START_NS) for one in pods]
+
+
+def members(count: int, *, least: int = 3, **more: object) -> list[Pod]:
+    return [member(f"w{number}", least=least, **more) for number in range(count)]
+
+
+def test_a_gang_that_fits_is_bound_in_one_step() -> None:
+    rig = Rig(WHOLE, node("a", cpu="2"), node("b", cpu="1"))
+
+    rig.see(*members(3))
+    said = rig.scheduler.decide(rig.now_ns)
+
+    assert sorted(one.name for one in said if isinstance(one, c.Bind)) == ["w0", "w1", "w2"]
+
+
+def test_a_gang_that_does_not_fit_whole_holds_nothing() -> None:
+    rig = Rig(WHOLE, node("a", cpu="2"))
+
+    rig.see(*members(3), pod("web", cpu="2"))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+    assert rig.words("w0") == (
+        "gang default/train: 2 of 3 members fit now: 0/1 nodes are available: 1 Insufficient cpu. "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
+    assert rig.words("w2") == rig.words("w0")
+
+
+def test_a_gang_that_did_not_fit_is_placed_when_room_comes() -> None:
+    rig = Rig(WHOLE, node("a", cpu="2"), *members(3))
+    rig.settle()
+
+    rig.see(node("b", cpu="1"))
+    rig.settle()
+
+    assert rig.where().keys() == {"w0", "w1", "w2"}
+
+
+def test_a_gang_that_still_gathers_says_how_many_exist_and_asks_for_no_new_nodes() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
+
+    at_once = rig.settle()
+    rig.pass_time(1)
+
+    reports = rig.of(c.ReportPending)
+    assert at_once == [], "a gang usually completes within moments"
+    assert {one.message for one in reports} == {"gang default/train: 2 of 3 members needed exist"}
+    assert {one.reason for one in reports} == {"PolicyPending"}
+    assert rig.counts() == {"gated": 2}
+
+
+def test_the_last_member_to_arrive_wakes_the_gang() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"), *members(2))
+    rig.pass_time(30)
+
+    rig.see(member("w2"))
+    rig.settle()
+
+    assert rig.where().keys() == {"w0", "w1", "w2"}
+
+
+def test_a_replaced_worker_joins_its_running_gang_alone() -> None:
+    running = [placed(one, "a") for one in members(3)]
+    rig = Rig(WHOLE, node("a", cpu="9"), *running)
+
+    rig.see(finished(running[0].pod, "a"))
+    rig.see(member("w3"))
+    rig.settle()
+
+    assert rig.where() == {"w3": "a"}
+
+
+def test_finished_and_terminating_members_do_not_count() -> None:
+    running = [placed(one, "a") for one in members(3)]
+    rig = Rig(WHOLE, node("a", cpu="9"), *running)
+
+    rig.see(finished(running[0].pod, "a"), replace(running[1], deleting=True))
+    rig.see(member("w3"))
+    rig.settle()
+
+    assert rig.where() == {}, "one runs, one is pending: two of three"
+
+
+def test_a_gated_member_does_not_count_until_its_gates_are_gone() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"), member("w0"), member("w1"), member("w2", gates=["x"]))
+    rig.settle()
+    before = rig.where()
+
+    rig.see(member("w2"))
+    rig.settle()
+
+    assert before == {}
+    assert len(rig.where()) == 3
+
+
+def test_members_that_disagree_take_the_largest_minimum_and_one_event_says_so() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"))
+
+    rig.see(member("w0", least=2), member("w1", least=4), member("w2", least=2))
+    rig.settle()
+    before = rig.where()
+    rig.see(member("w3", least=2))
+    rig.settle()
+
+    assert before == {} and len(rig.where()) == 4
+    (event,) = [one for one in rig.of(c.ReportPod) if one.reason == "GangDisagrees"]
+    assert event.message == "members of gang default/train disagree on its minimum: 2, 4; the largest counts"
+
+
+def test_members_beyond_the_minimum_are_placed_too_where_they_fit() -> None:
+    rig = Rig(WHOLE, node("a", cpu="4"))
+
+    rig.see(*members(6))
+    rig.settle()
+
+    assert len(rig.where()) == 4
+    assert rig.counts() == {"unschedulable": 2}
+
+
+def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
+    rig = Rig(GANG.format(more="\n max = 4"), node("a", cpu="9"))
+
+    rig.see(*members(6))
+    rig.settle()
+    first = dict(rig.where())
+    rig.confirm_all()
+    rig.tell(e.PodGone(rig.of(c.Bind)[0].uid))
+    rig.pass_time(5)
+
+    assert len(first) == 4
+    assert len(rig.where()) == 5
+    waiting = {one.message for one in rig.of(c.ReportPending)}
+    assert "gang default/train has as many members as it may have, 4" in waiting
+
+
+def test_the_gang_stands_at_its_first_members_place() -> None:
+    rig = Rig(WHOLE, node("a", cpu="3"))
+
+    rig.see(pod("mid", cpu="1", priority=5), *members(2), member("w2", priority=9))
+    rig.settle()
+
+    assert sorted(rig.order()) == ["w0", "w1", "w2"]
+    assert rig.words("mid") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_two_gangs_that_fit_only_one_by_one_do_not_block_each_other() -> None:
+    rig = Rig(WHOLE, node("a", cpu="4"))
+
+    for one, other in zip(members(3, group="x"), [member(f"y{n}", group="y") for n in range(3)], strict=True):
+        rig.see(one, other)
+    rig.settle()
+
+    groups = {name[0] for name in rig.where()}
+    assert len(rig.where()) == 3 and len(groups) == 1
+
+
+def test_gangs_of_one_key_in_two_namespaces_are_two_gangs() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"))
+
+    rig.see(*members(2), member("other", namespace="elsewhere"))
+    rig.settle()
+
+    assert rig.where() == {}
+
+
+def test_in_mode_gate_only_the_count_is_required() -> None:
+    rig = Rig(GATE, node("a", cpu="2"))
+
+    rig.see(*members(2))
+    rig.settle()
+    before = rig.where()
+    rig.see(member("w2"))
+    rig.settle()
+
+    assert before == {}
+    assert len(rig.where()) == 2, "two fit, and the gate is open"
+    assert rig.counts() == {"unschedulable": 1}
+
+
+def test_in_mode_gate_the_gate_closes_again_when_members_vanish() -> None:
+    rig = Rig(GATE, node("a", cpu="500m"), *members(3))
+    rig.settle()
+
+    rig.tell(e.PodGone(member("w0").uid))
+    rig.see(node("b", cpu="9"))
+    rig.settle()
+
+    assert rig.where() == {}
+    assert rig.counts() == {"gated": 2}
+
+
+def test_a_member_whose_bind_was_refused_is_tried_again_and_its_gang_keeps_its_places() -> None:
+    rig = Rig(WHOLE, node("a", cpu="3"), *members(3))
+    rig.settle()
+    lost = rig.of(c.Bind)[0]
+
+    rig.tell(e.BindRefused(lost.uid, "conflict"))
+    rig.pass_time(2)
+
+    assert [one.name for one in rig.of(c.Bind)].count(lost.name) == 2
+    assert len(rig.of(c.Bind)) == 4
+
+
+def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
+    rig = Rig(timed("requeue"), node("a", cpu="2"))
+    rig.see(*new(members(3, priority=9)))
+    rig.settle()
+
+    rig.pass_time(301)
+    (event,) = [one for one in rig.of(c.ReportPod) if one.reason == "GangTimedOut"]
+    rig.see(node("b", cpu="1"))
+    rig.settle()
+
+    assert event.message == "gang default/train was not placed within 5m; it starts anew behind others"
+    assert len(rig.where()) == 3
+
+
+def test_a_gang_that_starts_anew_lets_those_who_wait_go_first_once() -> None:
+    rig = Rig(timed("requeue"), node("a", cpu="2"))
+    rig.see(*new(members(3, priority=9)))
+    rig.settle()
+    rig.now_ns += 301 * 10**9
+
+    rig.see(pod("web", cpu="3"))
+    rig.settle()
+    once = [one.pod for one in rig.scheduler.decisions if one.at_ns == rig.now_ns]
+    rig.see(node("b", cpu="3"))
+    rig.settle()
+
+    assert once[0] == "default/web" and "default/w0" in once, "though the gang has the higher priority"
+    assert rig.where().keys() == {"w0", "w1", "w2"}, "it stands at its own place again"
+
+
+def test_a_gang_that_failed_is_not_tried_again_until_its_pods_are_recreated() -> None:
+    rig = Rig(timed("fail"), node("a", cpu="2"))
+    rig.see(*new(members(3)))
+    rig.settle()
+
+    rig.pass_time(301)
+    rig.see(node("b", cpu="9"))
+    rig.pass_time(60)
+    before = rig.where()
+    for one in members(3):
+        rig.tell(e.PodGone(one.uid))
+    rig.see(*new([replace(one, uid=PodUid(f"{one.uid}-again")) for one in members(3)]))
+    rig.settle()
+
+    assert before == {}
+    assert "recreate its pods" in (rig.words("w0") or "")
+    assert len(rig.where()) == 3
+
+
+def test_with_best_effort_what_fits_is_placed_when_the_time_is_up() -> None:
+    rig = Rig(timed("best_effort"), node("a", cpu="2"))
+    rig.see(*new(members(3)))
+    rig.settle()
+    before = rig.where()
+
+    rig.pass_time(301)
+
+    assert before == {}
+    assert len(rig.where()) == 2
+
+
+def test_a_gang_that_gathers_too_long_times_out_as_well() -> None:
+    rig = Rig(timed("best_effort"), node("a", cpu="9"))
+    rig.see(*new([member("w0")]))
+
+    rig.pass_time(299)
+    before = rig.where()
+    rig.pass_time(2)
+
+    assert before == {}
+    assert rig.where() == {"w0": "a"}
+
+
+def test_after_a_restart_a_gang_that_is_long_overdue_gets_a_trial_before_it_fails() -> None:
+    old = [replace(one, created_ns=0) for one in members(3)]
+
+    rig = Rig(timed("fail"), node("a", cpu="9"), *old)
+    rig.settle()
+
+    assert len(rig.where()) == 3
+
+
+def test_a_gang_of_a_thousand_that_arrives_one_by_one_is_placed_and_said_little_about() -> None:
+    rig = Rig(WHOLE, node("a", cpu="1", pods="10"))
+    everybody = members(1000, least=1000)
+
+    for one in everybody:
+        rig.scheduler.handle(e.PodSeen(pending(one)), rig.now_ns)
+    said = rig.settle()
+
+    assert rig.scheduler.check() == []
+    assert rig.scheduler.counters.attempts["unschedulable", "test"] == 1000
+    assert len([one for one in said if isinstance(one, c.ReportPending)]) == 1000
+    assert rig.where() == {}
+
+
+def test_the_new_text_of_a_policy_counts_the_members_that_are_bound_already() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"), *[placed(one, "a") for one in members(2)])
+    rig.see(member("w2", cpu="10"))
+    rig.settle()
+
+    rig.offer(WHOLE.replace("filter node_resources_fit", "filter node_unschedulable"))
+    rig.settle()
+
+    assert rig.where() == {"w2": "a"}
+
+
+def test_a_confirmed_member_counts_before_the_watch_shows_it() -> None:
+    rig = Rig(WHOLE, node("a", cpu="9"), *members(3))
+    rig.settle()
+    for bind in rig.unanswered():
+        rig.tell(e.BindConfirmed(bind.uid, NodeName("a")))
+
+    rig.see(member("w3"))
+    rig.settle()
+
+    assert len(rig.where()) == 4
+
+
+def test_a_gang_whose_key_is_a_whole_annotation_is_named_in_few_words() -> None:
+    rig = Rig(WHOLE, node("a", cpu="1"))
+
+    rig.see(*members(3, group="x" * 60_000))
+    rig.settle()
+
+    words = rig.words("w0") or ""
+    assert words.startswith("gang default/xxx")
+    assert len(words) < 600
+    assert all(len(one.gang or "") < 300 for one in rig.scheduler.decisions)

@@ -1,0 +1,65 @@
+"""The queue's heap: items that move and leave, against sorting a dict."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policysched.scheduler.queue.heap import MovableHeap
+
+ITEMS = st.sampled_from("abcdefgh")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), ITEMS, st.integers(0, 5)),
+        st.tuples(st.just("discard"), ITEMS, st.just(0)),
+        st.tuples(st.just("pop"), st.just(""), st.just(0)),
+        st.tuples(st.just("fill"), ITEMS, st.integers(0, 5)),
+    ),
+    max_size=200,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(STEPS)
+def test_it_gives_the_least_of_what_is_left_the_earliest_put_first(steps: list[tuple[str, str, int]]) -> None:
+    heap: MovableHeap[str] = MovableHeap()
+    model: dict[str, tuple[int, int]] = {}
+
+    for serial, (deed, item, key) in enumerate(steps):
+        match deed:
+            case "put":
+                heap.put(item, key)
+                model[item] = (key, serial)
+            case "fill":
+                heap.fill([(item, key)])
+                model[item] = (key, serial)
+            case "discard":
+                heap.discard(item)
+                model.pop(item, None)
+            case _:
+                expected = min(model, key=lambda one: model[one], default=None)
+                assert heap.first() == expected
+                assert heap.pop() == expected
+                model.pop(expected or "", None)
+
+        assert len(heap) == len(model)
+        assert heap.first_key() == (min(model.values())[0] if model else None)
+
+
+def test_who_has_left_is_not_held_until_somebody_comes() -> None:
+    heap: MovableHeap[int] = MovableHeap()
+    for item in range(1_000):
+        heap.put(item, 0)
+
+    for item in range(999):
+        heap.discard(item)
+
+    assert len(heap._heap) < 100
+    assert heap.pop() == 999
+
+
+def test_ghosts_do_not_pile_up() -> None:
+    heap: MovableHeap[str] = MovableHeap()
+
+    for turn in range(10_000):
+        heap.put("a", turn)
+
+    assert len(heap._heap) < 100

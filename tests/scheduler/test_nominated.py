@@ -1,0 +1,204 @@
+"""Nodes that others are nominated to, on random clusters: judged by the oracle twice a node, with the pods that are
+nominated there on it and without them. Nominations to other nodes count for nothing."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policysched import evaluate as plan
+from policysched.cluster.cache import Cache
+from policysched.evaluate import nominated
+from policysched.lang.ir.program import Program
+from policysched.lang.ir.verdict import Refusal
+from policysched.model.objects import Namespace, NodeName, Pod, PodUid
+from policysched.scheduler import commands as c
+from policysched.scheduler.preemption.candidates import Cluster, Found, find_candidates
+from policysched.scheduler.steps import at_once
+from tests.evaluate.clusters import Scene, scenes
+from tests.reference import evaluate
+from tests.reference.checked import program
+from tests.scheduler.rig import Rig
+from tests.words import node, pending, placed, pod
+
+DEFAULT = program("include kube_default", "preemption { victims = any }")
+OF_NODES = program("filter node_ports", "filter node_resources_fit", "preemption { victims = any }")
+
+Scenes = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pod to decide, and others with the nodes that they are nominated to."""
+
+    scene: Scene
+    pod: Pod
+    reserved: tuple[tuple[Pod, NodeName], ...]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    scene = draw(scenes(placed_max=8, pods=4))
+    names = list(scene.cache.nodes)
+    first, *others = scene.pods
+    reserved = [(one, draw(st.sampled_from(names))) for one in others] if names else []
+    return Case(scene, replace(first, priority=10, preemption_policy="PreemptLowerPriority"), tuple(reserved))
+
+
+def judged(
+    case: Case, by: Program, gone: Iterable[PodUid] = (), here: Iterable[tuple[Pod, NodeName]] = ()
+) -> tuple[str | None, Mapping[str, Refusal]]:
+    """The first refusal of each node, on a cluster without some pods and with others."""
+    scene, cache, left_out = case.scene, Cache(), set(gone)
+    for space in scene.cache.namespaces.values():
+        cache.put_namespace(space)
+    for value in scene.cache.nodes.values():
+        cache.put_node(value)
+    for uid, seen in scene.cache.pods.items():
+        if uid not in left_out:
+            cache.put_pod(seen)
+    for one, on in here:
+        if one.namespace not in cache.namespaces:
+            cache.put_namespace(Namespace(one.namespace, {}, {}))
+        cache.put_pod(placed(one, on))
+    said = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
+    return said.pod_refusal, {node: rules[0] for node, rules in said.rejected.items()}
+
+
+def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> Refusal | None:
+    """What the node says with its own nominated pods, and if nothing, without."""
+    gone = list(gone)
+    theirs = [(one, on) for one, on in case.reserved if on == node]
+    found = judged(case, by, gone, theirs)[1].get(node)
+    return found or judged(case, by, gone)[1].get(node)
+
+
+def refusals(case: Case, by: Program) -> dict[str, Refusal] | None:
+    """Of each node that would not do; None where the pod itself is refused."""
+    if judged(case, by)[0] is not None:
+        return None
+    found = {node: refusal_at(case, by, node) for node in case.scene.cache.nodes}
+    return {node: one for node, one in found.items() if one is not None}
+
+
+def check_where_it_may_go(by: Program, case: Case) -> None:
+    expected = refusals(case, by)
+    if expected is None:
+        return
+    scene, evaluator, compiled = case.scene, plan.Evaluator(case.scene.cache), plan.compile(by)
+
+    verdict = evaluator.evaluate(
+        compiled,
+        case.pod,
+        now_ns=scene.now_ns,
+        facts=scene.facts,
+        samples=scene.samples,
+        reserved=case.reserved,
+    )
+
+    assert verdict.feasible_count == len(scene.cache.nodes) - len(expected)
+    assert verdict.selected not in expected
+    assert Counter(verdict.counts()) == Counter(group for one in expected.values() for group in one.groups)
+
+
+def check_who_makes_room(by: Program, case: Case) -> None:
+    expected = refusals(case, by)
+    if expected is None or len(expected) < len(case.scene.cache.nodes):
+        return
+    found, allowed = searched(case, by)
+
+    possible = set()
+    for name, refusal in expected.items():
+        on_it = case.scene.cache.ledger.usage(NodeName(name)).pods.values()
+        pods = [one.uid for one in on_it if allowed(one)]
+        if refusal.resolvable and pods and refusal_at(case, by, name, pods) is None:
+            possible.add(name)
+    assert {one.node for one in found.candidates} == possible
+    for one in found.candidates:
+        gone = [victim.uid for victim in one.victims]
+        assert refusal_at(case, by, one.node, gone) is None, f"{one} does not do"
+
+
+def searched(case: Case, by: Program) -> tuple[Found, Callable[[Pod], bool]]:
+    scene, cache, compiled = case.scene, case.scene.cache, plan.compile(by)
+    dry_run = plan.Evaluator(cache).dry_run(
+        compiled,
+        case.pod,
+        now_ns=scene.now_ns,
+        facts=scene.facts,
+        samples=scene.samples,
+        reserved=case.reserved,
+    )
+    allowed = compiled.may_evict(
+        case.pod, cache.namespaces.get(case.pod.namespace), scene.facts, scene.now_ns
+    )
+    cluster = Cluster(
+        lambda node: cache.ledger.usage(node).pods.values(),
+        lambda uid: cache.pods[uid].started_ns,
+        (),
+        len(cache.nodes),
+    )
+    return at_once(find_candidates(dry_run, allowed, cluster)), allowed
+
+
+@pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
+@given(case=cases())
+@Scenes
+def test_a_node_has_to_do_with_its_nominated_pods_and_without_them(by: Program, case: Case) -> None:
+    check_where_it_may_go(by, case)
+
+
+@pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
+@given(case=cases())
+@Scenes
+def test_room_is_made_where_the_pod_fits_beside_those_who_are_nominated_there(
+    by: Program, case: Case
+) -> None:
+    check_who_makes_room(by, case)
+
+
+@pytest.mark.parametrize("check", [check_where_it_may_go, check_who_makes_room])
+def test_nominations_that_are_forgotten_are_found(
+    check: Callable[[Program, Case], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nothing:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(nominated, "laid", lambda *_: Nothing())
+    monkeypatch.setattr("policysched.evaluate.dry_run.laid", lambda *_: Nothing())
+
+    @given(case=cases())
+    @settings(Scenes, derandomize=True, database=None, max_examples=2500)
+    def search(case: Case) -> None:
+        check(DEFAULT, case)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        search()
+
+
+def away_from(app: str) -> dict[str, object]:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def two_nodes_of_a_zone_and_one_nominated(policy: str) -> Rig:
+    """`db` is nominated to the node `b`."""
+    favoured = pod("db", labels={"app": "db"}, priority=100, scheduler="nobody")
+    nodes = [node(name, labels={"zone": "z1"}, cpu="4") for name in ("a", "b")]
+    return Rig(policy, *nodes, replace(pending(favoured), nominated_node=NodeName("b")))
+
+
+def test_who_makes_room_is_not_asked_of_those_who_are_nominated_elsewhere_in_the_zone() -> None:
+    rig = two_nodes_of_a_zone_and_one_nominated(
+        "policy test version 1\ninclude kube_default\npreemption { victims = any }\n"
+    )
+    rig.see(placed(pod("low", cpu="4", scheduler="other"), "a"))
+
+    rig.see(pod("web", cpu="1", priority=100, spec=away_from("db")))
+    rig.settle()
+
+    assert [(one.name, one.node) for one in rig.of(c.Evict)] == [("web", "a")]

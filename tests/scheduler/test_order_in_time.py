@@ -1,0 +1,118 @@
+"""Keys that time changes: whoever stands before another has a key that was right within the last second.
+
+Pods come and go at odd moments and the clock is read in every way in which `queue by` can. What the queue holds is compared with what the
+policy says anew of each pod at several moments of the last second: if one pod comes before another at all of them, it does in the queue.
+"""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from policysched.evaluate.scalar import times
+from policysched.model.objects import PodUid
+from policysched.scheduler import events as e
+from tests.evaluate.clusters import Dice
+from tests.scheduler.rig import Rig
+from tests.words import node, pod
+
+POLICY = """\
+policy test version 1
+input late: duration = pod.labels["late"] default 4s invalid default
+input end: timestamp = pod.annotations["end"] optional invalid default
+queue by {keys}
+filter node_resources_fit
+preemption never
+"""
+ORDERS = (
+    "pod.waited desc",
+    "pod.waited > 8s desc, pod.waited > 3s desc, pod.priority desc",
+    "pod.waited > 4s and pod.waited < 9s desc, pod.name",
+    "not (pod.waited > 4s) asc, pod.name",
+    "pod.waited - 5s > late desc, pod.priority desc",
+    "(late - pod.waited) asc, pod.priority desc",
+    "end < now + 10s desc, pod.priority desc",
+    "(end - now) asc, pod.priority desc",
+    "(end - now) else 20s asc",
+    "(if pod.priority > 5 then pod.waited else 10s) desc",
+    "(if pod.waited > 8s then pod.waited else 0s) desc, pod.priority desc",
+    "(if pod.waited > 8s then 100 else pod.priority) desc",
+    "pod.priority + (if pod.waited > 6s then 5 else 0) desc",
+    "floor(pod.waited / 3s) desc, pod.priority desc",
+    "clamp(pod.waited, 5s, 12s) desc, pod.priority desc",
+    "abs(pod.waited - 10s) asc",
+)
+MOMENTS_AGO_NS = range(0, 1_100_000_001, 100_000_000)
+
+
+def out_of_order(rig: Rig) -> list[tuple[PodUid, PodUid]]:
+    """Pairs of which the first has come before the second for a second, and does not in the queue."""
+    core = rig.scheduler._core
+    lately = {
+        uid: [
+            core.plan(one.policy).order_key(
+                one.pod, core.namespace_of(one.pod), one.facts, rig.now_ns - ago_ns
+            )[0]
+            for ago_ns in MOMENTS_AGO_NS
+        ]
+        for uid, one in core.pods.items()
+    }
+    return [
+        (first, second)
+        for first in lately
+        for second in lately
+        if first != second
+        and max(lately[first]) < min(lately[second])
+        and not core.pods[first].key < core.pods[second].key
+    ]
+
+
+def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
+    """Pods come, go and wait, none of which fits; every pair that was out of order at any time."""
+    dice = Dice(f"order {keys} {number}")
+    rig = Rig(POLICY.format(keys=keys), node("a", cpu="1"))
+    found = []
+    for step in range(25):
+        there = sorted(rig.scheduler._core.pods)
+        if len(there) < 8 and not dice.one_in(3):
+            ends = datetime.fromtimestamp(rig.now_ns // 10**9 + dice.randrange(30) - 5, UTC).isoformat()
+            rig.see(
+                pod(
+                    f"p{step}",
+                    cpu="2",
+                    priority=dice.randrange(11),
+                    labels={"late": f"{dice.randrange(10)}s"},
+                    annotations={"end": ends} if dice.one_in(2) else {},
+                )
+            )
+        elif there and dice.one_in(3):
+            rig.tell(e.PodGone(dice.choice(there)))
+        rig.pass_time(dice.choice((0.001, 0.3, 1, 2.7, 5)))
+        found += out_of_order(rig)
+    assert rig.scheduler.programs(), f"the policy is not accepted: queue by {keys}"
+    return found
+
+
+@pytest.mark.parametrize("keys", ORDERS)
+def test_who_has_come_first_for_a_second_stands_first(keys: str) -> None:
+    assert [attack(keys, number) for number in range(2)] == [[], []]
+
+
+def test_a_clock_taken_for_everybodys_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: nothing ever seems to gain time by itself, so a choice that holds a clock is never looked at again."""
+    monkeypatch.setattr(times, "_SECOND_NS", 10**15)
+
+    found = [attack("(if pod.priority > 5 then pod.waited else 10s) desc", number) for number in range(4)]
+
+    assert any(found)
+
+
+def test_a_moment_at_which_a_condition_flips_and_nobody_looks_would_be_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(times, "crossing_ns", lambda *_: None)
+
+    found = [
+        attack("pod.waited > 8s desc, pod.waited > 3s desc, pod.priority desc", number) for number in range(4)
+    ]
+
+    assert any(found)

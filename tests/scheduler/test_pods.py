@@ -1,0 +1,573 @@
+"""One pod at a time: from its first sight to its bind, and everything that can come between."""
+
+from dataclasses import replace
+
+import pytest
+
+from policysched.model.objects import Namespace, NodeName
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import Limits
+from tests.scheduler.rig import FIT, Rig
+from tests.words import finished, node, pending, placed, pod, service
+
+
+def test_a_pod_that_fits_is_assumed_and_bound_under_the_policy_it_names() -> None:
+    rig = Rig(FIT, node("a", cpu="1"))
+
+    rig.see(web := pod("web", cpu="500m"))
+    said = rig.settle()
+
+    (status,) = rig.scheduler.policies()
+    assert said == [c.Bind(web.uid, "default", "web", NodeName("a"), "test", status.sha256)]
+    assert rig.scheduler.binds_in_flight == 1
+
+
+def test_scheduled_is_said_only_once_the_bind_is_confirmed() -> None:
+    rig = Rig(FIT, node("a"), web := pod("web"))
+    assert not [one for one in rig.settle() if isinstance(one, c.ReportScheduled)]
+
+    said = rig.tell(e.BindConfirmed(web.uid, NodeName("a")), e.BindConfirmed(web.uid, NodeName("a")))
+
+    assert said == [c.ReportScheduled(web.uid, "default", "web", NodeName("a"), "test")]
+    assert rig.scheduler.binds_in_flight == 0
+
+
+def test_scheduled_is_said_of_a_pod_that_ended_before_its_bind_was_answered() -> None:
+    rig = Rig(FIT, node("a"), short := pod("short"))
+    rig.settle()
+
+    rig.see(finished(short, "a"))
+    rig.tell(e.BindConfirmed(short.uid, NodeName("a")))
+
+    assert [one.name for one in rig.of(c.ReportScheduled)] == ["short"]
+    assert rig.scheduler.counters.attempts["scheduled", "test"] == 1
+    assert rig.scheduler.check() == []
+
+
+def test_nothing_is_decided_before_the_first_lists_are_in() -> None:
+    rig = Rig(FIT, node("a"), pod("web"), synced=False)
+
+    before = rig.settle()
+    rig.tell(e.Synced())
+    rig.settle()
+
+    assert before == []
+    assert rig.where() == {"web": "a"}
+
+
+def test_two_pods_that_fit_only_one_by_one_are_not_put_on_one_node() -> None:
+    rig = Rig(FIT, node("a", cpu="1"))
+
+    rig.see(pod("first", cpu="600m"), pod("second", cpu="600m"))
+    rig.settle()
+
+    assert len(rig.where()) == 1
+    (left,) = {"first", "second"} - rig.where().keys()
+    assert rig.words(left) == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_a_pod_that_does_not_fit_is_reported_once_and_tried_again_when_room_is_freed() -> None:
+    big = pod("big", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), placed(big, "a"))
+    rig.see(pod("web", cpu="500m"))
+    first = rig.settle()
+    assert rig.settle() == []
+
+    rig.tell(e.PodGone(big.uid))
+    rig.settle()
+
+    assert [(one.reason, one.message) for one in first if isinstance(one, c.ReportPending)] == [
+        ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    ]
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_finished_pod_frees_its_room() -> None:
+    job = pod("job", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), placed(job, "a"), pod("web", cpu="1"))
+    rig.settle()
+
+    rig.see(finished(job, "a"))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_new_node_helps_a_pod_that_found_none() -> None:
+    rig = Rig(FIT, pod("web", cpu="1"))
+    rig.settle()
+    assert rig.words("web") == "no nodes available to schedule pods"
+
+    rig.see(node("a", cpu="1"))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_pod_of_another_scheduler_is_left_alone_but_its_room_counts() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), placed(pod("other", cpu="1", scheduler="default-scheduler"), "a"))
+
+    rig.see(pod("stranger", scheduler="default-scheduler"), pod("web", cpu="500m"))
+    rig.settle()
+
+    assert rig.where() == {}
+    assert rig.words("web") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert rig.words("stranger") is None
+
+
+def test_a_pod_with_scheduling_gates_waits_until_they_are_gone() -> None:
+    gated = pod("web", gates=["example.com/ready"])
+    rig = Rig(FIT, node("a"), gated)
+    rig.settle()
+    assert rig.counts() == {"gated": 1}
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_pod_deleted_while_its_bind_is_in_flight_frees_the_node() -> None:
+    first, second = pod("first", cpu="1"), pod("second", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), first)
+    rig.settle()
+
+    rig.tell(e.PodGone(first.uid))
+    rig.tell(e.BindConfirmed(first.uid, NodeName("a")))
+    rig.see(second)
+    rig.settle()
+
+    assert rig.where() == {"first": "a", "second": "a"}
+    assert rig.of(c.ReportScheduled) == []
+
+
+def test_a_refused_bind_gives_the_room_back_and_is_tried_again_after_its_backoff() -> None:
+    web = pod("web", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), web)
+    rig.settle()
+
+    rig.tell(e.BindRefused(web.uid, "Operation cannot be fulfilled"))
+    at_once = rig.settle()
+    rig.pass_time(0.9)
+    early = len(rig.of(c.Bind))
+    rig.pass_time(0.2)
+
+    assert at_once == [] and early == 1
+    assert len(rig.of(c.Bind)) == 2
+    assert rig.words("web") == "binding to a was refused: Operation cannot be fulfilled"
+
+
+def test_backoff_doubles_up_to_ten_seconds() -> None:
+    web = pod("web")
+    rig = Rig(FIT, node("a"), web)
+    waits = []
+
+    for _ in range(6):
+        rig.settle()
+        refused_ns = rig.now_ns
+        rig.tell(e.BindRefused(web.uid, "no"))
+        while not rig.scheduler.binds_in_flight:
+            rig.pass_time(0.5)
+        waits.append((rig.now_ns - refused_ns) / 10**9)
+
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
+def test_a_lost_bind_is_left_to_the_watch() -> None:
+    web = pod("web")
+    rig = Rig(FIT, node("a", cpu="1"), web)
+    rig.settle()
+
+    rig.tell(e.BindLost(web.uid, "bound elsewhere"))
+    rig.pass_time(60)
+    rig.see(placed(web, "b"))
+
+    assert len(rig.of(c.Bind)) == 1
+    assert rig.scheduler.why(web.uid) is None
+
+
+def test_a_lost_bind_is_tried_again_when_the_watch_shows_the_pod_unbound() -> None:
+    web = pod("web")
+    rig = Rig(FIT, node("a", cpu="1"), web)
+    rig.settle()
+
+    rig.tell(e.BindLost(web.uid, "409"))
+    rig.see(web)
+    rig.pass_time(10)
+
+    assert len(rig.of(c.Bind)) == 2
+
+
+def test_a_late_event_that_shows_a_confirmed_pod_as_unbound_changes_nothing() -> None:
+    web = pod("web", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), web)
+    rig.settle()
+    rig.tell(e.BindConfirmed(web.uid, NodeName("a")))
+
+    rig.see(pod("web", cpu="1", labels={"late": "yes"}))
+    rig.settle()
+
+    assert len(rig.of(c.Bind)) == 1
+
+
+def test_a_pod_that_another_scheduler_bound_first_is_where_the_server_says() -> None:
+    web, second = pod("web", cpu="1"), pod("second", cpu="1")
+    rig = Rig(FIT, node("a", cpu="1"), web)
+    rig.settle()
+
+    rig.see(placed(web, "b"))
+    rig.tell(e.BindLost(web.uid, "bound to b"))
+    rig.see(second)
+    rig.settle()
+
+    assert rig.where()["second"] == "a"
+    assert rig.of(c.ReportScheduled) == []
+
+
+def test_a_terminating_pod_is_not_scheduled() -> None:
+    rig = Rig(FIT, node("a"))
+
+    rig.see(replace(pending(pod("web")), deleting=True))
+    rig.settle()
+
+    assert rig.where() == {}
+    assert rig.counts() == {}
+
+
+def test_an_edited_pod_is_tried_again_with_what_it_now_asks() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("web", cpu="2"))
+    rig.settle()
+
+    rig.see(pod("web", cpu="1"))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_pod_with_an_uncovered_feature_stays_pending_with_words_that_name_it() -> None:
+    claims = [{"name": "gpu"}]
+    rig = Rig(FIT, node("a"))
+
+    rig.see(pod("web", spec={"resourceClaims": claims}))
+    rig.settle()
+
+    (report,) = rig.of(c.ReportPending)
+    assert "spec.resourceClaims" in report.message
+    assert report.reason == "PolicyPending", "no autoscaler is to buy nodes for it"
+    assert rig.where() == {}
+
+
+def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waiting() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    holder = pod("db-0", scheduler="default-scheduler", spec={"affinity": affinity})
+    rig = Rig(
+        "policy test version 1\ninclude kube_default\npreemption never\n", node("a"), placed(holder, "a")
+    )
+
+    rig.see(pod("db-1", labels={"app": "db"}), pod("web"))
+    rig.settle()
+    waiting = rig.words("db-1")
+    rig.tell(e.PodGone(holder.uid))
+    rig.settle()
+
+    assert waiting == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+    assert rig.where().keys() == {"web", "db-1"}
+
+
+def test_a_pod_that_waits_for_company_is_tried_when_it_comes() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), node("b"))
+    rig.see(pod("web", spec=spec))
+    rig.settle()
+    alone = rig.where()
+
+    rig.see(placed(pod("db", labels={"app": "db"}, scheduler="default-scheduler"), "b"))
+    rig.settle()
+
+    assert alone == {}
+    assert rig.where() == {"web": "b"}
+
+
+def test_a_namespace_that_gets_another_label_wakes_pods_of_others() -> None:
+    term = {
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"team": "red"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    red = placed(pod("red", namespace="red", scheduler="default-scheduler"), "a")
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), red)
+    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "red"}, {})))
+    rig.see(pod("web", spec=spec))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "blue"}, {})))
+    rig.settle()
+
+    assert (before, rig.where()) == ({}, {"web": "a"})
+
+
+def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
+    constraint = {
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+    }
+    spec = {"topologySpreadConstraints": [constraint]}
+    full = node("full", cpu="1")
+    filler = pod("filler", cpu="1", scheduler="default-scheduler")
+    web = [pod(f"web-{index}", cpu="100m", labels={"app": "web"}, spec=spec) for index in range(2)]
+    rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), full, placed(filler, "full"))
+    rig.see(*web)
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NodeGone(full.name))
+    rig.settle()
+
+    assert len(before) == 1
+    assert rig.where() == {"web-0": "a", "web-1": "a"}
+
+
+def test_room_that_a_nominated_pod_waits_for_is_not_given_to_one_of_lower_priority() -> None:
+    favoured = pod("favoured", cpu="1", priority=10, scheduler="default-scheduler")
+    nominated = replace(pending(favoured), nominated_node=NodeName("a"))
+    rig = Rig(FIT, node("a", cpu="1"), nominated)
+
+    rig.see(pod("low", cpu="1"))
+    rig.settle()
+    before = rig.where()
+    rig.see(replace(nominated, nominated_node=None))
+    rig.settle()
+
+    assert before == {}
+    assert rig.where() == {"low": "a"}
+
+
+def test_a_pod_of_higher_priority_than_the_nominated_one_may_take_its_room() -> None:
+    favoured = pod("favoured", cpu="1", priority=10, scheduler="default-scheduler")
+    rig = Rig(FIT, node("a", cpu="1"), replace(pending(favoured), nominated_node=NodeName("a")))
+
+    rig.see(pod("high", cpu="1", priority=11))
+    rig.settle()
+
+    assert rig.where() == {"high": "a"}
+
+
+LEANS = {
+    "affinity": {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+            ]
+        }
+    }
+}
+
+
+def test_nobody_leans_on_a_pod_that_is_only_nominated() -> None:
+    """It may never come: a node must do without the pods nominated to it as well."""
+    favoured = pod("favoured", labels={"app": "db"}, priority=10, scheduler="nobody")
+    policy = "policy test version 1\ninclude kube_default\n"
+    rig = Rig(policy, node("a"), replace(pending(favoured), nominated_node=NodeName("a")))
+
+    rig.see(pod("web", spec=LEANS))
+    rig.settle()
+    before = rig.where(), rig.words("web")
+    rig.see(placed(favoured, "a"))
+    rig.pass_time(30)
+
+    assert before[0] == {}
+    assert "1 node(s) didn't match pod affinity rules" in str(before[1])
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_nominated_pod_on_another_node_keeps_nobody_away() -> None:
+    """As in kube-scheduler: only a node's own nominations count for it."""
+    apart = {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+                ]
+            }
+        }
+    }
+    favoured = pod("favoured", labels={"app": "db"}, priority=10, scheduler="nobody")
+    policy = "policy test version 1\ninclude kube_default\n"
+    nodes = [node(name, labels={"zone": "z1"}) for name in ("a", "b")]
+    rig = Rig(policy, *nodes, replace(pending(favoured), nominated_node=NodeName("a")))
+
+    rig.see(pod("web", spec=apart))
+    rig.settle()
+
+    assert rig.where() == {"web": "b"}
+
+
+def test_no_more_than_the_allowed_binds_are_in_flight() -> None:
+    rig = Rig(FIT, node("a", cpu="100"), limits=Limits(binds_in_flight_max=3))
+    rig.see(*[pod(f"p{number}") for number in range(10)])
+
+    rig.settle()
+    at_first = rig.scheduler.binds_in_flight
+    while rig.unanswered():
+        rig.confirm_all()
+        rig.settle()
+
+    assert at_first == 4, "a decision is taken while no more than three wait"
+    assert len(rig.of(c.ReportScheduled)) == 10
+
+
+def test_a_count_that_moves_is_not_said_at_every_attempt_but_the_last_word_is_the_present_one() -> None:
+    rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
+    rig.settle()
+
+    for number in range(1, 30):
+        rig.see(node(f"n{number}", cpu="1"))
+        rig.pass_time(0.1)
+    said = [one for one in rig.of(c.ReportPending) if one.name == "web"]
+    rig.pass_time(20)
+
+    assert len(said) <= 3
+    assert rig.words("web") == "0/30 nodes are available: 30 Insufficient cpu."
+
+
+def test_hundreds_of_pods_that_agree_cost_one_attempt_an_event() -> None:
+    rig = Rig(FIT, node("a", cpu="1"))
+    rig.see(*[pod(f"p{number}", cpu="2") for number in range(300)])
+    rig.settle()
+    tried = rig.scheduler.counters.attempts["unschedulable", "test"]
+
+    rig.see(node("b", cpu="1"))
+    rig.pass_time(1)
+
+    assert tried == 1
+    assert rig.scheduler.counters.attempts["unschedulable", "test"] == 2
+    assert rig.counts() == {"unschedulable": 300}
+    assert len({one.name for one in rig.of(c.ReportPending)}) == 300
+
+
+def test_when_room_comes_the_pods_that_agree_follow_one_another_in_order() -> None:
+    rig = Rig(FIT, node("a", cpu="1"))
+    rig.see(*[pod(f"p{number}", cpu="2", priority=number) for number in range(10)])
+    rig.settle()
+
+    rig.see(node("b", cpu="7"))
+    rig.pass_time(1)
+
+    assert rig.order() == ["p9", "p8", "p7"]
+    assert rig.counts() == {"unschedulable": 7}
+
+
+def test_kin_are_not_forgotten_when_the_one_that_looks_for_them_is_deleted() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), limits=Limits(backoff_initial_s=5))
+    rig.see(pod("top", cpu="2", priority=9), pod("next", cpu="2"))
+    busy = pod("busy", cpu="1")
+    rig.settle()
+    rig.see(busy)
+    rig.settle()
+
+    rig.see(node("b", cpu="2"))
+    rig.tell(e.PodGone(pod("top", cpu="2", priority=9).uid))
+    rig.settle()
+
+    assert rig.where() == {"busy": "a", "next": "b"}
+
+
+def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("small", cpu="1"), big := pod("web", cpu="2"))
+    rig.settle()
+
+    why = rig.scheduler.why(big.uid)
+    by_pod = {one.pod: one for one in rig.scheduler.decisions}
+
+    assert why is not None and why.place == "unschedulable" and "NodeAdd" in why.wakes
+    assert by_pod["default/small"].node == "a" and by_pod["default/small"].feasible == 1
+    assert by_pod["default/web"].counts == {"Insufficient cpu": 1}
+    assert (
+        by_pod["default/web"].sha256 == by_pod["default/small"].sha256 == rig.scheduler.policies()[0].sha256
+    )
+
+
+def test_an_assumed_pod_that_nobody_binds_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(FIT, node("a"), web := pod("web"))
+    rig.settle()
+
+    del rig.scheduler._core.in_flight[web.uid]
+
+    assert any("no bind is in flight" in one for one in rig.scheduler.check())
+
+
+def test_pods_share_no_verdict_where_a_rule_reads_what_the_queue_knows_of_them() -> None:
+    patient = FIT + 'filter patient require pod.waited > 10s else "too early"\n'
+    rig = Rig(patient, node("a"), pod("first"))
+    rig.settle()
+    rig.now_ns += 8 * 10**9
+
+    rig.see(pod("second"))
+    rig.settle()
+    rig.pass_time(3)
+
+    assert rig.where() == {"first": "a"}
+
+
+def test_what_was_withheld_about_a_pod_is_not_said_after_it_was_bound() -> None:
+    rig = Rig(FIT, node("n0", cpu="1"), pod("web", cpu="8"))
+    rig.settle()
+    rig.see(node("n1", cpu="1"))
+    rig.settle()
+
+    rig.see(node("big", cpu="8"))
+    rig.settle()
+    said = rig.pass_time(60)
+
+    assert rig.where() == {"web": "big"}
+    assert [one for one in said if isinstance(one, c.ReportPending)] == []
+
+
+def test_pods_that_agree_learn_in_time_what_the_one_that_was_tried_found() -> None:
+    rig = Rig(FIT, node("a", cpu="1"), pod("first", cpu="2"), pod("second", cpu="2"))
+    rig.settle()
+
+    rig.see(node("b", cpu="1"))
+    rig.pass_time(9)
+    early = {rig.words("first"), rig.words("second")}
+    rig.pass_time(12)
+
+    two_nodes = "0/2 nodes are available: 2 Insufficient cpu."
+    assert early == {"0/1 nodes are available: 1 Insufficient cpu.", two_nodes}
+    assert {rig.words("first"), rig.words("second")} == {two_nodes}
+
+
+def test_an_edit_of_one_pod_does_not_wake_others() -> None:
+    odd = FIT + 'input odd: string = pod.labels["odd"] default "no"\nfilter even reject odd == "yes"\n'
+    rig = Rig(odd, node("a"), pod("odd", labels={"odd": "yes"}))
+    rig.see(pod("gated", gates=["x"]))
+    rig.settle()
+
+    rig.see(pod("gated", gates=["x"], labels={"new": "label"}))
+    rig.settle()
+
+    assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
+
+
+def test_a_pod_that_default_constraints_kept_out_is_tried_again_when_its_service_goes() -> None:
+    constraints = '{ default_constraints = {"kubernetes.io/hostname" = 1} }'
+    policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
+    labels = {"app": "web"}
+    rig = Rig(policy, node("a"), node("b", cpu="0"), placed(pod("w0", labels=labels), "a"))
+    rig.tell(e.PodSetSeen(service("web", app="web")))
+    rig.see(pod("w1", labels=labels, cpu="1"))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.PodSetGone("Service", "default", "web"))
+    rig.pass_time(30)
+
+    assert before == {}
+    assert rig.where() == {"w1": "a"}

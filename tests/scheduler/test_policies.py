@@ -1,0 +1,521 @@
+"""Which text of a policy runs: whole or not at all, the last known good one in every kind of trouble."""
+
+import pytest
+
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import Limits
+from policysched.scheduler.policies.policies import Policies, PolicyStatus
+from tests.scheduler.rig import Rig
+from tests.words import node, pod
+
+GOOD = """\
+policy test version 1
+filter node_resources_fit
+"""
+OTHER = """\
+policy test version 1
+filter node_resources_fit
+filter nowhere reject pod.name != "first" else "closed"
+preemption never
+"""
+BROKEN = """\
+policy test version 1
+filter cpu_cool require cpu_utl < 85% missing pass
+"""
+SECOND = """\
+policy second version 1
+filter node_resources_fit
+"""
+LIBRARY = """\
+library base version 1
+filter node_resources_fit
+"""
+INCLUDING = """\
+policy test version 1
+include "base.policy"
+"""
+
+
+def status(rig: Rig, name: str = "test") -> PolicyStatus:
+    (found,) = [one for one in rig.scheduler.policies() if one.name == name]
+    return found
+
+
+def events(rig: Rig) -> list[tuple[str, str]]:
+    return [(one.type, one.reason) for one in rig.of(c.ReportPolicies)]
+
+
+def active_texts(rig: Rig) -> dict[str, str]:
+    """What runs, by name: the first digits of each hash."""
+    return {one.name: one.sha256 for one in rig.scheduler.policies() if one.name and one.sha256}
+
+
+def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> None:
+    rig = Rig(GOOD)
+
+    found = status(rig)
+    (kept,) = rig.of(c.KeepPolicies)
+
+    assert (found.state, found.key, found.version) == ("active", "main.policy", 1)
+    assert found.last_success_ns == rig.now_ns
+    assert kept.texts.keys() == {"test"}
+    assert events(rig) == []
+
+
+def test_a_text_that_becomes_active_is_logged_once_with_its_hash() -> None:
+    rig = Rig(GOOD)
+
+    rig.offer(OTHER)
+    rig.offer(f"{OTHER}# a comment changes nothing\n")
+    rig.settle()
+
+    said = [one.message for one in rig.of(c.Log)]
+    other = status(rig).sha256
+    assert [words.partition(", sha ")[0] for words in said] == ["main.policy: policy `test` version 1"] * 2
+    assert other is not None and said[-1].endswith(f", sha {other[:6]}, is active")
+
+
+def test_editing_the_policy_changes_the_next_decision() -> None:
+    rig = Rig(OTHER, node("a"), pod("web"))
+    rig.settle()
+    assert rig.words("web") == "0/1 nodes are available: 1 closed."
+
+    rig.offer(GOOD)
+    rig.settle()
+
+    (bind,) = rig.of(c.Bind)
+    assert bind.policy_sha256 == status(rig).sha256
+
+
+def test_a_new_text_takes_over_between_two_decisions_after_its_columns_are_ready() -> None:
+    rig = Rig(GOOD, node("a"), pod("first"))
+    rig.settle()
+    before = status(rig).sha256
+
+    rig.offer(OTHER)
+    offered = status(rig).sha256
+    rig.see(pod("second"))
+    rig.settle()
+    rig.see(pod("third"))
+    rig.settle()
+
+    assert offered == before, "until it is ready the old text decides"
+    assert status(rig).sha256 != before
+    assert "third" not in rig.where()
+
+
+def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> None:
+    by_rank = (
+        GOOD
+        + 'input rank_label: int = pod.labels["rank"] default 0 invalid reject "rank must be a number"\n'
+        + "queue by rank_label desc\n"
+    )
+    rig = Rig(GOOD, node("a"), pod("first"), limits=Limits(rekey_pods=1))
+    rig.settle()
+    rig.see(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
+    rig.settle()
+
+    rig.offer(by_rank)
+    while rig.scheduler._reload._swaps["test"].prepared == {}:
+        rig.tell()
+        rig.said += rig.scheduler.decide(rig.now_ns)
+    rig.see(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
+    rig.see(pod("late", cpu="9", labels={"rank": "9"}))
+    rig.settle()
+    rig.see(node("b", cpu="30"))
+    rig.pass_time(20)
+
+    assert rig.words("x") == "rank must be a number"
+    assert rig.order() == ["first", "late", "y", "z"]
+
+
+def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
+    rig = Rig(GOOD, node("a"))
+
+    rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
+
+    (event,) = rig.of(c.ReportPolicies)
+    assert (
+        "`rejects` is not a word that can stand here (did you mean `reject`?); still running" in event.message
+    )
+
+
+def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_the_mistake_is() -> None:
+    rig = Rig(GOOD, node("a"))
+    good = status(rig).sha256
+    rig.now_ns += 2 * 3600 * 10**9
+
+    rig.offer(BROKEN)
+    rig.see(pod("web"))
+    rig.settle()
+
+    found = status(rig)
+    (event,) = rig.of(c.ReportPolicies)
+    assert (found.state, found.sha256) == ("last_known_good", good)
+    assert (event.type, event.reason) == ("Warning", "PolicyRejected")
+    assert event.message.startswith("main.policy:2:")
+    assert "`cpu_utl`" in event.message and event.message.endswith(f"still running sha {good[:6]} (2h)")
+    assert rig.where() == {"web": "a"}
+
+
+def test_the_same_rejection_is_said_once() -> None:
+    rig = Rig(GOOD)
+
+    for _ in range(3):
+        rig.offer(BROKEN)
+
+    assert events(rig) == [("Warning", "PolicyRejected")]
+
+
+def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_changes() -> None:
+    rig = Rig(GOOD)
+    first = status(rig)
+    rig.now_ns += 10**9
+    rig.offer(BROKEN)
+    rig.now_ns += 10**9
+
+    rig.offer(GOOD)
+
+    found = status(rig)
+    assert (found.state, found.sha256) == ("active", first.sha256)
+    assert found.last_success_ns == first.last_success_ns, "it moves only on a real change"
+    assert events(rig) == [("Warning", "PolicyRejected"), ("Normal", "PolicyRecovered")]
+
+
+def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
+    unused = GOOD + "let never_read: cpu = 100m\n"
+
+    rig = Rig(unused)
+
+    assert status(rig).state == "active"
+    assert any("never_read" in one.message for one in status(rig).diagnostics)
+
+
+def test_a_comment_changes_nothing() -> None:
+    rig = Rig(GOOD)
+    first = status(rig)
+    rig.now_ns += 10**9
+
+    rig.offer("# a word about it\n" + GOOD)
+
+    assert status(rig).last_success_ns == first.last_success_ns
+    assert rig.scheduler.reloads() == {"ok": 1, "unchanged": 1}
+    assert len(rig.of(c.KeepPolicies)) == 1
+
+
+def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None:
+    rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
+    before = active_texts(rig)
+
+    rig.offer({"a.policy": BROKEN, "b.policy": SECOND + "filter node_unschedulable\n"})
+    rig.settle()
+
+    assert status(rig).state == "last_known_good"
+    assert status(rig, "second").state == "active"
+    assert active_texts(rig)["test"] == before["test"] and active_texts(rig)["second"] != before["second"]
+
+
+def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
+    rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
+    before = active_texts(rig)
+
+    rig.offer(None)
+    rig.offer(None)
+
+    assert active_texts(rig) == before
+    assert {one.state for one in rig.scheduler.policies()} == {"missing"}
+    assert events(rig) == [("Warning", "PolicyMissing")] * 2
+
+
+def test_a_deleted_key_leaves_its_policy_running_with_a_warning_until_it_is_back() -> None:
+    rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
+
+    rig.offer({"b.policy": SECOND})
+    gone = status(rig).state
+    rig.offer({"a.policy": GOOD, "b.policy": SECOND})
+
+    assert gone == "missing" and status(rig).state == "active"
+    assert events(rig) == [("Warning", "PolicyMissing"), ("Normal", "PolicyRecovered")]
+
+
+def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_known_good() -> None:
+    rig = Rig({"base.policy": LIBRARY, "main.policy": INCLUDING, "b.policy": SECOND})
+    before = active_texts(rig)
+
+    rig.offer(
+        {
+            "base.policy": LIBRARY + "filter f require cpu_utl < 1\n",
+            "main.policy": INCLUDING,
+            "b.policy": SECOND,
+        }
+    )
+
+    assert active_texts(rig) == before
+    assert status(rig).state == "last_known_good"
+    assert status(rig, "second").state == "active"
+
+
+def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
+    rig = Rig(GOOD, node("a"))
+
+    rig.offer(GOOD.replace("policy test", "policy tset"))
+    rig.see(pod("old", scheduler="test"), pod("new", scheduler="tset"))
+    rig.settle()
+
+    assert status(rig, "tset").state == "active" and status(rig, "test").state == "missing"
+    assert rig.where().keys() == {"old", "new"}
+    (event,) = rig.of(c.ReportPolicies)
+    assert (
+        event.reason == "PolicyMissing"
+        and "ConfigMap ns/policies does not have it any more" in event.message
+        and "delete it from ConfigMap ns/kept too" in event.message
+    )
+
+
+def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays() -> None:
+    rig = Rig({"a.policy": GOOD})
+    before = active_texts(rig)
+
+    rig.offer({"a.policy": GOOD, "b.policy": OTHER})
+    rig.settle()
+
+    assert active_texts(rig) == before
+    states = {one.key: one.state for one in rig.scheduler.policies()}
+    assert states == {"a.policy": "active", "b.policy": "rejected"}
+
+
+def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
+    rig = Rig({"m.policy": GOOD})
+    before = active_texts(rig)
+
+    rig.offer({"a.policy": OTHER, "m.policy": GOOD})
+    rig.settle()
+
+    assert active_texts(rig) == before
+    assert status(rig).state == "last_known_good"
+    messages = [one.message for one in rig.of(c.ReportPolicies)]
+    assert len(messages) == 2
+    assert all("there is a policy `test` already" in one and "still running sha" in one for one in messages)
+
+    rig.offer({"m.policy": GOOD})
+
+    assert status(rig).state == "active"
+
+
+def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
+    before = Rig(GOOD)
+    (kept,) = before.of(c.KeepPolicies)
+
+    rig = Rig(None)
+    last_good = {f"{name}.policy": text for name, text in kept.texts.items()}
+    rig.offer({"a.policy": OTHER, "m.policy": GOOD}, last_good=last_good)
+    rig.settle()
+
+    assert active_texts(rig) == active_texts(before)
+
+
+def test_a_start_without_any_policy_is_fatal() -> None:
+    absent, empty, broken = Rig(None), Rig(None), Rig(None)
+
+    absent.offer(None)
+    empty.offer({})
+    broken.offer(BROKEN)
+
+    kept = "ConfigMap ns/kept has no last known good policy: nothing to run"
+    assert absent.scheduler.fatal_at_start == f"ConfigMap ns/policies does not exist, and {kept}"
+    assert (
+        empty.scheduler.fatal_at_start
+        == f"there is no policy in ConfigMap ns/policies (they are called NAME.policy), and {kept}"
+    )
+    assert f"no policy in ConfigMap ns/policies can run, and {kept}. main.policy:2:" in str(
+        broken.scheduler.fatal_at_start
+    )
+
+
+def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_rejected() -> None:
+    rig = Rig({"a.policy": BROKEN, "b.policy": SECOND})
+
+    assert rig.scheduler.fatal_at_start is None
+    (rejected,) = [one for one in rig.scheduler.policies() if one.key == "a.policy"]
+    assert (rejected.name, rejected.state, rejected.sha256) == ("test", "rejected", None)
+    (event,) = rig.of(c.ReportPolicies)
+    assert event.message.endswith("nothing runs in its place")
+
+
+def test_a_restart_with_a_broken_key_runs_what_was_kept() -> None:
+    before = Rig(GOOD)
+    (kept,) = before.of(c.KeepPolicies)
+
+    rig = Rig(None, node("a"))
+    rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in kept.texts.items()})
+    rig.see(pod("web"))
+    rig.settle()
+
+    assert rig.scheduler.fatal_at_start is None
+    assert (status(rig).state, status(rig).sha256) == ("last_known_good", status(before).sha256)
+    assert rig.where() == {"web": "a"}
+    assert rig.of(c.KeepPolicies) == [], "what is kept is still right"
+
+
+WITH_PARAMETER = """\
+policy test version 1
+param most: int = 100 range 1..110
+filter node_resources_fit
+filter crowded require node.pods < most
+preemption never
+"""
+
+
+def with_values(values: str) -> dict[str, str]:
+    return {"main.policy": WITH_PARAMETER, "test.params.yaml": values}
+
+
+def test_a_change_of_a_parameter_is_a_reload() -> None:
+    rig = Rig(WITH_PARAMETER, node("a"))
+    before = status(rig).sha256
+    rig.offer(with_values("most: 1\n"))
+    rig.see(pod("one"), pod("two"))
+    rig.settle()
+
+    assert status(rig).sha256 != before and status(rig).state == "active"
+    assert list(rig.where().values()) == ["a"], "the second is one too many"
+
+
+def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs_on() -> None:
+    rig = Rig(WITH_PARAMETER, node("a"))
+    before = status(rig)
+
+    rig.offer(with_values("# fewer\nmost: 1000\n"))
+
+    (event,) = rig.of(c.ReportPolicies)
+    assert (status(rig).state, status(rig).sha256) == ("last_known_good", before.sha256)
+    assert event.message.startswith(
+        "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` is from 1 to 110"
+    )
+    rig.offer(with_values("most: 20\n"))
+    assert status(rig).state == "active"
+
+
+def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_then() -> None:
+    before = Rig(None)
+    before.offer(with_values("most: 1\n"))
+    (kept,) = before.of(c.KeepPolicies)
+    rig = Rig(None, node("a"))
+
+    rig.offer(
+        with_values("most: many\n"), last_good={f"{name}.policy": text for name, text in kept.texts.items()}
+    )
+    rig.see(pod("one"), pod("two"))
+    rig.settle()
+
+    assert rig.scheduler.fatal_at_start is None
+    assert (status(rig).state, status(rig).sha256) == ("last_known_good", status(before).sha256)
+    assert len(rig.where()) == 1
+
+
+def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> None:
+    rig = Rig(None)
+
+    rig.offer(None, last_good={"test.policy": GOOD})
+
+    assert rig.scheduler.fatal_at_start is None
+    assert status(rig).state == "missing"
+    assert events(rig) == [("Warning", "PolicyMissing")]
+
+
+def test_an_offer_that_is_newer_than_a_text_in_preparation_replaces_it() -> None:
+    rig = Rig(GOOD, node("a"), pod("web"))
+    rig.settle()
+    before = active_texts(rig)
+
+    rig.offer(OTHER)
+    rig.offer(GOOD)
+    rig.settle()
+
+    assert active_texts(rig) == before
+
+
+def test_a_broken_offer_does_not_stop_a_good_text_in_preparation() -> None:
+    rig = Rig(GOOD, node("a"), pod("web"))
+    rig.settle()
+    before = active_texts(rig)
+
+    rig.offer(OTHER)
+    rig.offer(BROKEN)
+    rig.settle()
+
+    assert status(rig).state == "last_known_good"
+    assert active_texts(rig) != before
+
+
+def test_a_policy_that_appears_later_finds_its_pods() -> None:
+    rig = Rig(GOOD, node("a"), pod("web", scheduler="second"))
+    rig.settle()
+    assert rig.where() == {}
+
+    rig.offer({"main.policy": GOOD, "b.policy": SECOND})
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_every_reload_is_counted_by_what_became_of_it() -> None:
+    rig = Rig(GOOD)
+
+    rig.offer(BROKEN)
+    rig.offer("policy test version 1\nfilter {\n")
+    rig.offer(None)
+
+    assert rig.scheduler.reloads() == {"ok": 1, "type": 1, "parse": 1, "missing": 1}
+
+
+def broken_texts_never_become_active() -> None:
+    """The property for which the planted bugs below are."""
+    rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
+    before = active_texts(rig)
+    rig.offer({"a.policy": BROKEN, "b.policy": SECOND})
+    rig.offer({"b.policy": SECOND})
+    rig.offer(None)
+    rig.settle()
+    assert active_texts(rig) == before
+    assert rig.of(c.KeepPolicies)[-1].texts.keys() == before.keys()
+
+
+def test_broken_texts_never_become_active() -> None:
+    broken_texts_never_become_active()
+
+
+def test_a_planted_bug_that_forgets_a_deleted_policy_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    fall_back = Policies._fall_back
+
+    def forgetting(self: Policies, name: str, *more: object) -> None:
+        fall_back(self, name, *more)  # type: ignore[arg-type]
+        del self._status[name]
+
+    monkeypatch.setattr(Policies, "_fall_back", forgetting)
+
+    with pytest.raises((AssertionError, KeyError)):
+        broken_texts_never_become_active()
+
+
+def test_a_planted_bug_that_keeps_only_the_last_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: Policies) -> list[c.Command]:
+        name, running = list(self.running.items())[-1]
+        return [c.KeepPolicies({name: running.program.text})]
+
+    monkeypatch.setattr(Policies, "_keep", forgetful)
+
+    with pytest.raises(AssertionError):
+        broken_texts_never_become_active()
+
+
+def test_offers_of_a_version_that_was_seen_are_passed_over() -> None:
+    rig = Rig(GOOD)
+    (offer,) = [
+        e.PoliciesOffered(None, resource_version="1"),
+    ]
+
+    said = rig.tell(offer)
+
+    assert said == [] and status(rig).state == "active"

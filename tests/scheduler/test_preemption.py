@@ -1,0 +1,541 @@
+"""Making room: who is evicted, what is kept for whom meanwhile, and what is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from policysched.model.objects import (
+    DisruptionBudget,
+    LabelSelector,
+    Node,
+    ObservedPod,
+    Pod,
+    Requirement,
+)
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import Limits
+from tests.scheduler.rig import Rig
+from tests.words import node, pending, placed, pod
+
+ANY = "policy test version 1\nfilter taint_toleration\nfilter node_resources_fit\npreemption { victims = any }\n"
+OWN = ANY.replace("preemption { victims = any }\n", "")
+
+
+def low(name: str = "low", on: str = "a", **more: object) -> ObservedPod:
+    words = {"cpu": "3", "priority": 1, "scheduler": "somebody-else", **more}
+    return placed(pod(name, **words), on)
+
+
+def high(name: str = "high", **more: object) -> Pod:
+    return pod(name, **{"cpu": "2", "priority": 100, **more})
+
+
+def evictions(rig: Rig) -> list[tuple[str, str, list[str]]]:
+    return [(one.name, one.node, [victim.name for victim in one.victims]) for one in rig.of(c.Evict)]
+
+
+def carry_out(rig: Rig) -> None:
+    """The latest eviction is answered, and the watch shows the victims gone."""
+    evict = rig.of(c.Evict)[-1]
+    victims = tuple(one.uid for one in evict.victims)
+    rig.tell(e.Evicted(evict.uid, victims), *[e.PodGone(uid) for uid in victims])
+
+
+def ending(seen: ObservedPod) -> ObservedPod:
+    """As the watch shows a victim that takes its time."""
+    return replace(seen, deleting=True, preempted=True)
+
+
+def test_a_pod_of_lower_priority_is_evicted_and_the_pod_goes_where_it_was() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+
+    rig.settle()
+    carry_out(rig)
+    rig.pass_time(2)
+
+    assert evictions(rig) == [("high", "a", ["low"])]
+    assert rig.where() == {"high": "a"}
+
+
+def test_each_victim_is_told_for_whom_it_went() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+
+    rig.settle()
+    carry_out(rig)
+
+    (told,) = rig.of(c.ReportPreempted)
+    assert (told.victim.name, told.name, told.node, told.scheduler) == ("low", "high", "a", "test")
+
+
+def test_while_it_waits_for_its_room_the_pod_is_told_what_the_filters_said() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+
+    rig.settle()
+
+    assert rig.words("high") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_equals_are_left_where_they_are_and_the_words_say_why() -> None:
+    rig = Rig(
+        ANY, node("a"), node("b", taints=["k=v:NoSchedule"]), low(priority=100), low("lower", "b"), high()
+    )
+
+    rig.settle()
+
+    assert evictions(rig) == []
+    assert rig.words("high") == (
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are "
+        "available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+    )
+
+
+def test_a_node_that_would_still_be_too_small_says_so_in_its_own_words() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="1"), low("equal", cpu="3", priority=100), high())
+
+    rig.settle()
+
+    assert evictions(rig) == []
+    assert str(rig.words("high")).endswith("preemption: 0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_a_pod_that_preempts_never_evicts_nobody() -> None:
+    rig = Rig(ANY, node("a"), low(), high(spec={"preemptionPolicy": "Never"}))
+
+    rig.settle()
+
+    assert evictions(rig) == []
+    assert str(rig.words("high")).endswith("preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_a_policy_that_says_never_evicts_nobody_and_says_nothing_of_it() -> None:
+    rig = Rig(ANY.replace("{ victims = any }", "never"), node("a"), low(), high())
+
+    rig.settle()
+
+    assert evictions(rig) == []
+    assert rig.words("high") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_without_a_clause_only_pods_of_the_same_policy_make_room() -> None:
+    rig = Rig(OWN, node("a"), node("b"), low(), low("own", "b", scheduler="test", priority=50), high())
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "b", ["own"])]
+
+
+def test_a_condition_says_who_may_be_evicted() -> None:
+    batch = 'preemption { victims = victim.labels["kind"] else "" == "batch" and pod.namespace == "default" }'
+    rig = Rig(
+        OWN + batch,
+        *(node("a"), node("b")),
+        *(low(labels={"kind": "web"}), low("batch", "b", labels={"kind": "batch"}, priority=90)),
+        high(),
+    )
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "b", ["batch"])]
+
+
+def test_pods_that_fit_beside_it_are_reprieved_the_most_important_first() -> None:
+    pods = [
+        low("one", cpu="2", priority=1),
+        low("two", cpu="1", priority=2),
+        low("three", cpu="1", priority=3),
+    ]
+    rig = Rig(ANY, node("a"), *pods, high(cpu="2"))
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "a", ["one"])]
+
+
+def test_of_equals_who_runs_longest_stays() -> None:
+    def since(name: str, started_ns: int) -> ObservedPod:
+        return replace(low(name, cpu="2"), started_ns=started_ns)
+
+    rig = Rig(ANY, node("a"), since("young", 20), since("old", 10), high(cpu="2"))
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "a", ["young"])]
+
+
+def budget(allowed: int, *disrupted: str) -> e.BudgetSeen:
+    selector = LabelSelector((Requirement("app", "In", ("db",)),))
+    return e.BudgetSeen(DisruptionBudget("default", "db", selector, allowed, frozenset(disrupted)))
+
+
+def test_a_node_where_no_budget_breaks_is_taken_before_one_with_lesser_pods() -> None:
+    rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
+    rig.tell(budget(allowed=0))
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "b", ["other"])]
+
+
+def test_a_budget_that_allows_it_protects_nobody() -> None:
+    rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
+    rig.tell(budget(allowed=1))
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "a", ["low"])]
+
+
+def test_a_budget_that_is_gone_protects_nobody() -> None:
+    rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
+    rig.tell(budget(allowed=0), e.BudgetGone("default", "db"))
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "a", ["low"])]
+
+
+def test_where_it_does_equal_harm_the_node_with_fewer_victims_is_taken() -> None:
+    two = [low("x", "a", cpu="2", priority=5), low("y", "a", cpu="2", priority=5)]
+    rig = Rig(ANY, node("a"), node("b"), *two, low("z", "b", cpu="4", priority=5), high(cpu="4"))
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "b", ["z"])]
+
+
+@pytest.mark.parametrize(("priority", "has_the_room"), [(99, "high"), (1000, "other")])
+def test_the_room_is_kept_from_a_pod_of_lower_priority_and_not_from_one_of_higher(
+    priority: int, has_the_room: str
+) -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
+    rig.settle()
+    carry_out(rig)
+
+    rig.see(pod("other", cpu="1", priority=priority))
+    rig.pass_time(30)
+
+    assert rig.where() == {has_the_room: "a"}
+
+
+def test_room_that_another_scheduler_nominated_a_pod_to_is_kept_from_all_but_higher_ones() -> None:
+    theirs = pending(pod("theirs", cpu="3", priority=50, scheduler="somebody-else"))
+    rig = Rig(ANY, node("a"), replace(theirs, nominated_node=node("a").name))
+
+    rig.see(pod("lower", cpu="2", priority=49), pod("equal", cpu="2", priority=50))
+    rig.pass_time(30)
+    before = rig.where()
+    rig.see(pod("higher", cpu="2", priority=51))
+    rig.pass_time(1)
+    with_the_higher_one = rig.where()
+    rig.tell(e.PodGone(theirs.pod.uid))
+    rig.pass_time(30)
+
+    assert before == {}
+    assert with_the_higher_one == {"higher": "a"}
+    assert rig.where() == {"higher": "a", "equal": "a"}, "once their pod has gone, the room is anybody's"
+
+
+def test_a_pod_whose_victims_are_still_ending_evicts_nobody_else() -> None:
+    first = low()
+    rig = Rig(ANY, node("a"), node("b"), first, low("other", "b", priority=90), high())
+    rig.settle()
+    evict = rig.of(c.Evict)[-1]
+
+    rig.tell(e.Evicted(evict.uid, (first.pod.uid,)), e.PodSeen(ending(first)))
+    rig.see(node("c", cpu="100m"))
+    rig.pass_time(30)
+
+    assert evictions(rig) == [("high", "a", ["low"])]
+    assert str(rig.words("high")).endswith("not eligible due to a terminating pod on the nominated node.")
+
+
+def test_between_the_answer_and_the_watch_nobody_else_is_evicted_either() -> None:
+    rig = Rig(ANY, node("a"), node("b"), low(), low("other", "b", priority=90), high())
+    rig.settle()
+    evict = rig.of(c.Evict)[-1]
+
+    rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+    rig.see(node("c", cpu="100m"))
+    rig.pass_time(30)
+
+    assert evictions(rig) == [("high", "a", ["low"])]
+
+
+def test_while_the_eviction_is_not_answered_the_pod_is_not_tried() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+
+    rig.see(node("b"))
+    rig.pass_time(60)
+    before = rig.where()
+    carry_out(rig)
+    rig.pass_time(2)
+
+    assert before == {}
+    assert rig.where() == {"high": "a"}, "it takes the node that it is nominated to, free as the other is"
+
+
+def test_replicas_evict_each_for_itself() -> None:
+    rig = Rig(ANY, node("a"), node("b"), low(), low("other", "b"), high("h1", cpu="3"), high("h2", cpu="3"))
+
+    rig.settle()
+
+    assert sorted(evictions(rig)) == [("h1", "a", ["low"]), ("h2", "b", ["other"])]
+
+
+def test_who_makes_room_for_two_is_told_once() -> None:
+    rig = Rig(ANY, node("a"), low(), high("h1"), high("h2"))
+
+    rig.settle()
+    told = evictions(rig)
+    carry_out(rig)
+    rig.tell(e.Evicted(rig.of(c.Evict)[0].uid, (low().pod.uid,)), e.PodGone(low().pod.uid))
+    rig.pass_time(2)
+
+    assert told == [("h1", "a", ["low"]), ("h2", "a", [])]
+    assert rig.where() == {"h1": "a", "h2": "a"}
+
+
+def test_whoever_is_being_deleted_anyway_is_waited_for_and_not_evicted_over_and_over() -> None:
+    rig = Rig(ANY, node("a"), replace(low(), deleting=True), high())
+    rig.settle()
+
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, ()))
+    rig.pass_time(60)
+    before = evictions(rig)
+    rig.tell(e.PodGone(low().pod.uid))
+    rig.pass_time(10)
+
+    assert before == [("high", "a", [])]
+    assert rig.where() == {"high": "a"}
+
+
+def test_who_waits_for_anothers_victim_evicts_it_where_that_was_refused() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high("first", cpu="1"), high("second", cpu="1"))
+    rig.settle()
+    first, second = rig.of(c.Evict)
+    assert (len(first.victims), second.victims) == (1, ())
+
+    rig.tell(e.Evicted(second.uid, ()))
+    rig.settle()
+    rig.tell(e.PodGone(first.uid), e.EvictionRefused(first.uid, "the API server is not well"))
+    rig.pass_time(11)
+
+    assert evictions(rig)[2:] == [("second", "a", ["low"])]
+
+
+def test_a_pod_that_shares_all_but_its_priority_with_one_that_failed_may_still_evict() -> None:
+    rig = Rig(ANY, node("a"), low(), pod("meek", cpu="2", priority=1))
+    rig.settle()
+
+    rig.see(high())
+    rig.settle()
+
+    assert evictions(rig) == [("high", "a", ["low"])]
+
+
+def test_a_refused_eviction_takes_the_nomination_back_and_is_tried_again() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+
+    rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "no answer within 30 s"))
+    rig.pass_time(11)
+
+    assert len(rig.of(c.ClearNomination)) == 1
+    assert evictions(rig) == [("high", "a", ["low"])] * 2
+
+
+def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
+    """Found by the simulation: the room of a node that had left, and might come back, was kept for ever."""
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+    carry_out(rig)
+
+    rig.tell(e.NodeGone(node("a").name))
+    rig.pass_time(11)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+
+
+def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_before() -> None:
+    rig = Rig(ANY, node("a"), low(), high(cpu="4"))
+    rig.settle()
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodSeen(ending(low())))
+
+    rig.offer(ANY.replace("{ victims = any }", "never"))
+    rig.pass_time(11)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+
+
+def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_words() -> None:
+    rig = Rig(ANY, node("a"), low(), high("h1"))
+    rig.settle()
+
+    rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
+    rig.see(high("h2"))
+    rig.pass_time(60)
+
+    assert [one.reason for one in rig.of(c.ReportPolicies)] == ["PreemptionForbidden"]
+    assert len(evictions(rig)) == 1
+    assert "preemption: not carried out, for the API server does not let us evict: pods is forbidden" in str(
+        rig.words("h1")
+    )
+
+
+def test_after_a_while_a_forbidden_eviction_is_tried_again() -> None:
+    rig = Rig(ANY, node("a"), low(), high(), limits=Limits(eviction_forbidden_s=100))
+    rig.settle()
+    rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
+
+    rig.pass_time(90)
+    before = len(evictions(rig))
+    rig.pass_time(30)
+
+    assert (before, len(evictions(rig))) == (1, 2)
+
+
+def test_a_pod_deleted_while_its_eviction_is_under_way_leaves_nothing_behind() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+    evict = rig.of(c.Evict)[-1]
+
+    rig.tell(e.PodGone(evict.uid))
+    carry_out(rig)
+    rig.see(pod("next", cpu="4", priority=0))
+    rig.settle()
+
+    assert rig.where() == {"next": "a"}
+
+
+def test_a_higher_pod_takes_the_node_and_the_lower_looks_for_another() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
+    rig.settle()
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodSeen(ending(low(cpu="4"))))
+
+    rig.see(high("king", cpu="4", priority=1000))
+    rig.settle()
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert evictions(rig)[-1] == ("king", "a", []), "who is ending already is not told again"
+
+
+def test_a_nomination_of_ours_stands_until_the_watch_shows_it() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
+    rig.settle()
+    old_news = replace(rig.seen(high().uid), nominated_node=None)
+
+    rig.see(replace(old_news, pod=replace(old_news.pod, annotations={"touched": "yes"})))
+    carry_out(rig)
+    rig.see(pod("thief", cpu="1", priority=99))
+    rig.pass_time(5)
+
+    assert rig.where() == {"high": "a"}
+
+
+def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
+    limits = Limits(evictions_again_max=2, evictions_again_within_s=600)
+    rig = Rig(ANY, node("a"), limits=limits)
+
+    def round_of(number: int) -> int:
+        """A controller's new pod is on the node, and a pod that wants its room comes."""
+        made = pod(f"r{number}", cpu="3", priority=1, scheduler="x")
+        made = replace(made, owner_kind="ReplicaSet", owner_name="web", created_ns=rig.now_ns)
+        before = len(evictions(rig))
+        rig.see(placed(made, "a"), high(f"h{number}"))
+        rig.pass_time(1)
+        if len(evictions(rig)) > before:
+            carry_out(rig)
+        rig.pass_time(10)
+        rig.tell(e.PodGone(high(f"h{number}").uid), e.PodGone(made.uid))
+        rig.pass_time(10)
+        return len(evictions(rig)) - before
+
+    evicted = [round_of(number) for number in range(4)]
+    rig.pass_time(700)
+    later = round_of(9)
+
+    assert evicted == [1, 1, 1, 0]
+    assert later == 1
+    assert [one.reason for one in rig.of(c.ReportPolicies)] == ["PreemptionStopped"]
+
+
+def test_a_budget_of_a_node_alone_is_thought_through_for_thousands_at_once() -> None:
+    """Every node is a candidate, and the one with the least important pod is found among all of them."""
+    nodes: list[Node] = [node(f"n{number}") for number in range(300)]
+    pods = [low(f"p{number}", f"n{number}", priority=50 if number != 211 else 2) for number in range(300)]
+    rig = Rig(ANY, *nodes, *pods, high())
+
+    rig.settle()
+
+    assert evictions(rig) == [("high", "n211", ["p211"])]
+
+
+def test_attempts_and_victims_are_counted() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="1"), low("two", cpu="2"), high(cpu="4"), high("never", cpu="9"))
+
+    rig.settle()
+
+    assert rig.scheduler.counters.preemption_attempts == 2
+    assert rig.scheduler.counters.drain_victims() == [2]
+
+
+GATED_GANG = """\
+policy test version 1
+input group: string = pod.labels["group"] optional
+input least: int = pod.labels["least"] default 1 invalid reject "least must be a number"
+gang by group { mode = gate  min = least %s }
+filter node_resources_fit
+preemption { victims = any }
+"""
+
+
+def member(name: str, least: int) -> Pod:
+    return high(name, cpu="4", labels={"group": "g", "least": str(least)})
+
+
+def test_a_member_whose_gang_gathers_again_keeps_no_room_from_others() -> None:
+    rig = Rig(
+        GATED_GANG % "",
+        node("a"),
+        low(cpu="4"),
+        member("one", 2),
+        pod("two", cpu="4", labels={"group": "g", "least": "2"}),
+    )
+    rig.settle()
+    carry_out(rig)
+
+    rig.tell(e.PodGone(pod("two").uid))
+    rig.see(pod("other", cpu="4", priority=0))
+    rig.pass_time(5)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert rig.where() == {"other": "a"}
+
+
+def test_a_member_of_a_full_gang_keeps_no_room_from_others() -> None:
+    rig = Rig(GATED_GANG % " max = 1", node("a"), low(cpu="4"), member("one", 1))
+    rig.settle()
+
+    rig.see(placed(pod("two", labels={"group": "g", "least": "1"}), "elsewhere"))
+    carry_out(rig)
+    rig.see(pod("other", cpu="4", priority=0))
+    rig.pass_time(5)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["one"]
+    assert rig.where() == {"other": "a"}
+
+
+def test_a_pod_that_its_policy_comes_to_refuse_keeps_no_room_from_others() -> None:
+    rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
+    rig.settle()
+
+    rig.offer(ANY + 'input team: string = pod.labels["team"] required "say the team"\n')
+    rig.settle()
+    carry_out(rig)
+    rig.see(pod("other", cpu="4", priority=0, labels={"team": "x"}))
+    rig.pass_time(5)
+
+    assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
+    assert rig.where() == {"other": "a"}

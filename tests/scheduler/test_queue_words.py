@@ -1,0 +1,89 @@
+"""What parked kin are told when the one that was sent out to look comes back with other words."""
+
+from policysched.model.cluster_events import ClusterEvent
+from policysched.scheduler.limits import SECOND_NS, Limits
+from policysched.scheduler.queue.entries import PendingPod, Place, Unit
+from policysched.scheduler.queue.queue import Queue
+from tests.words import pending, pod
+
+WAKES = frozenset({ClusterEvent.NODE_ADD})
+
+
+def unit(number: int) -> Unit:
+    made = PendingPod(pending(pod(f"web-{number}")), queued_ns=number)
+    made.key = (number,)
+    return made
+
+
+class Waiting:
+    """Five of one kin, all parked with the words "first"."""
+
+    def __init__(self) -> None:
+        self.queue = Queue(Limits(backoff_initial_s=0, backoff_max_s=10))
+        self.units = [unit(number) for number in range(5)]
+        self.told: dict[Unit, str] = dict.fromkeys(self.units, "first")
+        for one in self.units:
+            self.park(one, "first", 0)
+
+    def park(self, one: Unit, words: str, now_s: float) -> None:
+        self.told[one] = words
+        one.place = Place.NOWHERE
+        self.queue.park(
+            one,
+            "kin",
+            now_ns=round(now_s * SECOND_NS),
+            wakes=WAKES,
+            valid_until_ns=None,
+            reason="Unschedulable",
+            message=words,
+        )
+
+    def send_out(self, now_s: float) -> Unit:
+        self.queue.wake(WAKES, round(now_s * SECOND_NS))
+        out = self.queue.pop()
+        assert out is not None
+        return out
+
+    def tell(self, now_s: float, most: int = 100) -> None:
+        for one, room in self.queue.words_due(round(now_s * SECOND_NS), most):
+            self.told[one] = room.message
+
+    def tell_for(self, from_s: int, until_s: int) -> None:
+        for now_s in range(from_s, until_s):
+            self.tell(now_s)
+        assert self.queue.check() == []
+
+
+def test_all_learn_of_new_words_in_time() -> None:
+    waiting = Waiting()
+
+    waiting.park(waiting.send_out(1), "second", 1)
+    waiting.tell(10)
+    early = set(waiting.told.values())
+    waiting.tell(12)
+
+    assert early == {"first", "second"}
+    assert set(waiting.told.values()) == {"second"}
+
+
+def test_they_learn_of_them_though_somebody_was_out_when_they_were_due() -> None:
+    waiting = Waiting()
+    waiting.park(waiting.send_out(1), "second", 1)
+
+    out = waiting.send_out(10)
+    waiting.tell(12)
+    waiting.park(out, "second", 13)
+    waiting.tell_for(13, 400)
+
+    assert set(waiting.told.values()) == {"second"}
+
+
+def test_who_was_told_first_learns_too_that_the_words_changed_while_they_were_told() -> None:
+    waiting = Waiting()
+    waiting.park(waiting.send_out(1), "second", 1)
+
+    waiting.tell(12, most=2)
+    waiting.park(waiting.send_out(12), "third", 12)
+    waiting.tell_for(13, 400)
+
+    assert set(waiting.told.values()) == {"third"}

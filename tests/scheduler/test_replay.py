@@ -1,0 +1,48 @@
+"""The same events give the same commands in every process, whatever its hash seed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+from tests.scheduler.rig import GANG, Rig
+from policysched.scheduler import events as e
+from tests.words import node, pod
+rig = Rig(GANG.format(more=""), *[node(f"n{i}", cpu="2", zone=f"z{i % 3}") for i in range(8)])
+for i in range(60):
+    labels = {"group": f"g{i % 4}", "least": "5"} if i % 3 else {"rank": str(i)}
+    rig.see(pod(f"p{i}", cpu=str(1 + i % 2), labels=labels, priority=i % 5))
+rig.settle()
+for bind in rig.unanswered()[::2]:
+    rig.tell(e.BindRefused(bind.uid, "no"))
+rig.confirm_all()
+rig.pass_time(30)
+for bind in rig.unanswered()[:3]:
+    rig.tell(e.PodGone(bind.uid))
+rig.see(node("late", cpu="9"))
+rig.pass_time(30)
+for command in rig.said:
+    print(command)
+"""
+
+
+def trace(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_the_hash_seed_changes_no_command() -> None:
+    one, other = trace("1"), trace("4711")
+
+    assert one == other
+    assert one.count("Bind(") > 10

@@ -1,0 +1,120 @@
+"""A resource of the policy's own: promised at assume, like cpu, and never promised twice."""
+
+from dataclasses import replace
+
+import pytest
+
+from policysched.evaluate.columns.column_kinds import Promised
+from policysched.model.objects import Pod
+from policysched.scheduler import events as e
+from tests.scheduler.rig import Rig
+from tests.words import node, placed, pod
+
+BANDWIDTH = """\
+policy test version 1
+input asked: bandwidth = pod.annotations["kubernetes.io/egress-bandwidth"] unit "bit/s" default 0bps invalid default
+input nic: bandwidth = node.labels["nic"] unit "Mbit/s" default 1Gbps invalid default
+resource bandwidth { capacity = nic, request = asked }
+filter node_resources_fit
+filter bandwidth_fits when pod.requests.bandwidth > 0bps require pod.requests.bandwidth <= node.free.bandwidth
+  else "{node.free.bandwidth} of {node.allocatable.bandwidth} are free"
+preemption { victims = own }
+"""
+GANG = BANDWIDTH.replace(
+    "filter node", 'gang by pod.labels["group"] { min = 3  timeout = 5m }\nfilter node', 1
+)
+
+
+def asking(name: str, speed: str, **more: object) -> Pod:
+    return pod(name, annotations={"kubernetes.io/egress-bandwidth": speed}, **more)
+
+
+def test_a_burst_shares_out_what_the_links_have() -> None:
+    rig = Rig(BANDWIDTH, node("a", labels={"nic": "1000"}), node("b", labels={"nic": "500"}))
+
+    rig.see(*[asking(f"p{index}", "400M") for index in range(5)])
+    rig.settle()
+
+    assert sorted(rig.where().values()) == ["a", "a", "b"]
+    waiting = next(name for name in ("p0", "p1", "p2", "p3", "p4") if name not in rig.where())
+    assert (rig.words(waiting) or "").startswith("0/2 nodes are available: 2 … of … are free.")
+
+
+def test_what_a_pod_gives_back_goes_to_the_next() -> None:
+    rig = Rig(BANDWIDTH, node("a", labels={"nic": "500"}), placed(asking("old", "400M"), "a"))
+    rig.see(asking("new", "200M"))
+    rig.settle()
+    assert rig.where() == {}
+
+    rig.tell(e.PodGone(asking("old", "400M").uid))
+    rig.pass_time(30)
+
+    assert rig.where() == {"new": "a"}
+
+
+def test_who_asks_for_nothing_is_not_held_back() -> None:
+    rig = Rig(BANDWIDTH, node("a", labels={"nic": "100"}), placed(asking("old", "2G"), "a"))
+
+    rig.see(pod("quiet"))
+    rig.settle()
+
+    assert rig.where() == {"quiet": "a"}
+
+
+def test_a_gang_counts_what_its_own_members_were_promised() -> None:
+    rig = Rig(GANG, node("a", labels={"nic": "1000"}))
+
+    rig.see(*[asking(f"p{index}", "400M", labels={"group": "g"}) for index in range(3)])
+    rig.settle()
+    assert rig.where() == {}
+
+    rig.see(node("b", labels={"nic": "400"}))
+    rig.pass_time(30)
+
+    assert sorted(rig.where().values()) == ["a", "a", "b"]
+
+
+def test_evicting_makes_room_on_the_link() -> None:
+    rig = Rig(BANDWIDTH, node("a", labels={"nic": "500"}))
+    low = replace(placed(asking("low", "400M", scheduler="test"), "a"))
+    rig.see(low)
+
+    rig.see(asking("high", "200M", priority=10))
+    said = rig.settle()
+
+    assert [one.victims[0].name for one in said if type(one).__name__ == "Evict"] == ["low"]
+
+
+BYTES = BANDWIDTH.replace("bandwidth = pod", "bytes = pod").replace(
+    'unit "bit/s" default 0bps', 'unit "B" default 0B'
+)
+BYTES = BYTES.replace("bandwidth = node", "bytes = node").replace(
+    'unit "Mbit/s" default 1Gbps', 'unit "B" default 1GiB'
+)
+BYTES = BYTES.replace("pod.requests.bandwidth > 0bps", "pod.requests.bandwidth > 0B")
+
+
+@pytest.mark.parametrize(
+    ("policy", "capacity", "each"),
+    [
+        (BYTES, str(2**63 - 1), str(2**62)),
+        (BANDWIDTH, "1" + "0" * 14, "8" + "0" * 18),
+    ],
+)
+def test_a_node_promised_more_than_can_be_counted_is_full_and_not_free(
+    policy: str, capacity: str, each: str
+) -> None:
+    held = [placed(asking(f"p{index}", each), "a") for index in range(13)]
+    rig = Rig(policy, node("a", labels={"nic": capacity}), *held)
+
+    rig.see(asking("more", "1"))
+    rig.settle()
+
+    assert rig.where() == {}
+
+
+def test_a_sum_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Promised, "of_usage", False)
+
+    with pytest.raises(AssertionError):
+        test_a_burst_shares_out_what_the_links_have()

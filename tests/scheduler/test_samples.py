@@ -1,0 +1,292 @@
+"""Samples: what they wake, when they go stale, and who is told when too few of them come."""
+
+import pytest
+
+from policysched.cluster.samples import MetricSamples, Sample
+from policysched.evaluate.evaluation import State
+from policysched.model.objects import NodeName
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.records import SampleSeen
+from tests.scheduler.rig import Rig
+from tests.words import node, placed, pod
+
+COOL = """\
+policy test version 1
+metric cpu_util: ratio {{
+  query = "cpu"
+  unit = "1"
+  join = node
+  every = 15s
+  stale = 90s
+}}
+{more}
+filter node_resources_fit
+filter cool require cpu_util < 85% missing {missing}
+preemption never
+"""
+STRICT = COOL.format(missing="reject", more="")
+WAITING = COOL.format(missing="pass", more="outage { above = 50% then = wait }")
+OUTAGE = COOL.format(missing="reject", more="outage { above = 50% then = disable }")
+
+
+def samples(rig: Rig, **values: float) -> e.SamplesArrived:
+    found = {NodeName(name): Sample(value, rig.now_ns) for name, value in values.items()}
+    return e.SamplesArrived("test", "cpu_util", MetricSamples(found, rig.now_ns))
+
+
+def test_a_sample_that_arrives_wakes_a_pod_that_it_helps() -> None:
+    rig = Rig(STRICT, node("a"), pod("web"))
+    rig.settle()
+    before = rig.words("web")
+
+    rig.tell(samples(rig, a=0.5))
+    rig.settle()
+
+    assert before == "0/1 nodes are available: 1 node(s) had no sample of cpu_util."
+    assert rig.where() == {"web": "a"}
+
+
+def test_samples_of_one_policy_do_not_wake_the_pods_of_another() -> None:
+    rig = Rig({"a.policy": STRICT, "b.policy": STRICT.replace("policy test", "policy other")}, node("a"))
+    rig.see(pod("web", scheduler="other"))
+    rig.settle()
+
+    rig.tell(samples(rig, a=0.5))
+    rig.settle()
+
+    assert rig.where() == {}
+    assert rig.scheduler.counters.attempts["unschedulable", "other"] == 1
+
+
+def test_a_pod_refused_by_a_sample_is_tried_again_when_the_sample_has_gone_stale() -> None:
+    rig = Rig(COOL.format(missing="pass", more=""), node("a"))
+    rig.tell(samples(rig, a=0.99))
+    rig.see(pod("web"))
+    rig.settle()
+
+    rig.pass_time(89)
+    before = rig.where()
+    rig.pass_time(3)
+
+    assert before == {}
+    assert rig.where() == {"web": "a"}
+
+
+def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() -> None:
+    rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
+    rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
+    healthy = rig.of(c.ReportPolicies)
+
+    rig.pass_time(200)
+    rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
+    rig.pass_time(5)
+
+    reports = rig.of(c.ReportPolicies)
+    assert healthy == []
+    assert [(one.type, one.reason) for one in reports] == [
+        ("Warning", "MetricOutage"),
+        ("Normal", "MetricRecovered"),
+    ]
+    assert reports[0].message.startswith("policy `test`: 3 of 3 nodes have no fresh sample of `cpu_util`")
+
+
+def test_during_an_outage_pods_are_placed_without_the_metrics_rules() -> None:
+    rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
+    rig.tell(samples(rig, a=0.99))
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    assert rig.where().keys() == {"web"}
+
+
+def test_a_pod_waits_while_a_metric_is_out_and_goes_when_it_is_back() -> None:
+    rig = Rig(WAITING, node("a"), node("b"), node("c"), pod("web"))
+    rig.settle()
+    before = (rig.where(), rig.words("web"), rig.of(c.ReportPending)[-1].reason)
+
+    rig.tell(samples(rig, a=0.99, b=0.5, c=0.99))
+    rig.settle()
+
+    assert before == (
+        {},
+        "0/3 nodes are available: waits for metric cpu_util, of which 3 of 3 nodes that would do have no sample.",
+        "PolicyPending",
+    )
+    assert rig.where() == {"web": "b"}
+
+
+def test_who_waits_in_an_outage_is_told_once_from_where_the_samples_come() -> None:
+    rig = Rig(WAITING, node("a"), *(pod(f"pod-{number}") for number in range(20)), source="main")
+
+    rig.pass_time(60)
+
+    said = rig.of(c.ReportPending)
+    assert len({one.uid for one in said}) == len(said) == 20
+    assert {(one.reason, one.message) for one in said} == {
+        (
+            "PolicyPending",
+            "0/1 nodes are available: waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample. "
+            "The policy's samples come from source main.",
+        )
+    }
+
+
+def test_an_outage_is_said_with_the_source() -> None:
+    rig = Rig(WAITING, node("a"), source="main")
+
+    rig.tell(e.SamplesFailed("test", "cpu_util"))
+
+    (said,) = rig.of(c.ReportPolicies)
+    assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in said.message
+
+
+def test_a_pod_that_no_rule_asks_the_metric_for_does_not_wait() -> None:
+    rig = Rig(WAITING.replace("filter cool require", "filter cool when pod.priority > 5 require"), node("a"))
+
+    rig.see(pod("web"), pod("important", priority=9))
+    rig.settle()
+
+    assert rig.where() == {"web": "a"}
+
+
+def test_a_pod_waits_again_when_the_samples_have_gone_stale() -> None:
+    rig = Rig(WAITING, node("a", cpu="9"))
+    rig.tell(samples(rig, a=0.5))
+    rig.see(pod("early"))
+    rig.settle()
+
+    rig.pass_time(100)
+    rig.see(pod("late"))
+    rig.settle()
+
+    assert rig.where() == {"early": "a"}
+
+
+def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
+    rig = Rig(WAITING, node("a"), node("b"), node("c"))
+    rig.tell(samples(rig, a=0.5))
+    rig.see(pod("web"))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NodeGone(NodeName("b")))
+    rig.settle()
+
+    assert (before, rig.where()) == ({}, {"web": "a"})
+
+
+def test_nobody_is_evicted_for_a_pod_that_waits_for_a_metric() -> None:
+    rig = Rig(
+        WAITING.replace("preemption never", "preemption { victims = any }"),
+        *(node(name, cpu="1") for name in "abc"),
+        placed(pod("low", cpu="1"), "a"),
+    )
+
+    rig.see(pod("high", cpu="1", priority=9))
+    rig.settle()
+
+    assert rig.of(c.Evict) == []
+    assert "high" not in rig.where()
+
+
+def test_nobody_is_evicted_where_the_pod_would_wait_for_a_metric_until_the_metric_is_there() -> None:
+    rig = Rig(
+        WAITING.replace("preemption never", "preemption { victims = any }"),
+        *(node(name, cpu="1") for name in "abc"),
+        *(placed(pod(f"low-{name}", cpu="1"), name) for name in "abc"),
+        pod("high", cpu="1", priority=9),
+    )
+    rig.settle()
+    before = (rig.of(c.Evict), rig.words("high"))
+
+    rig.tell(samples(rig, b=0.5))
+    rig.settle()
+
+    assert before == (
+        [],
+        "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: "
+        "3 Preemption is not helpful for scheduling.",
+    )
+    assert [one.node for one in rig.of(c.Evict)] == ["b"]
+
+
+def test_a_gang_waits_whole_while_a_metric_is_out() -> None:
+    text = WAITING.replace(
+        "preemption never",
+        'input group: string = pod.labels["group"] optional\ngang by group { min = 2  timeout = 5m }',
+    )
+    members = [pod(name, labels={"group": "g"}) for name in ("w0", "w1")]
+    rig = Rig(text, node("a", cpu="9"), placed(pod("low"), "a"), *members)
+    rig.settle()
+    before = (rig.where(), rig.words("w0"), rig.of(c.Evict))
+
+    rig.tell(samples(rig, a=0.5))
+    rig.settle()
+
+    assert before == (
+        {},
+        "gang default/g: 0 of 2 members fit now: 0/1 nodes are available: "
+        "waits for metric cpu_util, of which 1 of 1 nodes that would do have no sample.",
+        [],
+    )
+    assert rig.where() == {"w0": "a", "w1": "a"}
+
+
+def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
+    rig = Rig(WAITING, node("a"))
+    rig.tell(samples(rig, a=0.5))
+
+    rig.pass_time(200)
+
+    (report,) = rig.of(c.ReportPolicies)
+    assert report.message == (
+        "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
+        "pods to which a rule applies that reads it wait until they have"
+    )
+
+
+def test_waiting_pods_that_are_placed_all_the_same_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the plan overlooks that a metric is out."""
+    monkeypatch.setattr(State, "_look_for_outages", lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        test_a_pod_waits_again_when_the_samples_have_gone_stale()
+
+
+def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:
+    rig = Rig(COOL.format(missing="pass", more=""), node("a"))
+    rig.tell(samples(rig, a=0.5))
+    rig.pass_time(40)
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    (decision,) = rig.scheduler.decisions
+    assert decision.samples == {"cpu_util": SampleSeen(0.5, 40 * 10**9, 40 * 10**9)}
+
+
+def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
+    rig = Rig(COOL.format(missing="pass", more=""), node("a"))
+    dated = {NodeName("a"): Sample(0.5, rig.now_ns - 30 * 10**9)}
+    rig.tell(e.SamplesArrived("test", "cpu_util", MetricSamples(dated, rig.now_ns)))
+
+    rig.see(pod("web"))
+    rig.settle()
+
+    (decision,) = rig.scheduler.decisions
+    assert decision.samples == {"cpu_util": SampleSeen(0.5, 30 * 10**9, 0)}
+
+
+def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
+    rig = Rig(STRICT, node("a"), pod("web"))
+    rig.settle()
+    rig.tell(samples(rig, a=0.99))
+    rig.settle()
+
+    never, hot = [one.samples["cpu_util"] for one in rig.scheduler.decisions][:2]
+
+    assert never == SampleSeen(None, None, None)
+    assert (hot.value, hot.age_ns) == (None, None)
+    assert hot.polled_ago_ns is not None

@@ -1,0 +1,329 @@
+"""A value that a policy keeps for a key and a node: fed once by each run of a container, held within bounds, kept over a restart."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from policysched.cluster.samples import EVERYWHERE
+from policysched.model.objects import ContainerMoment, ObservedPod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.policies import states
+from tests.scheduler.rig import START_NS, Rig
+from tests.words import node, placed, pod
+
+KEPT = """\
+policy test version 1
+filter node_resources_fit
+state reward: float {{
+  key = pod.labels["app"] else pod.name
+  on = {on}
+  value = if container.terminated and container.exit_code != 0 then 0.0 else 1.0
+  keep = 50%
+  start = {start}
+  most = {most}
+}}
+filter trusted require reward > 0.3
+score learnt weight 1 higher reward normalize range(0, 1)
+preemption never
+"""
+SECOND_NS = 10**9
+
+
+def policy(on: str = "terminated", start: float = 1.0, most: int = 100) -> str:
+    return KEPT.format(on=on, start=start, most=most)
+
+
+def ended(run: str, code: int = 1, at_s: int = 0, **more: object) -> ContainerMoment:
+    moment = ContainerMoment("c", run, True, START_NS + at_s * SECOND_NS, code, "Error", 5 * SECOND_NS)
+    return replace(moment, **more)  # type: ignore[arg-type]
+
+
+def shown(name: str, on: str, *moments: ContainerMoment, app: str = "web") -> ObservedPod:
+    return replace(placed(pod(name, labels={"app": app}), on), containers=moments)
+
+
+def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
+    table = rig.scheduler.samples("test")[state].rows
+    return {(key, name): value for key, row in table.items() for name, value in row.values.items()}
+
+
+def test_each_run_of_a_container_feeds_the_value_once() -> None:
+    rig = Rig(policy(), node("a"))
+
+    rig.see(shown("p", "a", ended("run-1")))
+    once = values(rig)
+    rig.see(shown("p", "a", ended("run-1")))
+    again = values(rig)
+    rig.see(shown("p", "a", ended("run-1"), ended("run-2", at_s=9)))
+
+    assert once == again == {("web", "a"): 0.5}
+    assert values(rig) == {("web", "a"): 0.25}
+
+
+def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten() -> None:
+    rig = Rig(policy(), node("a"))
+    whole = shown("p", "a", ended("run-1"), ended("run-2", code=0, at_s=3))
+
+    rig.see(whole, replace(whole, phase="Failed"), replace(whole, phase="Failed"))
+    rig.tell(e.PodGone(whole.pod.uid))
+
+    assert values(rig) == {("web", "a"): 0.75}
+    assert rig.scheduler._core.states._policies["test"].seen == {}
+
+
+def test_only_the_policys_own_pods_on_a_node_feed_it_and_only_what_it_says() -> None:
+    rig = Rig(policy(on="started", start=0.5), node("a"))
+    began = ContainerMoment("c", "run-2", False, START_NS)
+    foreign = replace(placed(pod("q", scheduler="other"), "a"), containers=(began,))
+
+    rig.see(foreign, shown("p", "a", ended("run-1")))
+    before = values(rig)
+    rig.see(shown("p", "a", ended("run-1"), began))
+
+    assert before == {}
+    assert values(rig) == {("web", "a"): 0.75}
+
+
+def test_the_pod_goes_where_its_kind_did_well_and_waits_where_it_did_badly_everywhere() -> None:
+    rig = Rig(policy(), node("a"), node("b"))
+    rig.see(shown("p", "a", ended("run-1")))
+    rig.see(pod("next", labels={"app": "web"}))
+    rig.settle()
+    rig.see(*(shown(f"p-{one}", one, ended("run-1"), ended("run-2", at_s=3)) for one in "ab"))
+    rig.see(pod("refused", labels={"app": "web"}), pod("stranger", labels={"app": "db"}))
+    rig.settle()
+
+    refused = rig.words("refused")
+    rig.see(shown("p-a", "a", ended("run-2", at_s=3), ended("run-3", code=0, at_s=4)))
+    rig.pass_time(20)
+
+    assert rig.where()["next"] == "b"
+    assert "stranger" in rig.where()
+    assert refused == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
+    assert rig.where()["refused"] == "a", "what was fed has woken it"
+
+
+FAILING = """\
+policy test version 1
+filter node_resources_fit
+let fared: float =
+  if container.pod_failed then 0.0 else if not has container.down or container.down > 10m then 1.0 else 0.5
+state reward: float {
+  key = pod.labels["app"] else pod.name
+  on = any
+  when = container.terminated and (container.name == "" or not container.pod_failed)
+  value = fared
+  keep = 50%
+  start = 0.0
+}
+state anywhere: float {
+  key = pod.labels["app"] else pod.name
+  per = cluster
+  on = failed
+  value = fared
+  keep = 50%
+  start = 1.0
+}
+state all_here: ratio { on = either  value = 50%  keep = 0%  start = 0% }
+score learnt weight 1 higher reward + anywhere + all_here normalize range(0, 1)
+preemption never
+"""
+
+
+def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
+    rig = Rig(FAILING, node("a"))
+    failure = ContainerMoment("", "", True, START_NS, pod_failed=True, of_pod=True)
+    evicted = shown("evicted", "a", failure)
+    crashed = shown(
+        "crashed", "a", *(ended(f"run-{one}", pod_failed=True, name=f"c{one}") for one in range(3)), failure
+    )
+
+    rig.see(evicted, evicted)
+    after_one = values(rig, "anywhere")
+    rig.see(crashed)
+
+    assert values(rig, "reward") == {("web", "a"): 0.0}
+    assert after_one == {("web", EVERYWHERE): 0.5}
+    assert values(rig, "anywhere") == {("web", EVERYWHERE): 0.25}
+    assert values(rig, "all_here") == {("", "a"): 0.5}
+
+
+def test_how_long_a_container_was_down_is_known_at_the_end_though_only_its_start_said_so() -> None:
+    rig = Rig(FAILING, node("a"))
+    second = ContainerMoment("c", "run-2", False, START_NS + SECOND_NS, down_ns=30 * SECOND_NS)
+
+    rig.see(shown("p", "a", ended("run-1")))
+    rig.see(shown("p", "a", ended("run-1"), second))
+    before = values(rig)
+    rig.see(shown("p", "a", ended("run-2", at_s=9)))
+
+    assert before == {("web", "a"): 0.5}, "nothing was down before the first run, and a start tells nothing"
+    assert values(rig) == {("web", "a"): 0.5}, "half of it stays, and half of the half that is fed is added"
+
+
+def test_what_is_known_everywhere_decides_on_nodes_where_nothing_was_seen() -> None:
+    text = FAILING.replace("score learnt", "filter trusted require anywhere > 0.7\nscore learnt")
+    rig = Rig(text, node("a"), node("b"))
+
+    rig.see(shown("p", "a", ContainerMoment("", "", True, START_NS, pod_failed=True, of_pod=True)))
+    rig.see(pod("next", labels={"app": "web"}), pod("other", labels={"app": "db"}))
+    rig.settle()
+
+    assert rig.words("next") == "0/2 nodes are available: 2 node(s) didn't satisfy rule trusted."
+    assert "other" in rig.where()
+
+
+def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:
+    rig = Rig(policy(most=2), node("a"))
+
+    for number, app in enumerate(("one", "two", "one", "three")):
+        rig.see(shown(f"p{number}", "a", ended("run-1"), app=app))
+
+    assert values(rig) == {("one", "a"): 0.25, ("three", "a"): 0.5}
+    assert rig.scheduler.state_counts() == {("test", "reward"): states.StateCounts(held=2, most=2, dropped=1)}
+
+
+def test_values_are_written_at_most_every_half_minute_and_a_restart_goes_on_with_them() -> None:
+    before = Rig(policy(), node("a"))
+    for run in range(3):
+        before.see(shown("p", "a", ended(f"run-{run}", at_s=run)))
+        before.pass_time(20)
+    before.pass_time(60)
+    kept = before.of(c.KeepStates)
+
+    after = Rig(None, synced=False)
+    after.tell(e.StatesKept(kept[-1].texts))
+    after.see(
+        node("a"), shown("p", "a", ended("run-2", at_s=2)), shown("new", "a", ended("run-9", 0, at_s=7))
+    )
+    after.offer(policy())
+    after.tell(e.Synced())
+
+    assert len(kept) == 2
+    assert values(before) == {("web", "a"): 0.125}
+    assert values(after) == {("web", "a"): 0.5625}, "fed by what happened meanwhile, and by nothing twice"
+
+
+def test_a_node_whose_clock_is_a_year_ahead_does_not_end_the_learning_at_the_next_start() -> None:
+    year_s = 365 * 86_400
+    before = Rig(policy(), node("a"))
+    before.see(shown("p", "a", ended("run-1", at_s=year_s)), shown("q", "a", ended("run-1", at_s=1)))
+    before.pass_time(60)
+    kept = before.of(c.KeepStates)[-1].texts
+
+    after = Rig(None, synced=False)
+    after.tell(e.StatesKept(kept))
+    after.see(node("a"), shown("q", "a", ended("run-1", at_s=1)), shown("r", "a", ended("run-9", 0, at_s=9)))
+    after.offer(policy())
+    after.tell(e.Synced())
+
+    assert values(before) == {("web", "a"): 0.25}
+    assert values(after) == {("web", "a"): 0.625}, "only what happened meanwhile"
+
+
+def test_kept_values_that_say_they_are_of_next_year_do_not_end_the_learning() -> None:
+    year_ns = 365 * 86_400 * SECOND_NS
+    rig = Rig(None, synced=False)
+    rig.tell(
+        e.StatesKept({"test": f'{{"fed_ns":{START_NS + year_ns},"values":{{"reward":[["web","a",0.5]]}}}}'})
+    )
+    rig.offer(policy())
+    rig.tell(e.Synced())
+
+    rig.see(node("a"), shown("p", "a", ended("run-1", at_s=400)))
+
+    assert values(rig) == {("web", "a"): 0.25}
+
+
+def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
+    kept = json.dumps({"fed_ns": 1, "values": {"reward": [[f"app-{one}", "a", 0.5] for one in range(5)]}})
+    rig = Rig(None, synced=False)
+
+    rig.tell(e.StatesKept({"test": kept}))
+    rig.offer(policy(most=2))
+
+    assert values(rig) == {("app-3", "a"): 0.5, ("app-4", "a"): 0.5}
+    assert rig.scheduler.state_counts() == {("test", "reward"): states.StateCounts(held=2, most=2, dropped=3)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"fed_ns":1,"values":{"reward":[["web","a",true]]}}',
+        '{"fed_ns":1,"values":[]}',
+        '{"fed_ns":1,"values":{"reward":[["web","a",1' + "0" * 400 + "]]}}",
+        '{"fed_ns":1' + "0" * 400 + ',"values":{}}',
+        '{"fed_ns":1,"values":{"reward":[["\\ud800","a",1.0]]}}',
+    ],
+)
+def test_kept_values_that_cannot_be_read_are_said_and_start_anew(text: str) -> None:
+    rig = Rig(None, node("a"))
+
+    said = rig.tell(e.StatesKept({"test": text}))
+    rig.offer(policy())
+
+    assert [one.level for one in said if isinstance(one, c.Log)] == ["warning"]
+    assert values(rig) == {}
+
+
+def test_a_new_text_that_declares_the_state_alike_goes_on_and_another_begins_anew() -> None:
+    rig = Rig(policy(), node("a"))
+    rig.see(shown("p", "a", ended("run-1")))
+
+    rig.offer(policy() + "filter node_ports\n")
+    alike = values(rig)
+    rig.offer(policy(start=0.5))
+    rig.see(shown("p", "a", ended("run-1")))
+
+    assert alike == {("web", "a"): 0.5}
+    assert values(rig) == {}
+
+
+def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_first() -> None:
+    rig = Rig(policy(most=50_000), node("a"))
+    for number in range(800):
+        rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
+
+    (text,) = rig.scheduler._core.states.texts().values()
+
+    keys = [key[:3] for key, _, _ in json.loads(text)["values"]["reward"]]
+    assert len(text.encode()) <= states.TEXTS_BYTES_MAX
+    assert 100 < len(keys) < 800
+    assert keys[-1] == "799"
+
+
+def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = states.States.see
+
+    def forgetful(self: states.States, seen: ObservedPod, now_ns: int) -> str | None:
+        self.gone(seen.pod.uid)
+        return right(self, seen, now_ns)
+
+    monkeypatch.setattr(states.States, "see", forgetful)
+
+    with pytest.raises(AssertionError):
+        test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
+
+
+def test_a_key_as_long_as_an_annotation_feeds_nothing_and_is_counted() -> None:
+    rig = Rig(policy(), node("a"))
+
+    rig.see(shown("p", "a", ended("run-1"), app="x" * 1024), shown("q", "a", ended("run-1"), app="x" * 1025))
+
+    assert values(rig) == {("x" * 1024, "a"): 0.5}
+    assert rig.scheduler.state_counts()["test", "reward"].too_long == 1
+
+
+def test_a_key_that_was_kept_and_is_too_long_is_let_go() -> None:
+    entries = [("x" * 1025, "a", 0.1), ("web", "a", 0.2)]
+    rig = Rig(None, node("a"))
+
+    rig.tell(e.StatesKept({"test": states.kept_text(0, {"reward": entries})}))  # type: ignore[dict-item]
+    rig.offer(policy())
+
+    assert values(rig) == {("web", "a"): 0.2}

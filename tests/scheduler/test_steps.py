@@ -1,0 +1,280 @@
+"""Decisions in steps: however small they are, what is decided is what it would be in one, and nothing happens in between."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policysched.model.objects import DisruptionBudget, LabelSelector, ObservedPod, Pod, Requirement
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import Limits
+from policysched.scheduler.preemption import candidates, lazy_candidates
+from policysched.scheduler.scheduler import Scheduler
+from tests.evaluate.clusters import Dice
+from tests.scheduler.rig import GANG, Rig
+from tests.words import node, placed, pod
+
+FIT = GANG.format(more="") + "preemption { victims = any }\n"
+ACROSS = FIT.replace("filter node_resources_fit", "include kube_default")
+KEEP_TOGETHER = GANG.format(more=' topology = "rack"') + "preemption { victims = any }\n"
+POLICIES = {"of nodes": FIT, "across nodes": ACROSS, "in one domain": KEEP_TOGETHER}
+AT_ONCE = 10**9
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+Worlds = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
+    """Nodes with pods of little importance on them, and budgets; and who comes then: a gang or two, and pods by themselves."""
+    dice = Dice(f"steps {number}")
+    names = [f"n{index}" for index in range(dice.randint(2, 9))]
+    nodes = [
+        node(
+            name,
+            cpu=dice.choice(("4", "6", "8")),
+            zone=f"z{dice.randrange(2)}",
+            labels={"rack": f"r{dice.randrange(3)}"},
+        )
+        for name in names
+    ]
+    low = [
+        placed(
+            pod(
+                f"low{index}",
+                cpu=dice.choice(("1", "2", "3")),
+                priority=dice.choice((0, 1, 5)),
+                labels={"app": dice.choice(("web", "db")), "group": dice.choice(("x", "g0"))},
+                scheduler="other",
+                spec=_away(dice) if dice.one_in(6) else {},
+            ),
+            dice.choice(names),
+        )
+        for index in range(dice.randint(4, 24))
+    ]
+    budgets = [
+        DisruptionBudget(
+            "default", app, LabelSelector((Requirement("app", "In", (app,)),)), dice.randrange(3), frozenset()
+        )
+        for app in dice.some(("web", "db"), 2)
+    ]
+    came: list[ObservedPod | Pod] = []
+    for gang in range(dice.randint(1, 2)):
+        least, alike = dice.randint(2, 5), not dice.one_in(3)
+        cpu, priority = dice.choice(("1", "2", "4")), dice.choice((2, 100))
+        spec = _demands(dice)
+        for index in range(least + dice.randrange(2)):
+            labels = {"group": f"g{gang}", "least": str(least)}
+            one = pod(
+                f"g{gang}-{index}",
+                cpu=cpu if alike else dice.choice(("1", "3")),
+                priority=priority,
+                labels=labels,
+                spec=spec,
+            )
+            came.append(one)
+    came += [
+        pod(
+            f"single{index}",
+            cpu=dice.choice(("2", "4")),
+            priority=dice.choice((0, 3, 50)),
+            spec=_demands(dice),
+        )
+        for index in range(dice.randrange(3))
+    ]
+    return [*nodes, *low, *budgets], came
+
+
+def _demands(dice: Dice) -> dict[str, object]:
+    match dice.randrange(4):
+        case 0:
+            return _away(dice)
+        case 1:
+            constraint = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+            return {
+                "topologySpreadConstraints": [
+                    {**constraint, "labelSelector": {"matchLabels": {"group": "g0"}}}
+                ]
+            }
+        case _:
+            return {}
+
+
+def _away(dice: Dice) -> dict[str, object]:
+    term = {"topologyKey": dice.choice((HOST, ZONE)), "labelSelector": {"matchLabels": {"group": "g0"}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], int]:
+    """All that is said while the world of this number settles, its victims leave, and it settles again; and in how many calls of
+    `decide`."""
+    there, came = world(number)
+    rig = Rig(policy, limits=Limits(thought_a_step=a_step))
+    for thing in there:
+        if isinstance(thing, DisruptionBudget):
+            rig.tell(e.BudgetSeen(thing))
+        else:
+            rig.see(thing)  # type: ignore[arg-type]
+    rig.see(*came)
+    calls = answered = 0
+    for _ in range(2):
+        while rig.scheduler.ready(rig.now_ns):
+            rig.said += rig.scheduler.decide(rig.now_ns)
+            rig.audit()
+            calls += 1
+        evictions = rig.of(c.Evict)[answered:]
+        answered += len(evictions)
+        for evict in evictions:
+            rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
+            rig.tell(*[e.PodGone(one.uid) for one in evict.victims])
+    # When to be woken is said again where it changed between two steps.
+    return [one for one in rig.said if not isinstance(one, c.WakeAt)], calls
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+@given(number=st.integers(0, 2**32 - 1))
+@Worlds
+def test_in_the_smallest_steps_the_same_is_decided_as_in_one(policy: str, number: int) -> None:
+    check_steps(policy, number)
+
+
+def check_steps(policy: str, number: int) -> None:
+    in_steps, many = played(policy, number, a_step=1)
+    in_one, fewer = played(policy, number, a_step=AT_ONCE)
+    assert in_steps == in_one
+    assert many >= fewer
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+@given(number=st.integers(0, 2**32 - 1))
+@Worlds
+def test_nodes_that_are_tried_together_are_judged_as_by_themselves(policy: str, number: int) -> None:
+    check_nodes_by_themselves(policy, number)
+
+
+def check_nodes_by_themselves(policy: str, number: int) -> None:
+    together, _ = played(policy, number, a_step=AT_ONCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "NODES_AT_A_TIME", 1)
+        alone, _ = played(policy, number, a_step=AT_ONCE)
+    assert together == alone
+
+
+def full_of_low(limits: Limits, *things: ObservedPod | Pod) -> Rig:
+    nodes = [node(f"n{number}") for number in range(20)]
+    low = [placed(pod(f"x{number}", cpu="3", priority=1), f"n{number}") for number in range(20)]
+    return Rig(FIT, *nodes, *low, *things, limits=limits)
+
+
+def gang(count: int) -> list[Pod]:
+    return [
+        pod(f"g{number}", cpu="3", priority=100, labels={"group": "g", "least": str(count)})
+        for number in range(count)
+    ]
+
+
+def test_a_gang_that_takes_many_steps_says_nothing_before_the_last() -> None:
+    rig = full_of_low(Limits(thought_a_step=1), *gang(10))
+
+    said = [rig.scheduler.decide(rig.now_ns)]
+    while rig.scheduler.thinking:
+        rig.audit()
+        said.append(rig.scheduler.decide(rig.now_ns))
+
+    assert len(said) > 10
+    assert not any(isinstance(one, c.Evict) for step in said[:-1] for one in step)
+    assert sum(isinstance(one, c.Evict) for one in said[-1]) == 10
+
+
+def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied() -> None:
+    rig, calm = (full_of_low(Limits(thought_a_step=1), *gang(10)) for _ in range(2))
+    rig.scheduler.decide(rig.now_ns)
+    assert rig.scheduler.thinking
+
+    said = rig.tell(e.NodeGone(node("n0").name))
+    calm.settle()
+
+    assert [one for one in said if isinstance(one, c.Evict)] == calm.of(c.Evict)
+    assert not rig.scheduler.thinking
+
+
+def test_a_decision_that_may_not_be_made_any_more_leaves_no_trace() -> None:
+    rig, calm = (full_of_low(Limits(thought_a_step=1), *gang(10)) for _ in range(2))
+    rig.scheduler.decide(rig.now_ns)
+    assert rig.scheduler.thinking
+
+    said = rig.scheduler.put_back(rig.now_ns)
+    rig.audit()
+    rig.settle()
+    calm.settle()
+
+    assert said == []
+    assert rig.of(c.Evict) == calm.of(c.Evict)
+    assert rig.counts() == calm.counts()
+
+
+def test_where_nothing_is_under_way_nothing_is_put_back() -> None:
+    rig = full_of_low(Limits())
+
+    assert rig.scheduler.put_back(rig.now_ns) == []
+    assert rig.counts() == {}
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _forgets_the_last(nodes: list[str]) -> list[list[str]]:
+    return [
+        nodes[start : start + candidates.NODES_AT_A_TIME]
+        for start in range(0, len(nodes) - 1, candidates.NODES_AT_A_TIME)
+    ]
+
+
+def _begins_anew(self: Scheduler, thought: object, most: int | None) -> None:
+    """What was found so far is forgotten with each step."""
+    cost = 0
+    for one in thought.steps:  # type: ignore[attr-defined]
+        cost += one
+        if most is not None and cost >= most:
+            return
+
+
+@pytest.mark.parametrize(
+    ("holder", "part", "planted", "policy", "check"),
+    [
+        (lazy_candidates, "in_portions", _forgets_the_last, FIT, check_nodes_by_themselves),
+        (candidates, "in_portions", _forgets_the_last, ACROSS, check_nodes_by_themselves),
+        (Scheduler, "_think", _begins_anew, FIT, check_steps),
+    ],
+    ids=["the last node is forgotten", "or where rules look across", "a step is lost"],
+)
+def test_a_planted_mistake_is_found(
+    holder: object,
+    part: str,
+    planted: object,
+    policy: str,
+    check: Callable[[str, int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holder, part, planted)
+
+    with pytest.raises(AssertionError):
+        for number in range(60):
+            check(policy, number)
+
+
+def test_an_event_between_two_steps_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the first event has the decision finished is what keeps it on one state of the cluster."""
+    handle = Scheduler.handle
+
+    def at_once(self: Scheduler, event: e.Event, now_ns: int) -> list[c.Command]:
+        thought, self._thought = self._thought, None
+        said = handle(self, event, now_ns)
+        self._thought = thought
+        return said
+
+    monkeypatch.setattr(Scheduler, "handle", at_once)
+
+    with pytest.raises(AssertionError):
+        test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied()

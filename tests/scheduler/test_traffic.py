@@ -1,0 +1,174 @@
+"""Traffic between pods: members go near those that they talk to, also those of the same trial, and what comes or goes is counted."""
+
+import pytest
+
+from policysched.cluster.samples import MetricSamples, Peer
+from policysched.evaluate.columns.gang_members import HypotheticalMembers
+from policysched.model.objects import Node, Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from tests.scheduler.rig import Rig
+from tests.words import namespace, node, pod
+
+POLICY = """\
+policy test version 1
+metric talk: bandwidth {{
+  query = "flows"
+  unit = "bit/s"
+  from = ["ns", "pod"]
+  to = ["peer_ns", "peer_pod"]
+  every = 15s
+  stale = 90s
+  {assume}
+}}
+gang by pod.labels["group"] {{ min = {least} timeout = 5m {mode} }}
+{more}
+filter node_resources_fit
+filter where when has pod.labels["only"] require node.name == (pod.labels["only"] else "")
+score near weight 1 higher traffic_to(gang{label}) normalize range(0bps, 1Gbps) missing {missing}
+preemption never
+"""
+
+
+def policy(
+    assume: str = "",
+    least: int = 1,
+    mode: str = "mode = gate",
+    label: str = "",
+    missing: str = "worst",
+    more: str = "",
+) -> str:
+    return POLICY.format(assume=assume, least=least, mode=mode, label=label, missing=missing, more=more)
+
+
+def member(name: str, only: str = "", cpu: str = "1", group: str = "g") -> Pod:
+    labels = {"group": group} | ({"only": only} if only else {})
+    return pod(name, cpu=cpu, labels=labels)
+
+
+def flows(rig: Rig, *pairs: tuple[str, str, float]) -> e.SamplesArrived:
+    found: dict[Peer, dict[Peer, float | None]] = {}
+    for one, two, rate in pairs:
+        a, b = ("default", one), ("default", two)
+        found.setdefault(a, {})[b] = found.setdefault(b, {})[a] = rate
+    return e.SamplesArrived("test", "talk", MetricSamples({}, rig.now_ns, pairs=found))
+
+
+def nodes(**zones: str) -> list[Node]:
+    return [node(name, cpu="8", zone=zone) for name, zone in zones.items()]
+
+
+def a_trial() -> Rig:
+    """Two members pinned to nodes of their own, a third that talks to the second: all placed in one step."""
+    rig = Rig(policy(least=3, mode=""), *nodes(a="z", b="z", c="z", d="z"))
+    rig.tell(flows(rig, ("w0", "w2", 1e6), ("w1", "w2", 9e8)))
+    rig.see(member("w0", only="a"), member("w1", only="d"), member("w2"))
+    rig.settle()
+    return rig
+
+
+def test_members_of_one_trial_see_each_other() -> None:
+    rig = a_trial()
+
+    assert rig.where() == {"w0": "a", "w1": "d", "w2": "d"}
+
+
+def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HypotheticalMembers, "catch_up", lambda *_: None)
+    monkeypatch.setattr(HypotheticalMembers, "of", lambda self, gang: self._members.of(gang))
+
+    assert a_trial().where()["w2"] != "d"
+
+
+def test_a_member_that_comes_back_finds_its_peer_where_that_is_now() -> None:
+    rig = Rig(policy(), *nodes(a="z", b="z", c="z"))
+    rig.tell(flows(rig, ("db-0", "db-1", 9e8)))
+    rig.see(member("db-0", only="b"))
+    rig.settle()
+
+    rig.see(member("db-1"))
+    rig.settle()
+
+    assert rig.where() == {"db-0": "b", "db-1": "b"}
+
+
+def test_in_a_domain_the_rack_of_the_peer_is_as_good_as_its_node() -> None:
+    rig = Rig(policy(label=', "topology.kubernetes.io/zone"'), *nodes(a="z1", b="z2", c="z2"))
+    rig.tell(flows(rig, ("db-0", "db-1", 9e8)))
+    rig.see(member("db-0", only="b", cpu="8"))
+    rig.settle()
+
+    rig.see(member("db-1"))
+    rig.settle()
+
+    assert rig.where()["db-1"] == "c"
+
+
+def test_a_pod_of_another_gang_is_no_peer_whatever_flows() -> None:
+    rig = Rig(policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject"), *nodes(a="z"))
+    rig.tell(flows(rig, ("db-0", "web", 9e8), ("db-0", "db-1", 9e8)))
+    rig.see(member("db-0"))
+    rig.settle()
+
+    rig.see(member("web", group="other"), member("db-1"))
+    rig.settle()
+
+    assert rig.where() == {"db-0": "a", "web": "a"}
+
+
+def test_a_gang_that_no_sample_knows_gathers_by_what_is_assumed() -> None:
+    rig = Rig(policy(assume="assume = 300Mbps"), *nodes(a="z", b="z", c="z"))
+    rig.tell(flows(rig))
+    rig.see(member("new-0", only="b"))
+    rig.settle()
+
+    rig.see(member("new-1"), member("new-2"))
+    rig.settle()
+
+    assert set(rig.where().values()) == {"b"}
+
+
+def test_without_a_fresh_poll_the_traffic_is_missing() -> None:
+    rig = Rig(policy(more="filter known require traffic_to(gang) < 1Gbps missing reject"), *nodes(a="z"))
+    rig.see(member("db-0"))
+    rig.settle()
+    before = rig.words("db-0")
+
+    rig.tell(flows(rig, ("db-0", "db-1", 1e6)))
+    rig.settle()
+
+    assert before == "0/1 nodes are available: 1 node(s) had no sample of talk."
+    assert rig.where() == {"db-0": "a"}
+
+
+def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
+    outage = (
+        "filter known require traffic_to(gang) < 1Gbps missing reject\noutage { above = 50% then = disable }"
+    )
+    rig = Rig(policy(more=outage), *nodes(a="z"))
+    rig.tell(flows(rig, ("db-0", "db-1", 1e6)))
+    rig.settle()
+    rig.pass_time(120)
+    rig.see(member("db-0"))
+    rig.settle()
+
+    assert rig.where() == {"db-0": "a"}
+    assert [one.reason for one in rig.of(c.ReportPolicies)] == ["MetricOutage"]
+
+
+def test_a_gang_told_by_its_namespace_follows_the_namespaces_labels() -> None:
+    text = policy(more="filter apart require traffic_to(gang) < 1Mbps missing reject")
+    text = text.replace('pod.labels["group"]', 'namespace.labels["team"]')
+    rig = Rig(text, *nodes(a="z"), namespace("default", team="red"))
+    rig.tell(flows(rig, ("db-0", "db-1", 9e8), ("db-1", "db-2", 9e8)))
+    rig.see(member("db-0"))
+    rig.settle()
+    rig.see(member("db-1"))
+    rig.settle()
+    before = rig.where()
+
+    rig.tell(e.NamespaceSeen(namespace("default", team="blue")), e.PodGone(member("db-0").uid))
+    rig.settle()
+
+    assert before == {"db-0": "a"}
+    assert rig.where()["db-1"] == "a"

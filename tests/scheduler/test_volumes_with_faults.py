@@ -1,0 +1,52 @@
+"""Pods with volumes in a world of faults: nobody is bound before their claims are, no volume is given out twice, and in
+the end nobody waits who could go."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.scheduler.prebind import Preparing
+from tests.scheduler.volume_world import lived
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_volumes_are_bound_once_and_before_their_pods(seed: int) -> None:
+    assert lived(seed) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "part", "planted"),
+    [
+        (Volumes, "promise", lambda *_: None),
+        (Volumes, "release", lambda *_: frozenset()),
+        (Preparing, "_is_bound", lambda *_: True),
+        (Preparing, "_is_made", lambda *_: True),
+        (Preparing, "give_up", lambda *_: None),
+        (Preparing, "look", lambda *_, **__: None),
+    ],
+    ids=[
+        "a volume is given twice",
+        "what is promised is never given back",
+        "nobody waits for a claim",
+        "nobody waits for a volume to be made",
+        "a pod that is gone is waited for",
+        "what the watch shows is not looked at",
+    ],
+)
+def test_a_planted_bug_is_found(
+    where: Any, part: str, planted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, part, planted)
+
+    found = False
+    for seed in range(60):
+        try:
+            found = bool(lived(seed))
+        except (AssertionError, KeyError):
+            found = True
+        if found:
+            break
+
+    assert found

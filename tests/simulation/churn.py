@@ -1,0 +1,509 @@
+"""What people, their controllers and their machines do to a cluster over time, drawn from a stream of dice.
+
+Each deed is one method named for it in `DEEDS`, done at once through the sandbox's own hands: those who do it are not
+what is tested. A deed that finds nothing to be done to does nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import orjson
+
+from policysched.kube.client.transport import ApiResponse
+from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.apiserver.server import ApiServer
+from policysched.sandbox.kubelet import RUN_SECONDS, Kubelet
+from policysched.sandbox.local import Local
+from policysched.sandbox.nodes import node_status
+from tests.simulation.churn_devices import DeviceChurn
+from tests.simulation.churn_storage import StorageChurn
+
+Json = dict[str, Any]
+Texts = Mapping[str, Sequence[str]]
+
+STRANGER = "somebody-else"
+"""The schedulerName of pods that another scheduler binds."""
+NOBODY = "nobody"
+"""The schedulerName of pods that nobody binds."""
+
+SPARED = "keep"
+"""The label of pods that no policy lets anybody evict."""
+
+NAMESPACES = ("default", "team-a")
+ZONES = ("z1", "z2")
+_CPU = ("100m", "250m", "500m", "1", "2")
+_CPU_CRAMPED = ("500m", "1")
+_NODE_CPU = ("1", "2", "4")
+_NODE_CPU_CRAMPED = ("1", "2")
+_MEMORY = ("64Mi", "256Mi", "1Gi")
+_NODE_MEMORY = ("2Gi", "4Gi", "8Gi")
+
+
+class Churn:
+    """`schedulers` are the names that pods may give; `good` and `bad` the policy texts by key, of the good ones of which
+    the ConfigMap `namespace/name` begins with some, mostly the first. `tell` hears what is done, in words."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        dice: Random,
+        *,
+        schedulers: Sequence[str],
+        good: Texts,
+        bad: Texts,
+        config_map: tuple[str, str],
+        kubelet: Kubelet,
+        pods_max: int,
+        cramped: bool,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._server = server
+        self._local = Local(server)
+        self._dice = dice
+        self._schedulers = schedulers
+        self._good = good
+        self._bad = bad
+        self._config_map = config_map
+        self._kubelet = kubelet
+        self._pods_max = pods_max
+        self._cpu = _CPU_CRAMPED if cramped else _CPU
+        self._node_cpu = _NODE_CPU_CRAMPED if cramped else _NODE_CPU
+        self._tell = tell
+        self._count = 0
+        self._storage = StorageChurn(self._local, dice, tell=tell, number=self._next)
+        self._devices = DeviceChurn(self._local, dice, tell=tell, number=self._next)
+        self._deeds: dict[str, Callable[[], None]] = {
+            "create a pod": self.create_pod,
+            "create an urgent pod": self.create_urgent_pod,
+            "create a gang": self.create_gang,
+            "create an urgent gang": self.create_urgent_gang,
+            "delete a pod": self.delete_pod,
+            "recreate a pod": self.recreate_pod,
+            "ungate a pod": self.ungate_pod,
+            "edit a pod": self.edit_pod,
+            "add a node": self.add_node,
+            "remove a node": self.remove_node,
+            "cordon a node": self.cordon_node,
+            "taint a node": self.taint_node,
+            "relabel a node": self.relabel_node,
+            "resize a node": self.resize_node,
+            "relabel a namespace": self.relabel_namespace,
+            "edit a policy": self.edit_policy,
+            "break a policy": self.break_policy,
+            "delete a policy": self.delete_policy,
+            "delete the ConfigMap": self.delete_config_map,
+            "forget the history": self.forget_history,
+            "start a static pod": self.start_static_pod,
+            "create a budget": self.create_budget,
+            **self._storage.deeds,
+            **self._devices.deeds,
+        }
+
+    def does(self, deed: str) -> bool:
+        return deed in self._deeds
+
+    def do(self, deed: str) -> None:
+        self._deeds[deed]()
+
+    def begin(self, *, nodes: int, pods: int) -> None:
+        """The cluster as the simulation finds it."""
+        self._local.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
+        first = self._dice.random() < 0.6
+        self._write_policies(
+            {key: texts[0] if first else self._dice.choice(texts) for key, texts in self._good.items()}
+        )
+        self._storage.begin()
+        self._devices.begin()
+        for _ in range(nodes):
+            self.add_node()
+        self._storage.furnish()
+        self._devices.furnish()
+        for _ in range(pods):
+            self.create_pod()
+
+    def restore(self) -> None:
+        """Every policy has a text that checks again: the ones that it had or, where it had none, any."""
+        data = self._policies()
+        wanted = {
+            key: data[key] if data.get(key) in texts else self._dice.choice(texts)
+            for key, texts in self._good.items()
+        }
+        self._tell("the policies are put in order")
+        self._write_policies(wanted)
+
+    # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create_pod(self) -> None:
+        dice = self._dice
+        scheduler = dice.choices(
+            (*self._schedulers, STRANGER, NOBODY), (*(6,) * len(self._schedulers), 2, 1)
+        )[0]
+        self._make_pod(f"pod-{self._next()}", dice.choice(NAMESPACES), scheduler, {})
+
+    def create_urgent_pod(self) -> None:
+        pod = self._some("pods", lambda one: one["spec"]["schedulerName"] in self._schedulers)
+        if pod is not None:
+            self.create_rival(pod)
+
+    def create_rival(self, pod: Json) -> None:
+        """One that asks for what the other asked for, and goes first."""
+        name, namespace = f"urgent-{self._next()}", pod["metadata"]["namespace"]
+        spec = {
+            key: value
+            for key, value in pod["spec"].items()
+            if key in ("schedulerName", "containers", "nodeSelector")
+        }
+        spec["priorityClassName"] = "system-node-critical"
+        self._tell(f"pod {namespace}/{name} wants what {_name(pod)} wants")
+        metadata = {"name": name, "namespace": namespace, "labels": {"rank": "9"}}
+        self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
+
+    def create_gang(self) -> None:
+        """Some of its members may come later, as further gangs of the same name."""
+        dice = self._dice
+        scheduler, namespace = dice.choice(("gamma", "delta")), dice.choice(NAMESPACES)
+        existing = sorted(
+            {
+                (pod["spec"]["schedulerName"], pod["metadata"]["namespace"], group, least)
+                for pod in self._local.list("pods")
+                if (group := _labels(pod).get("group")) and (least := _labels(pod).get("least"))
+            }
+        )
+        group, least = f"gang-{self._next()}", str(dice.randint(2, 4))
+        if existing and dice.random() < 0.4:
+            scheduler, namespace, group, least = dice.choice(existing)
+        cpu = dice.choice(self._cpu)
+        members = dice.randint(1, 4)
+        self._tell(f"{members} members of gang {group}, at least {least}")
+        for _ in range(members):
+            self._make_pod(
+                f"{group}-{self._next()}", namespace, scheduler, {"group": group, "least": least}, cpu=cpu
+            )
+
+    def create_urgent_gang(self) -> None:
+        """To be placed whole, each member asking for what some pod on a node asked for."""
+        dice = self._dice
+        pod = self._some("pods", lambda one: bool(one["spec"].get("nodeName")))
+        if pod is None:
+            return
+        members, group = dice.randint(2, 3), f"rivals-{self._next()}"
+        namespace = pod["metadata"]["namespace"]
+        self._tell(f"{members} members of gang {group} want what {_name(pod)} has")
+        for _ in range(members):
+            labels = {"group": group, "least": str(members)}
+            spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "nodeSelector")}
+            spec |= {"schedulerName": "gamma", "priorityClassName": "system-node-critical"}
+            metadata = {"name": f"{group}-{self._next()}", "namespace": namespace, "labels": labels}
+            self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
+
+    def _make_pod(
+        self, name: str, namespace: str, scheduler: str, labels: Mapping[str, str], cpu: str | None = None
+    ) -> None:
+        dice = self._dice
+        if sum(1 for _ in self._local.list("pods")) >= self._pods_max:
+            return
+        labels = {**labels, **({"rank": str(dice.randint(0, 3))} if dice.random() < 0.5 else {})}
+        annotations = {RUN_SECONDS: str(dice.randint(2, 60))} if dice.random() < 0.5 else {}
+        container: Json = {
+            "name": "c",
+            "image": "app:1",
+            "resources": {"requests": {"cpu": cpu or dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}},
+        }
+        if dice.random() < 0.15:
+            port = dice.choice((8080, 9090))
+            container["ports"] = [{"containerPort": port, "hostPort": port}]
+        spec: Json = {"schedulerName": scheduler, "containers": [container], "priority": 0}
+        if dice.random() < 0.1:
+            spec["schedulingGates"] = [{"name": "example.com/wait"}]
+        if dice.random() < 0.15:
+            spec["nodeSelector"] = {"zone": dice.choice(ZONES)}
+        if dice.random() < 0.2:
+            spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        if dice.random() < 0.3:
+            spec["priorityClassName"] = dice.choice(("system-cluster-critical", "system-node-critical"))
+            del spec["priority"]
+        if dice.random() < 0.1:
+            labels[SPARED] = "me"
+        if dice.random() < 0.03:
+            spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
+        elif "group" not in labels and (volumes := self._storage.volumes_for_pod(namespace)):
+            spec["volumes"] = volumes
+        if devices := self._devices.claims_for_pod(namespace, 0.1 if "group" in labels else 0.3):
+            spec["resourceClaims"] = devices
+        metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+        claims = "".join(f" with {_claim_of(one)}" for one in (*spec.get("volumes", ()), *devices))
+        self._tell(f"pod {namespace}/{name} of {scheduler}{claims}")
+        self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
+
+    def delete_pod(self) -> None:
+        pod = self._some("pods")
+        if pod is not None:
+            self.delete(pod)
+
+    def delete(self, pod: Json) -> None:
+        grace_s = self._dice.choice((None, 0, 1))
+        self._tell(f"pod {_name(pod)} is deleted, grace {grace_s}")
+        self._local.delete("pods", pod, grace_period_s=grace_s)
+
+    def recreate_pod(self) -> None:
+        pod = self._some("pods")
+        if pod is not None:
+            self.recreate(pod)
+
+    def recreate(self, pod: Json) -> None:
+        """As a StatefulSet does: another pod by the same name."""
+        self._tell(f"pod {_name(pod)} is deleted and made anew")
+        self._local.delete("pods", pod, grace_period_s=0)
+        self._make_pod(
+            pod["metadata"]["name"],
+            pod["metadata"]["namespace"],
+            pod["spec"]["schedulerName"],
+            {key: value for key, value in _labels(pod).items() if key != "rank"},
+        )
+
+    def ungate_pod(self) -> None:
+        pod = self._some("pods", lambda one: bool(one["spec"].get("schedulingGates")))
+        if pod is not None:
+            self._tell(f"pod {_name(pod)} is let through its gates")
+            self._local.change(
+                "pods", pod, lambda one: {**one, "spec": {**one["spec"], "schedulingGates": []}}
+            )
+
+    def edit_pod(self) -> None:
+        """A label that orders it, or one more toleration."""
+        pod = self._some("pods", lambda one: not one["spec"].get("nodeName"))
+        if pod is None:
+            return
+        self._tell(f"pod {_name(pod)} is edited")
+        if self._dice.random() < 0.5:
+            labels = {**_labels(pod), "rank": self._dice.choice(("0", "1", "7", "many"))}
+            self._local.change(
+                "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
+            )
+        else:
+            more = {"key": f"key-{self._next()}", "operator": "Exists"}
+            if self._dice.random() < 0.5:
+                more = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
+            self._local.change("pods", pod, lambda one: _with_toleration(one, more))
+
+    def create_budget(self) -> None:
+        """For pods of one rank; how many may go, its controller would keep up to date."""
+        rank, namespace = str(self._dice.randint(0, 3)), self._dice.choice(NAMESPACES)
+        name, allowed = f"rank-{rank}", self._dice.choice((0, 0, 1))
+        if self._local.get("poddisruptionbudgets", namespace, name) is not None:
+            return
+        self._tell(f"of {namespace}'s pods of rank {rank} {allowed} may be disrupted")
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"rank": rank}}}
+        made = self._local.create(
+            "poddisruptionbudgets", namespace, {"metadata": {"name": name}, "spec": spec}
+        )
+        self._local.set_status("poddisruptionbudgets", made, disruptionsAllowed=allowed)
+
+    # ── nodes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_node(self) -> None:
+        dice = self._dice
+        names = {node["metadata"]["name"] for node in self._local.list("nodes")}
+        free = [f"node-{at}" for at in range(1, 13) if f"node-{at}" not in names]
+        if not free:
+            return
+        name = dice.choice(free)
+        resources = {"cpu": dice.choice(self._node_cpu), "memory": dice.choice(_NODE_MEMORY), "pods": "20"}
+        labels = {
+            "kubernetes.io/hostname": name,
+            "zone": dice.choice(ZONES),
+            "pool": dice.choice(("gold", "general")),
+        }
+        status = node_status(name, "2026-01-01T00:00:00Z", at=int(name.partition("-")[2]))
+        self._tell(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
+        self._local.create(
+            "nodes",
+            "",
+            {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {},
+                "status": {"capacity": dict(resources), "allocatable": resources, **status},
+            },
+        )
+
+    def remove_node(self) -> None:
+        """Its pods go a little later, as the pod garbage collector has it; now and then the node is back before."""
+        node = self._some("nodes")
+        if node is None:
+            return
+        name = node["metadata"]["name"]
+        self._tell(f"node {name} leaves")
+        self._local.delete("nodes", node)
+        asyncio.get_running_loop().call_later(self._dice.uniform(0.1, 5.0), self._collect_pods_of, name)
+
+    def _collect_pods_of(self, name: str) -> None:
+        if self._local.get("nodes", "", name) is None:
+            self._devices.node_is_gone(name)
+            for pod in self._local.list("pods"):
+                if pod["spec"].get("nodeName") == name:
+                    self._local.delete("pods", pod, grace_period_s=0)
+
+    def cordon_node(self) -> None:
+        node = self._some("nodes")
+        if node is not None:
+            cordoned = not node["spec"].get("unschedulable")
+            self._tell(f"node {node['metadata']['name']} {'is' if cordoned else 'is not'} cordoned")
+            spec = {**node["spec"], "unschedulable": cordoned}
+            self._local.change("nodes", node, lambda one: {**one, "spec": spec})
+
+    def taint_node(self) -> None:
+        node = self._some("nodes")
+        if node is None:
+            return
+        kept = [taint for taint in node["spec"].get("taints") or () if taint["key"] != "dedicated"]
+        if len(kept) == len(node["spec"].get("taints") or ()):
+            effect = self._dice.choice(("NoSchedule", "PreferNoSchedule"))
+            kept.append({"key": "dedicated", "value": "x", "effect": effect})
+        self._tell(f"node {node['metadata']['name']} has taints {[taint['effect'] for taint in kept]}")
+        spec = {**node["spec"], "taints": kept}
+        self._local.change("nodes", node, lambda one: {**one, "spec": spec})
+
+    def relabel_node(self) -> None:
+        node = self._some("nodes")
+        if node is not None:
+            labels = {**_labels(node), "zone": self._dice.choice(ZONES)}
+            self._tell(f"node {node['metadata']['name']} is in {labels['zone']}")
+            self._local.change(
+                "nodes", node, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
+            )
+
+    def resize_node(self) -> None:
+        node = self._some("nodes")
+        if node is not None:
+            allocatable = {**node["status"]["allocatable"], "cpu": self._dice.choice(self._node_cpu)}
+            self._tell(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
+            self._local.set_status("nodes", node, allocatable=allocatable)
+
+    # ── namespaces, policies, the server ───────────────────────────────────────────────────────────────────────────
+
+    def relabel_namespace(self) -> None:
+        space = self._local.get("namespaces", "", "team-a")
+        assert space is not None, "nobody deletes namespaces here"
+        labels = {**_labels(space), "tier": self._dice.choice(("gold", "standard"))}
+        self._tell(f"namespace team-a is {labels['tier']}")
+        self._local.change(
+            "namespaces", space, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
+        )
+
+    def edit_policy(self) -> None:
+        key = self._dice.choice(sorted(self._good))
+        self._tell(f"{key} is edited")
+        self._write_policies({**self._policies(), key: self._dice.choice(self._good[key])})
+
+    def break_policy(self) -> None:
+        key = self._dice.choice(sorted(self._bad))
+        self._tell(f"{key} is broken")
+        self._write_policies({**self._policies(), key: self._dice.choice(self._bad[key])})
+
+    def delete_policy(self) -> None:
+        key = self._dice.choice(sorted(self._good))
+        self._tell(f"{key} is deleted")
+        self._write_policies({name: text for name, text in self._policies().items() if name != key})
+
+    def delete_config_map(self) -> None:
+        found = self._local.get("configmaps", *self._config_map)
+        if found is not None:
+            self._tell("the policies' ConfigMap is deleted")
+            self._local.delete("configmaps", found)
+
+    def forget_history(self) -> None:
+        self._tell("the server forgets its history and ends all watches")
+        self._server.forget_history()
+        self._server.cut_watches()
+
+    def _policies(self) -> dict[str, str]:
+        found = self._local.get("configmaps", *self._config_map)
+        return dict((found or {}).get("data") or {})
+
+    def _write_policies(self, data: Mapping[str, str]) -> None:
+        namespace, name = self._config_map
+        found = self._local.get("configmaps", namespace, name)
+        if found is None:
+            self._local.create("configmaps", namespace, {"metadata": {"name": name}, "data": dict(data)})
+        else:
+            self._local.change("configmaps", found, lambda one: {**one, "data": dict(data)})
+
+    def start_static_pod(self) -> None:
+        """Its node's kubelet knows of it, and for a while nobody else does."""
+        node = self._some("nodes")
+        if node is None or sum(1 for _ in self._local.list("pods")) >= self._pods_max:
+            return
+        name, dice = node["metadata"]["name"], self._dice
+        requests = {"cpu": dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}
+        container = {"name": "c", "image": "app:1", "resources": {"requests": requests}}
+        metadata = {"name": f"static-{self._next()}-{name}", "namespace": "kube-system"}
+        manifest = {"metadata": metadata, "spec": {"schedulerName": STRANGER, "containers": [container]}}
+        after_s = dice.uniform(0.5, 20.0)
+        if self._kubelet.start_static(name, manifest, mirror_after_s=after_s):
+            self._tell(
+                f"{name} runs {metadata['name']}, which asks for {requests} and is shown in {after_s:.1f} s"
+            )
+
+    # ── another scheduler ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def stranger_binds(self) -> None:
+        """Another scheduler binds one of its pods, wherever it pleases."""
+        pod = self._some(
+            "pods",
+            lambda one: (
+                one["spec"]["schedulerName"] == STRANGER
+                and not one["spec"].get("nodeName")
+                and not one["spec"].get("schedulingGates")
+            ),
+        )
+        node = self._some("nodes")
+        if pod is None or node is None:
+            return
+        metadata, target = pod["metadata"], node["metadata"]["name"]
+        self._tell(f"another scheduler binds {_name(pod)} to {target}")
+        body = {"metadata": {"uid": metadata["uid"]}, "target": {"kind": "Node", "name": target}}
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
+        answer = self._server.handle(Call("POST", path, body=orjson.dumps(body)))
+        assert isinstance(answer, ApiResponse) and answer.status == 201, f"{path}: {answer}"
+
+    # ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _some(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
+        found = [
+            one
+            for one in self._local.list(plural)
+            if not one["metadata"].get("deletionTimestamp") and wanted(one)
+        ]
+        return self._dice.choice(found) if found else None
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def _labels(obj: Json) -> dict[str, str]:
+    return dict(obj["metadata"].get("labels") or {})
+
+
+def _name(obj: Json) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def _claim_of(wanted: Json) -> str:
+    """What a pod's volume, or its entry for devices, names."""
+    volume = wanted.get("persistentVolumeClaim")
+    return str(
+        volume["claimName"]
+        if volume
+        else wanted.get("resourceClaimName") or f"devices of template {wanted['resourceClaimTemplateName']}"
+    )
+
+
+def _with_toleration(pod: Json, more: Json) -> Json:
+    tolerations = [*(pod["spec"].get("tolerations") or ()), more]
+    return {**pod, "spec": {**pod["spec"], "tolerations": tolerations}}
+
+
+__all__ = ["NOBODY", "SPARED", "STRANGER", "Churn"]

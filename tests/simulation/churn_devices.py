@@ -1,0 +1,143 @@
+"""What befalls the devices of a churning cluster: claims that come and go, and drivers that offer more, less or worse.
+
+A driver offers what is in a node as a pool of the node's name, and what several nodes can use as the pool `rack`. Pods ask for devices by
+a template, or name a claim that others may share.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from policysched.sandbox.claim_controller import DEVICE_CLAIMS, TEMPLATES
+from policysched.sandbox.local import Local
+
+Json = dict[str, Any]
+
+SLICES, DEVICE_CLASSES = "resourceslices", "deviceclasses"
+DRIVER = "gpu.example.com"
+RACK = "rack"
+"""The pool of what every node can use."""
+
+_NAMESPACES = ("default", "team-a")
+_CLASS: Json = {
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+_NEW_ONES = f'device.attributes["{DRIVER}"].model == "new"'
+
+
+class DeviceChurn:
+    """`tell` hears what is done. `number` gives one that nobody had before."""
+
+    def __init__(
+        self, local: Local, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+    ) -> None:
+        self._local = local
+        self._dice = dice
+        self._tell = tell
+        self._number = number
+        self.deeds: dict[str, Callable[[], None]] = {
+            "create a device claim": self.create_claim,
+            "delete a device claim": self.delete_claim,
+            "change devices": self.change_devices,
+        }
+
+    def begin(self) -> None:
+        self._local.create(DEVICE_CLASSES, "", {**_CLASS, "metadata": dict(_CLASS["metadata"])})
+        for namespace in _NAMESPACES:
+            for name, spec in (("one", _spec(1)), ("two", _spec(2)), ("new", _spec(1, _NEW_ONES))):
+                body = {"metadata": {"name": name}, "spec": {"spec": spec}}
+                self._local.create(TEMPLATES, namespace, body)
+
+    def furnish(self) -> None:
+        """Half of all clusters have devices from the start."""
+        if self._dice.random() < 0.5:
+            for node in list(self._local.list("nodes")):
+                self._offer(node["metadata"]["name"])
+            self._offer(RACK)
+            for _ in range(2):
+                self.create_claim()
+
+    def claims_for_pod(self, namespace: str, share: float) -> list[Json]:
+        """For the spec of a pod: mostly none."""
+        dice = self._dice
+        if dice.random() >= share or not any(self._local.list(SLICES)):
+            return []
+        named = [
+            one["metadata"]["name"]
+            for one in self._local.list(DEVICE_CLAIMS, namespace)
+            if not one["metadata"].get("ownerReferences")
+        ]
+        if named and dice.random() < 0.4:
+            return [{"name": "d", "resourceClaimName": dice.choice(named)}]
+        return [{"name": "d", "resourceClaimTemplateName": dice.choice(("one", "one", "two", "new"))}]
+
+    def create_claim(self) -> None:
+        name, namespace = f"devices-{self._number()}", self._dice.choice(_NAMESPACES)
+        count = self._dice.choice((1, 1, 2))
+        self._tell(f"claim {namespace}/{name} for {count} devices")
+        body = {"metadata": {"name": name}, "spec": _spec(count)}
+        self._local.create(DEVICE_CLAIMS, namespace, body)
+
+    def delete_claim(self) -> None:
+        """One that no pod uses: the others are protected, or go with their pods."""
+        used = {
+            (pod["metadata"]["namespace"], one.get("resourceClaimName"))
+            for pod in self._local.list("pods")
+            for one in pod["spec"].get("resourceClaims") or ()
+        }
+        free = [
+            one
+            for one in self._local.list(DEVICE_CLAIMS)
+            if (one["metadata"]["namespace"], one["metadata"]["name"]) not in used
+            and not one["metadata"].get("ownerReferences")
+            and not one["metadata"].get("deletionTimestamp")
+        ]
+        if free:
+            claim = self._dice.choice(free)
+            self._tell(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
+            self._local.delete(DEVICE_CLAIMS, claim)
+
+    def change_devices(self) -> None:
+        """A driver offers other devices than before, or for the first time."""
+        pools = [RACK, *(node["metadata"]["name"] for node in self._local.list("nodes"))]
+        self._offer(self._dice.choice(pools))
+
+    def node_is_gone(self, name: str) -> None:
+        """Its slices were owned by it."""
+        for one in self._local.list(SLICES):
+            if one["spec"].get("nodeName") == name:
+                self._local.delete(SLICES, one)
+
+    def _offer(self, pool: str) -> None:
+        dice = self._dice
+        known = self._local.get(SLICES, "", f"{pool}-gpus")
+        generation = 1 if known is None else known["spec"]["pool"]["generation"] + 1
+        devices = [self._device(f"g{at}") for at in range(dice.randint(0, 3))]
+        spec: Json = {
+            "driver": DRIVER,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+            **({"allNodes": True} if pool == RACK else {"nodeName": pool}),
+            "devices": devices,
+        }
+        self._tell(f"{pool} offers {[one['name'] for one in devices]}")
+        if known is None:
+            self._local.create(SLICES, "", {"metadata": {"name": f"{pool}-gpus"}, "spec": spec})
+        else:
+            self._local.change(SLICES, known, lambda one: {**one, "spec": spec})
+
+    def _device(self, name: str) -> Json:
+        dice = self._dice
+        taints = [{"key": "broken", "effect": "NoSchedule"}] if dice.random() < 0.1 else []
+        return {
+            "name": name,
+            "attributes": {"model": {"string": dice.choice(("old", "new"))}},
+            **({"taints": taints} if taints else {}),
+        }
+
+
+def _spec(count: int, *selectors: str) -> Json:
+    exactly: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    if selectors:
+        exactly["selectors"] = [{"cel": {"expression": one}} for one in selectors]
+    return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}

@@ -1,0 +1,115 @@
+"""What befalls the volumes of a churning cluster: claims that come and go, and disks that somebody puts into nodes.
+
+Three classes, as clusters have them: one whose volumes are made where a scheduler wants them, one of disks that are in
+their nodes already, and one whose volumes are made at once. What is made or put in belongs to one node.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from policysched.sandbox.local import Local
+from policysched.sandbox.volume_controller import CLAIMS, CLASSES, STANDARD_CLASS, VOLUMES
+
+Json = dict[str, Any]
+
+_MADE, _LOCAL, _AT_ONCE = "standard", "local", "at-once"
+_CLASSES: tuple[Json, ...] = (
+    STANDARD_CLASS,
+    {
+        "metadata": {"name": _LOCAL},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
+    {
+        "metadata": {"name": _AT_ONCE},
+        "provisioner": "sandbox.policysched.dev/disk",
+        "volumeBindingMode": "Immediate",
+        "reclaimPolicy": "Delete",
+    },
+)
+_SIZES = ("1Gi", "2Gi", "5Gi")
+_MODES = ("ReadWriteOnce", "ReadWriteOncePod")
+
+
+class StorageChurn:
+    """`tell` hears what is done. `number` gives one that nobody had before."""
+
+    def __init__(
+        self, local: Local, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+    ) -> None:
+        self._local = local
+        self._dice = dice
+        self._tell = tell
+        self._number = number
+        self.deeds: dict[str, Callable[[], None]] = {
+            "create a claim": self.create_claim,
+            "delete a claim": self.delete_claim,
+            "put in a disk": self.put_in_disk,
+        }
+
+    def begin(self) -> None:
+        for one in _CLASSES:
+            self._local.create(CLASSES, "", {**one, "metadata": dict(one["metadata"])})
+
+    def furnish(self) -> None:
+        """Half of all clusters have volumes from the start."""
+        if self._dice.random() < 0.5:
+            for _ in range(4):
+                self.create_claim()
+                self.put_in_disk()
+
+    def volumes_for_pod(self, namespace: str) -> list[Json]:
+        """For the spec of a pod: mostly none."""
+        claims = [one["metadata"]["name"] for one in self._local.list(CLAIMS, namespace)]
+        if not claims or self._dice.random() >= 0.4:
+            return []
+        chosen = self._dice.sample(claims, min(len(claims), self._dice.choice((1, 1, 2))))
+        return [
+            {"name": f"v{at}", "persistentVolumeClaim": {"claimName": name}} for at, name in enumerate(chosen)
+        ]
+
+    def create_claim(self) -> None:
+        dice, name = self._dice, f"claim-{self._number()}"
+        namespace, storage_class = dice.choice(("default", "team-a")), dice.choice((_MADE, _LOCAL, _AT_ONCE))
+        spec = {
+            "storageClassName": storage_class,
+            "accessModes": [dice.choice(_MODES)],
+            "resources": {"requests": {"storage": dice.choice(_SIZES)}},
+        }
+        self._tell(f"claim {namespace}/{name} of class {storage_class}")
+        self._local.create(CLAIMS, namespace, {"metadata": {"name": name}, "spec": spec})
+
+    def delete_claim(self) -> None:
+        """One that no pod uses: the others are protected."""
+        used = {
+            (pod["metadata"]["namespace"], volume.get("persistentVolumeClaim", {}).get("claimName"))
+            for pod in self._local.list("pods")
+            for volume in pod["spec"].get("volumes") or ()
+        }
+        free = [
+            one
+            for one in self._local.list(CLAIMS)
+            if (one["metadata"]["namespace"], one["metadata"]["name"]) not in used
+        ]
+        if free:
+            claim = self._dice.choice(free)
+            self._tell(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
+            self._local.delete(CLAIMS, claim)
+
+    def put_in_disk(self) -> None:
+        nodes = [one["metadata"] for one in self._local.list("nodes")]
+        if not nodes:
+            return
+        name, node = f"disk-{self._number()}", self._dice.choice(nodes)["name"]
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec = {
+            "storageClassName": _LOCAL,
+            "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+            "capacity": {"storage": self._dice.choice(_SIZES)},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": f"/disks/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }
+        self._tell(f"{name} is put into {node}")
+        self._local.create(VOLUMES, "", {"metadata": {"name": name}, "spec": spec})

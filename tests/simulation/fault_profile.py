@@ -1,0 +1,136 @@
+"""What one seed of the simulation is made of: how bad the roads are, how big the cluster, and what befalls it how often.
+
+Drawn whole from the seed before anything happens, and different for each: a seed in which everything goes wrong at once
+finds little, because nothing ever gets far enough to be wrong in an interesting way. So each kind of misfortune is
+either absent or, where it is present, frequent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from policysched.sandbox.faults import Climate
+
+ROAD_LONGEST_S = 1.7
+"""How long a request may be on the road: what a new leader waits beyond the life of a request is two seconds."""
+
+DEEDS: Mapping[str, tuple[float, float]] = {
+    # what the people and the machines around us do: (share of the seeds, weight where it is present)
+    "create a pod": (1.0, 12.0),
+    "create an urgent pod": (0.7, 5.0),
+    "create a gang": (0.7, 4.0),
+    "create an urgent gang": (0.5, 3.0),
+    "delete a pod": (1.0, 5.0),
+    "recreate a pod": (0.4, 2.0),
+    "ungate a pod": (0.6, 2.0),
+    "edit a pod": (0.5, 2.0),
+    "add a node": (0.5, 1.5),
+    "remove a node": (0.3, 1.0),
+    "cordon a node": (0.4, 1.5),
+    "taint a node": (0.5, 2.0),
+    "relabel a node": (0.3, 1.0),
+    "resize a node": (0.3, 1.0),
+    "relabel a namespace": (0.4, 1.0),
+    "edit a policy": (0.6, 2.0),
+    "break a policy": (0.5, 2.0),
+    "delete a policy": (0.3, 1.0),
+    "delete the ConfigMap": (0.3, 1.0),
+    "forget the history": (0.4, 1.0),
+    "restart the server": (0.3, 0.5),
+    "start a static pod": (0.4, 2.0),
+    "create a budget": (0.6, 2.0),
+    "create a claim": (0.5, 3.0),
+    "delete a claim": (0.3, 1.0),
+    "put in a disk": (0.5, 2.0),
+    "create a device claim": (0.5, 2.0),
+    "delete a device claim": (0.3, 1.0),
+    "change devices": (0.5, 2.0),
+    # what befalls ourselves
+    "kill a scheduler": (0.5, 0.5),
+    "stop a scheduler": (0.3, 0.5),
+    "cut a scheduler off": (0.3, 0.4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """Times in seconds, shares between 0 and 1. `deeds` are weights; `deed_every_s` is the mean time between two."""
+
+    roads: Climate
+    storm_s: float
+    deeds: Mapping[str, float]
+    deed_every_s: float
+    nodes: int
+    pods: int
+    pods_max: int
+    replicas: int
+    second_from_s: float
+    second_until_s: float
+    lease_duration_s: float
+    history_changes_max: int
+    foreign_every_s: float | None
+    """Mean time between two binds of another scheduler; None: there is none."""
+    deleted_in_flight_share: float
+    """Of our binds: how many pods are deleted while their bind is on the road."""
+    killed_in_flight_share: float
+    """Of our binds: after how many the scheduler dies while they are on the road."""
+    metric_answer_s: float
+    metric_outage_share: float
+    extender_answer_s: float
+    extender_outage_share: float
+    lease_roads_calm: bool
+    """Whether the Lease's own connection is spared: else few lead for long, and nobody gets far."""
+    cramped: bool
+    """Nodes so small for the pods that most room is somebody's as soon as it is free."""
+
+
+def draw_weather(dice: Random) -> Weather:
+    """One seed's."""
+    deeds = {
+        name: weight * (0.5 + dice.random())
+        for name, (share, weight) in DEEDS.items()
+        if dice.random() < share
+    }
+    fast = dice.random() < 0.6
+    return Weather(
+        roads=_draw_roads(dice),
+        storm_s=dice.uniform(30.0, 90.0),
+        deeds=deeds,
+        deed_every_s=dice.choice((0.4, 0.8, 1.5)),
+        nodes=dice.randint(3, 9),
+        pods=dice.randint(4, 30),
+        pods_max=45,
+        replicas=2 if dice.random() < 0.4 else 1,
+        second_from_s=dice.uniform(0.0, 20.0),
+        second_until_s=dice.uniform(40.0, 90.0),
+        lease_duration_s=5.0 if fast else 15.0,
+        history_changes_max=dice.choice((2, 10, 10_000)),
+        foreign_every_s=dice.choice((None, None, 2.0, 6.0)),
+        deleted_in_flight_share=dice.choice((0.0, 0.0, 0.1, 0.3)),
+        killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.04)),
+        metric_answer_s=dice.choice((0.2, 5.0)),
+        metric_outage_share=dice.choice((0.0, 0.0, 0.3)),
+        extender_answer_s=dice.choice((0.1, 1.0)),
+        extender_outage_share=dice.choice((0.0, 0.0, 0.2)),
+        lease_roads_calm=dice.random() < 0.7,
+        cramped=dice.random() < 0.5,
+    )
+
+
+def _draw_roads(dice: Random) -> Climate:
+    def sometimes(share: float, low: float, high: float) -> float:
+        return dice.uniform(low, high) if dice.random() < share else 0.0
+
+    return Climate(
+        latency_s=dice.choice((0.001, 0.01, 0.05)),
+        latency_spread_s=dice.choice((0.0, 0.02, 0.2)),
+        slow_share=sometimes(0.4, 0.01, 0.1),
+        slow_s=dice.uniform(0.3, ROAD_LONGEST_S),
+        lost_before_share=sometimes(0.5, 0.02, 0.3),
+        lost_after_share=sometimes(0.5, 0.02, 0.3),
+        late_share=sometimes(0.5, 0.02, 0.3),
+        doubled_share=sometimes(0.3, 0.01, 0.1),
+        watch_lives_s=dice.uniform(1.0, 30.0) if dice.random() < 0.6 else None,
+        half_line_share=dice.choice((0.0, 0.5)),
+        split_share=sometimes(0.3, 0.05, 0.5),
+    )

@@ -1,0 +1,299 @@
+"""Every decision put to the oracle, at the moment when it is made and on the cluster as the core then sees it.
+
+What the plan said of a pod alone is compared as it is said: node, total, how many nodes, and each reason with its
+count. A member of a gang was looked at on an overlay; when it is assumed, the cache is what the overlay was, so it is
+then that the oracle is asked. So it is where room is kept for pods that are nominated to their nodes. Before room is made
+for a gang the oracle is asked whether that is room for the whole of it.
+
+Who comes first in the queue is compared with the oracle's order; an eviction with what the oracle says of the cluster
+without the victims: the pod fits then, each of them is needed, and no budget is broken where that can be avoided.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from policysched.cluster.cache import Cache
+from policysched.cluster.ledger import PlacementState
+from policysched.evaluate import Overlay, Plan, Verdict
+from policysched.lang.ir.program import GangMode
+from policysched.lang.ir.verdict import Explanation
+from policysched.model.objects import NodeName, Placement, Pod, PodUid
+from policysched.scheduler.commands import Evict
+from policysched.scheduler.gangs.gangs import Gang
+from policysched.scheduler.gangs.placement import Seats
+from policysched.scheduler.preemption.nominated import reserved_for_others
+from policysched.scheduler.queue.entries import PendingPod, Unit
+from policysched.scheduler.scheduler import Scheduler
+from tests.reference import evaluate, order_key, selected
+from tests.simulation.churn import SPARED
+
+
+class SecondOpinion:
+    """Listens in on one scheduler. `fail` gets a sentence for each difference."""
+
+    def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
+        core = self._core = scheduler._core
+        self._fail = fail
+        self._now_ns = 0
+        self._agreed: tuple[str, str] | None = None
+        self._evaluate = core.evaluator.evaluate
+        self._assume = core.cache.assume
+        core.evaluator.evaluate = self._evaluated  # type: ignore[method-assign]
+        core.cache.assume = self._assumed  # type: ignore[method-assign]
+        preemption = scheduler._preemption
+        self._evict_for_gang = preemption._evict_for_gang
+        preemption._evict_for_gang = self._making_room  # type: ignore[method-assign]
+        self._advance, self._pop = core.queue.advance, core.queue.pop
+        core.queue.advance = self._advanced  # type: ignore[method-assign]
+        core.queue.pop = self._popped  # type: ignore[method-assign]
+        self._kept: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
+        self._told_to_end: set[PodUid] = set()
+        self.asked = 0
+
+    def _evaluated(self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any) -> Verdict:
+        verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
+        self._now_ns = asked["now_ns"]
+        nominated = self._core.cache.nominated
+        self._kept[pod.uid] = [
+            (other, node) for other, node in (overlay.placed if overlay else ()) if other.uid in nominated
+        ]
+        if overlay is None:
+            self.asked += 1
+            asked.pop("nominated")
+            assert asked.pop("within") is None, f"{pod.full_name} is asked for alone, within a domain"
+            said = self._preferring_its_own(pod, evaluate(plan.program, pod, self._core.cache, **asked))
+            self._compare(pod, verdict, said)
+            if said.selected is not None:
+                self._agreed = (pod.uid, said.selected)
+        return verdict
+
+    def _compare(self, pod: Pod, verdict: Verdict, said: Explanation) -> None:
+        if (verdict.pod_refusal is None) != (said.pod_refusal is None):
+            self._fail(
+                f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the oracle {said.pod_refusal!r}"
+            )
+        elif verdict.selected != said.selected:
+            self._fail(f"{pod.full_name}: the plan chose {verdict.selected}, the oracle {said.selected}")
+        elif said.selected is not None and verdict.score != said.totals[said.selected]:
+            self._fail(
+                f"{pod.full_name}: the plan's total is {verdict.score}, the oracle's {said.totals[said.selected]}"
+            )
+        elif said.pod_refusal is None and verdict.feasible_count != len(said.feasible):
+            self._fail(
+                f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the oracle {said.feasible}"
+            )
+        elif said.pod_refusal is None and said.selected is None and dict(verdict.counts()) != counts(said):
+            self._fail(
+                f"{pod.full_name}: the plan counts {dict(verdict.counts())}, the oracle {counts(said)}"
+            )
+
+    def _assumed(self, pod: Pod, node: NodeName) -> Any:
+        if self._agreed != (pod.uid, node):
+            self._ask_about_member(pod, node)
+        self._agreed = None
+        return self._assume(pod, node)
+
+    def _preferring_its_own(self, pod: Pod, said: Explanation) -> Explanation:
+        """A node that the pod is nominated to comes before all others."""
+        nominated = self._core.cache.nominated.get(pod.uid)
+        node = None if nominated is None else nominated.nominated_node
+        return replace(said, selected=node) if node in said.feasible else said
+
+    def _keeping_together(self, pod: Pod, node: NodeName, said: Explanation) -> Explanation:
+        """A gang in one domain chooses among the nodes of that, also a member that is nominated to a node of another."""
+        core = self._core
+        gang = core.policies.running[pod.scheduler].program.gang
+        if gang is None or gang.topology is None:
+            return said
+        nodes, key = core.cache.nodes, gang.topology
+        inside = {
+            NodeName(name): total
+            for name, total in said.totals.items()
+            if nodes[NodeName(name)].labels.get(key) == nodes[node].labels[key]
+        }
+        feasible = tuple(name for name in said.feasible if NodeName(name) in inside)
+        return replace(said, feasible=feasible, selected=selected(inside, pod))
+
+    def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
+        """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
+        core = self._core
+        # Members of its own gang that were nominated have been assumed before it.
+        kept = [
+            (other, place)
+            for other, place in self._kept.pop(pod.uid, [])
+            if core.cache.ledger.placement(other.uid) is None
+        ]
+        for other, place in kept:
+            core.cache.ledger.assume(other, place)
+            core.assumed.landed(other, core.namespace_of(other), place, self._now_ns)
+        said = evaluate(
+            core.policies.running[pod.scheduler].program,
+            pod,
+            core.cache,
+            now_ns=self._now_ns,
+            facts=core.pods[pod.uid].facts,
+            samples=core.samples.get(pod.scheduler, {}),
+        )
+        for other, _ in kept:
+            core.cache.ledger.withdraw(other.uid)
+            core.assumed.left(other.uid)
+        self.asked += 1
+        if core.policies.running[pod.scheduler].program.extenders and node in said.feasible:
+            return  # the extenders had their say about which of these it is
+        said = self._preferring_its_own(pod, self._keeping_together(pod, node, said))
+        if said.selected != node:
+            why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"
+            self._fail(
+                f"{pod.full_name} is to be bound to {node}, the oracle says {said.selected} ({node}: {why})"
+            )
+
+    # ── room for a gang ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _making_room(self, gang: Gang, found: Seats, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self.asked += 1
+        if len(found.seats) < gang.needed:
+            self._fail(f"gang {gang.name} needs {gang.needed} places, and {len(found.seats)} are made for it")
+        domains = {self._core.cache.nodes[seat.node].labels.get(gang.topology or "") for seat in found.seats}
+        if gang.topology is not None and len(domains) > 1:
+            self._fail(f"gang {gang.name} is to keep together in {gang.topology}, and gets {domains}")
+        self._try_seats(gang, found)
+        self._evict_for_gang(gang, found, now_ns)
+
+    def _try_seats(self, gang: Gang, found: Seats) -> None:
+        """Its members stand there one after the other, their victims gone, and then everything is as it was."""
+        ledger = self._core.cache.ledger
+        laid: list[PodUid] = []
+        lifted: list[tuple[Placement, PlacementState]] = []
+        for other, node in reserved_for_others(self._core, gang.speaker, but=gang.due.keys()):
+            ledger.assume(other, node)
+            laid.append(other.uid)
+        for seat in found.seats:
+            pod = seat.pod.pod
+            for victim in seat.candidate.victims:
+                placement = ledger.placement(victim.uid)
+                if placement is None or victim.priority >= pod.priority or victim.uid in gang.terms:
+                    self._fail(f"{victim.full_name} is to go for {pod.full_name} and must not be")
+                    continue
+                lifted.append((placement, ledger.state(victim.uid)))
+                ledger.remove(victim.uid)
+            said = evaluate(
+                self._core.policies.running[gang.policy].program,
+                pod,
+                self._core.cache,
+                now_ns=self._now_ns,
+                facts=seat.pod.facts,
+                samples=self._core.samples.get(gang.policy, {}),
+            )
+            if seat.node not in said.feasible:
+                why = said.pod_refusal or said.rejected.get(seat.node)
+                self._fail(f"room is made for {pod.full_name} on {seat.node}, the oracle says {why}")
+            ledger.assume(pod, seat.node)
+            laid.append(pod.uid)
+        for uid in laid:
+            ledger.withdraw(uid)
+        for placement, state in lifted:
+            ledger._put(placement, state)
+
+    # ── who comes first ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _advanced(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self._advance(now_ns)
+
+    def _popped(self) -> Unit | None:
+        active = {policy: list(line) for policy, line in self._core.queue._active.items()}
+        unit = self._pop()
+        if unit is None or unit not in active.get(unit.policy, ()):
+            return unit
+        first = self._order(unit)
+        for other in active[unit.policy]:
+            if other is not unit and other.last_in_line == unit.last_in_line and self._order(other) < first:
+                self._fail(f"{unit} goes before {other}, the oracle has it the other way round")
+        return unit
+
+    def _order(self, unit: Unit) -> Any:
+        core, pod = self._core, unit.speaker
+        known = unit if isinstance(unit, PendingPod) else core.pods[pod.uid]
+        program = core.policies.running[unit.policy].program
+        return order_key(program, pod, core.namespace_of(pod), known.facts, self._now_ns, core.cache)
+
+    # ── who has to go ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def evicting(self, evict: Evict) -> None:
+        """It was decided a moment ago."""
+        core, pod = self._core, self._core.pods[evict.uid].pod
+        victims = {one.uid for one in evict.victims}
+        gang = core.gangs.of(pod.uid)
+        if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
+            self._told_to_end |= victims
+            return  # of a gang that is placed whole no member's place can be judged by itself: see `_making_room`
+        ending = {seen.pod.uid for seen in core.cache.pods.values() if seen.deleting}
+        ending |= self._told_to_end & core.cache.pods.keys()
+        self._told_to_end |= victims
+        who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"
+        if evict.node not in self._feasible(pod, self._without(victims | ending)):
+            self._fail(f"{who}, and does not fit there without them")
+        if ending or any(uid != pod.uid for uid in core.cache.nominated):
+            return  # more is going on than can be thought through here
+        for victim in sorted(victims):
+            if evict.node in self._feasible(pod, self._without(victims - {victim})):
+                self._fail(f"{who}, of whom {core.cache.pods[victim].pod.full_name} need not go")
+        if any(self._in_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
+            harmless = [node for node in core.cache.nodes if self._harmless(pod, node)]
+            if harmless:
+                self._fail(f"{who}, which breaks a budget, and on {harmless} none would have been broken")
+
+    def _harmless(self, pod: Pod, node: NodeName) -> bool:
+        """Whether the pod fits on the node once those are gone who may go and whom no budget counts."""
+        core = self._core
+        may_go = {
+            other.uid
+            for other in core.cache.ledger.usage(node).pods.values()
+            if other.scheduler == pod.scheduler and other.priority < pod.priority
+            if SPARED not in other.labels and not self._in_budget(other)
+        }
+        return bool(may_go) and node in self._feasible(pod, self._without(may_go))
+
+    def _in_budget(self, pod: Pod, *, allowed: int = 2**31) -> bool:
+        """Whether a budget counts the pod that allows at most so many disruptions."""
+        return any(
+            one.namespace == pod.namespace
+            and one.selector is not None
+            and one.selector.selects(pod.labels)
+            and one.disruptions_allowed <= allowed
+            for one in self._core.cache.budgets.values()
+        )
+
+    def _without(self, uids: set[PodUid]) -> Cache:
+        known = self._core.cache
+        del known.assume  # our own ear is not to be copied with it
+        selectors = known.devices.finder.selectors  # what is compiled in C++ cannot be copied, and need not
+        cache = deepcopy(known, {id(selectors): selectors})
+        known.assume = self._assumed  # type: ignore[method-assign]
+        for uid in sorted(uids):
+            cache.drop_pod(uid)
+        return cache
+
+    def _feasible(self, pod: Pod, cache: Cache) -> list[NodeName]:
+        core = self._core
+        said = evaluate(
+            core.policies.running[pod.scheduler].program,
+            pod,
+            cache,
+            now_ns=self._now_ns,
+            facts=core.pods[pod.uid].facts,
+            samples=core.samples.get(pod.scheduler, {}),
+        )
+        return [NodeName(node) for node in said.feasible]
+
+
+def counts(said: Explanation) -> dict[str, int]:
+    """For each reason the nodes that it refuses, a node counted under the first rule that refuses it."""
+    found: dict[str, int] = {}
+    for refusals in said.rejected.values():
+        for group in refusals[0].groups:
+            found[group] = found.get(group, 0) + 1
+    return found

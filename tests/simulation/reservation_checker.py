@@ -1,0 +1,33 @@
+"""What must hold of volumes and devices that are promised and not yet bound: each is one claim's.
+
+The API server would refuse a volume's second claim, so its objects do not show a promise that was made twice; nor do they
+show yet which devices are on their way into a claim.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from policysched.scheduler.scheduler import Scheduler
+
+
+def promised_twice(scheduler: Scheduler) -> list[str]:
+    """A sentence for each volume and each device that is on its way to two claims."""
+    promised: dict[Any, set[str]] = {}
+    for thing, claim in _promises(scheduler):
+        promised.setdefault(thing, set()).add(claim)
+    return [
+        f"{thing} is promised to {len(claims)} claims: {sorted(claims)}"
+        for thing, claims in promised.items()
+        if len(claims) > 1
+    ]
+
+
+def _promises(scheduler: Scheduler) -> Iterator[tuple[str, str]]:
+    for preparation in scheduler._core.preparations.values():
+        needs = preparation.needs
+        if needs.volumes is not None:
+            for claim, volume in needs.volumes.choice.static:
+                yield f"volume {volume.name}", f"{claim.key} {claim.uid}"
+        for asking, given in needs.devices.allocated:
+            for one in given.devices:
+                yield f"device {one.device}", f"{asking.key} {asking.uid}"
