@@ -7,15 +7,15 @@ core, and with 50,000 pods 0.1 s at a time in which nothing is decided.
 
 import gc
 
-NEW_OBJECTS, YOUNG_LOOKS, MIDDLE_LOOKS = 20_000, 20, 50
+GEN0_THRESHOLD, GEN1_THRESHOLD, GEN2_THRESHOLD = 20_000, 20, 50
 
 
-def look_rarely() -> None:
+def raise_gc_thresholds() -> None:
     """For the whole process. It is for whoever owns it, not for a library, to say this."""
-    gc.set_threshold(NEW_OBJECTS, YOUNG_LOOKS, MIDDLE_LOOKS)
+    gc.set_threshold(GEN0_THRESHOLD, GEN1_THRESHOLD, GEN2_THRESHOLD)
 
 
-def leave_out_what_is_there() -> None:
+def freeze_live_objects() -> None:
     """Nothing that lives now is looked through again, though it is still freed when nobody refers to it: for the time
     after the first whole lists of a cluster are read."""
     gc.collect()

@@ -10,24 +10,24 @@ from contextvars import ContextVar
 from pathlib import Path
 
 
-def resource(*parts: str) -> Path:
-    """The path of a shipped file, such as `resource("grammar", "policy.lark")`."""
+def data_file(*parts: str) -> Path:
+    """The path of a shipped file, such as `data_file("grammar", "policy.lark")`."""
     installed = Path(__file__).parent / "_data"
     return (installed if installed.is_dir() else Path(__file__).parent.parent).joinpath(*parts)
 
 
-def at_home(path: str) -> Path:
+def expand_home(path: str) -> Path:
     """`~` and `~user` as a shell has them. Where nobody knows of such a home the path stays as it is, and is not there."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 (pathlib's raises then)
 
 
-_keeps = ContextVar("keeps", default=False)
+_file_cache_enabled = ContextVar("keeps", default=False)
 
 
-def keep_files() -> None:
+def enable_file_cache() -> None:
     """From now on this process keeps files in the cache folder. It is for whoever owns the process to say so; nothing is
     made or looked at before there is something to keep."""
-    _keeps.set(True)
+    _file_cache_enabled.set(True)
 
 
 def cache_folder() -> Path | None:
@@ -45,10 +45,10 @@ def cache_folder() -> Path | None:
 
 
 @contextmanager
-def kept_file(name: str) -> Iterator[Path | None]:
+def cached_file(name: str) -> Iterator[Path | None]:
     """The path of a kept file, whether it is there or not, with no other process at it meanwhile. None where this one
     keeps nothing, or cannot: no folder, nothing can be written there, a file system without locks."""
-    folder = cache_folder() if _keeps.get() else None
+    folder = cache_folder() if _file_cache_enabled.get() else None
     if folder is None:
         yield None
         return

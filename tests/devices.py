@@ -79,7 +79,7 @@ def new(manifest: Json) -> Json:
 
 
 def device_slice(node: str | None, *gpus: Json, **more: Any) -> ResourceSlice:
-    return devices.resource_slice(slice_manifest(node, *gpus, **more))
+    return devices.decode_resource_slice(slice_manifest(node, *gpus, **more))
 
 
 def class_manifest(name: str = "gpu", *selectors: str, created: str | None = None, **spec: Any) -> Json:
@@ -93,7 +93,7 @@ def class_manifest(name: str = "gpu", *selectors: str, created: str | None = Non
 
 def device_class(name: str = "gpu", *selectors: str, **more: Any) -> DeviceClass:
     """The words are those of `class_manifest`."""
-    return devices.device_class(class_manifest(name, *selectors, **more))
+    return devices.decode_device_class(class_manifest(name, *selectors, **more))
 
 
 def asking(name: str = "r", *selectors: str, of_class: str = "gpu", **exactly: Any) -> Json:
@@ -134,7 +134,7 @@ def claim_manifest(
             "uid": uid or f"uid-{name}",
             "resourceVersion": str(version),
             **({"ownerReferences": owners} if owners else {}),
-            **({"annotations": {devices.EXTENDED: "true"}} if extended else {}),
+            **({"annotations": {devices.EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"}} if extended else {}),
             **({"finalizers": list(finalizers)} if finalizers else {}),
         },
         "spec": claim_spec(*requests, **devices_),
@@ -143,7 +143,7 @@ def claim_manifest(
 
 
 def claim(name: str = "c", *requests: Json, **more: Any) -> ResourceClaim:
-    return devices.resource_claim(claim_manifest(name, *requests, **more))
+    return devices.decode_resource_claim(claim_manifest(name, *requests, **more))
 
 
 def given(
@@ -193,7 +193,7 @@ def user(name: str, *claims: str, made: Mapping[str, str | None] | None = None, 
         {"name": one, **({"resourceClaimName": found} if found else {})}
         for one, found in (made or {}).items()
     ]
-    return pods.pod(
+    return pods.decode_pod(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {

@@ -35,7 +35,7 @@ def volume(
     """`node`: it can be used there alone. `claim`: its claimRef, in the namespace `default`. `handle`: of csi.example.com."""
     here = {"key": HOSTNAME, "operator": "In", "values": [node]}
     terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
-    return storage.persistent_volume(
+    return storage.decode_persistent_volume(
         {
             "metadata": {
                 "name": name,
@@ -76,7 +76,7 @@ def claim(
     if bound_to:
         annotations["pv.kubernetes.io/bind-completed"] = "yes"
     owners = [{"uid": owner, "controller": True, "kind": "Pod", "name": "p"}] if owner else []
-    return storage.persistent_volume_claim(
+    return storage.decode_persistent_volume_claim(
         {
             "metadata": {
                 "name": name,
@@ -107,7 +107,7 @@ def storage_class(
     zones: tuple[str, ...] = (),
 ) -> StorageClass:
     term = {"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": list(zones)}]}
-    return storage.storage_class(
+    return storage.decode_storage_class(
         {
             "metadata": {"name": name},
             "provisioner": provisioner,
@@ -120,20 +120,22 @@ def storage_class(
 def csi_node(name: str = "a", *, limits: Mapping[str, int] | None = None, migrated: str = "") -> CsiNode:
     drivers = [{"name": driver, "allocatable": {"count": count}} for driver, count in (limits or {}).items()]
     annotations = {"storage.alpha.kubernetes.io/migrated-plugins": migrated} if migrated else {}
-    return storage.csi_node(
+    return storage.decode_csi_node(
         {"metadata": {"name": name, "annotations": annotations}, "spec": {"drivers": drivers}}
     )
 
 
 def csi_driver(name: str = "csi.example.com", *, tracks_capacity: bool = True) -> CsiDriver:
-    return storage.csi_driver({"metadata": {"name": name}, "spec": {"storageCapacity": tracks_capacity}})
+    return storage.decode_csi_driver(
+        {"metadata": {"name": name}, "spec": {"storageCapacity": tracks_capacity}}
+    )
 
 
 def capacity(
     name: str = "room", *, of_class: str = "made", size: str | None = "10Gi", zone: str | None = None
 ) -> StorageCapacity:
     labels = {"topology.kubernetes.io/zone": zone} if zone else {}
-    return storage.storage_capacity(
+    return storage.decode_storage_capacity(
         {
             "metadata": {"name": name, "namespace": "kube-system"},
             "storageClassName": of_class,
@@ -144,7 +146,7 @@ def capacity(
 
 
 def attachment(name: str, *, node: str, volume: str) -> VolumeAttachment:
-    return storage.volume_attachment(
+    return storage.decode_volume_attachment(
         {
             "metadata": {"name": name},
             "spec": {

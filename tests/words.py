@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import pods as wire
-from policysched.kube.decode.kubelet_rejection import rejection
+from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
 from policysched.model.objects import (
     Namespace,
     Node,
@@ -127,12 +127,12 @@ def node_manifest(
 
 def pod(name: str = "p", **more: Any) -> Pod:
     """A pod as scheduling sees it; the words are those of `pod_manifest`."""
-    return wire.pod(pod_manifest(name, **more)).pod
+    return wire.decode_pod(pod_manifest(name, **more)).pod
 
 
 def node(name: str = "a", **more: Any) -> Node:
     """A node as scheduling sees it; the words are those of `node_manifest`."""
-    return wire.node(node_manifest(name, **more))
+    return wire.decode_node(node_manifest(name, **more))
 
 
 def namespace(name: str = "default", **labels: str) -> Namespace:
@@ -148,7 +148,7 @@ def pod_set(
 ) -> PodSet:
     """A Service or controller; `selector` as its kind writes it."""
     metadata = {"name": name, "namespace": namespace}
-    return wire.pod_set({"metadata": metadata, "spec": {"selector": selector}}, kind)
+    return wire.decode_pod_set({"metadata": metadata, "spec": {"selector": selector}}, kind)
 
 
 def pending(one: Pod) -> ObservedPod:
@@ -166,7 +166,7 @@ def finished(one: Pod, on: str) -> ObservedPod:
 def rejected(one: Pod, on: str, reason: str, message: str = "") -> ObservedPod:
     """As the API server shows a pod that the kubelet of its node did not take; `message` is the kubelet's."""
     status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
-    return replace(placed(one, on), phase="Failed", rejection=rejection(status))
+    return replace(placed(one, on), phase="Failed", rejection=decode_kubelet_rejection(status))
 
 
 def too_little(resource: str, requested: int, used: int, capacity: int) -> str:
@@ -179,9 +179,9 @@ def world(
     pods: Iterable[ObservedPod] = (),
     namespaces: Iterable[Namespace] = (Namespace("default", {}, {}),),
     pod_sets: Iterable[PodSet] = (),
-) -> Cache:
+) -> ClusterCache:
     """A cache in which all of these have been seen."""
-    cache = Cache()
+    cache = ClusterCache()
     for space in namespaces:
         cache.put_namespace(space)
     for one in nodes:

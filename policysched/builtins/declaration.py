@@ -7,37 +7,37 @@ plain meaning in `tests.reference.builtins`. A house test holds the three sets e
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.lang.ir.program import ParamValue
+from policysched.lang.ir.program import BuiltinParamValue
 from policysched.model.cluster_events import ClusterEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class BuiltinParameter:
     """`{ strategy = most_allocated }`: a choice of words, an int in a range, a map from string to int, points
     (`shape = {"0" = 0, "100" = 10}`, utilisation percent to score), or constraints: one of the words, or a map from
-    topology key to maxSkew. `wakes`: events that can turn a no into a yes where the parameter is not its default."""
+    topology key to maxSkew. `requeue_events`: events that can turn a no into a yes where the parameter is not its default."""
 
     name: str
     kind: Literal["choice", "int", "weights", "shape", "constraints", "names"]
-    default: ParamValue
+    default: BuiltinParamValue
     choices: tuple[str, ...] = ()
     low: int = 0
     high: int = 100
     doc: str = ""
-    wakes: frozenset[ClusterEvent] = frozenset()
+    requeue_events: frozenset[ClusterEvent] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class BuiltinDeclaration:
     """`name` is the plugin's name in snake case, `plugin` as kube-scheduler spells it.
 
     `pod_reads` and `node_reads` name fields of `model.objects.Pod` and `model.objects.Node` (or `node.usage`, the running totals,
     `cluster`, facts over all nodes such as how many have an image, or `volumes`, what there is of volumes and claims): pods that agree on the former share an
     evaluation, and only changes of the latter can change it. `selected_labels` among the former are those of the pod's
     labels that placed pods' terms ask about, `siblings` the pods that its Services and its controller select.
-    `parameters` are those of the score, `filter_parameters` those of the filter. `filter_wakes` are the events that can turn its no into a yes. `reasons`
+    `parameters` are those of the score, `filter_parameters` those of the filter. `filter_requeue_events` are the events that can turn its no into a yes. `reasons`
     are its words; `{resource}` stands for a resource name. `scaleup` False: a new, empty node of the same kind would
-    not help. `cost` is roughly how many things its plain meaning looks at on a node, as `show` counts.
+    not help. `cost_per_node` is roughly how many things its plain meaning looks at on a node, as `show` counts.
     `default_weight` None: it does not score.
     """
 
@@ -46,13 +46,13 @@ class Declaration:
     summary: str
     filters: bool
     scores: bool
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[BuiltinParameter, ...]
     pod_reads: tuple[str, ...]
     node_reads: tuple[str, ...]
-    filter_wakes: frozenset[ClusterEvent]
+    filter_requeue_events: frozenset[ClusterEvent]
     reasons: tuple[str, ...]
     default_weight: int | None
     scaleup: bool
-    cost: int
+    cost_per_node: int
     source: str  # where the semantics come from, for the docs
-    filter_parameters: tuple[Parameter, ...] = ()
+    filter_parameters: tuple[BuiltinParameter, ...] = ()

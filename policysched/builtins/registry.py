@@ -1,6 +1,6 @@
 """The built-ins by name, in kube-scheduler's order, which is also that of `include kube_default`.
 
-A new built-in is a folder beside this file and one line in `_ORDER`.
+A new built-in is a folder beside this file and one line in `_PLUGIN_ORDER`.
 Source of the order: `pkg/scheduler/apis/config/v1/default_plugins.go`.
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 
-_ORDER = (
+_PLUGIN_ORDER = (
     "node_unschedulable",
     "node_name",
     "taint_toleration",
@@ -30,40 +30,44 @@ _ORDER = (
 )
 
 
-def _discover() -> dict[str, Declaration]:
+def _discover() -> dict[str, BuiltinDeclaration]:
     declarations = {
-        name: import_module(f"policysched.builtins.{name}.declaration").DECLARATION for name in _ORDER
+        name: import_module(f"policysched.builtins.{name}.declaration").DECLARATION for name in _PLUGIN_ORDER
     }
     assert all(name == declaration.name for name, declaration in declarations.items())
     return declarations
 
 
-BUILTINS: Mapping[str, Declaration] = _discover()
+BUILTINS: Mapping[str, BuiltinDeclaration] = _discover()
 
 KUBE_DEFAULT_VERSION = "1.36"
 """The release whose default filters, scores and weights `include kube_default` brings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class KubeSchedulerRelease:
     """How the defaults of an older kube-scheduler differ from `KUBE_DEFAULT_VERSION`'s: built-ins that it had not, those that did not
     score yet, and words for parameters of scores. Everything else is the same, weights and reasons included. Sources: the plugins in
     kubernetes v1.34.3, v1.35.0 and v1.36.3, and the defaults of their feature gates."""
 
-    without: frozenset[str] = frozenset()
-    without_scores: frozenset[str] = frozenset()
-    score_words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    missing_builtins: frozenset[str] = frozenset()
+    builtins_without_score: frozenset[str] = frozenset()
+    score_parameter_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-_UNTIL_1_35 = Release(
-    without=frozenset({"node_declared_features"}),
-    score_words={
+_UNTIL_1_35 = KubeSchedulerRelease(
+    missing_builtins=frozenset({"node_declared_features"}),
+    score_parameter_values={
         "node_resources_balanced_allocation": {"formula": "balance"},
         "image_locality": {"image_volumes": "no"},
     },
 )
 
-_UNTIL_1_34 = replace(_UNTIL_1_35, without_scores=frozenset({"dynamic_resources"}))
+_UNTIL_1_34 = replace(_UNTIL_1_35, builtins_without_score=frozenset({"dynamic_resources"}))
 
-RELEASES: Mapping[str, Release] = {"1.34": _UNTIL_1_34, "1.35": _UNTIL_1_35, KUBE_DEFAULT_VERSION: Release()}
+KUBE_SCHEDULER_RELEASES: Mapping[str, KubeSchedulerRelease] = {
+    "1.34": _UNTIL_1_34,
+    "1.35": _UNTIL_1_35,
+    KUBE_DEFAULT_VERSION: KubeSchedulerRelease(),
+}
 """Whose defaults can be included, oldest first."""

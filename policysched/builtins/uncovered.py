@@ -9,34 +9,36 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Uncovered:
-    """`plugin` as kube-scheduler spells it; `uses` names the fields by which a pod uses it."""
+class UnsupportedFeature:
+    """`plugin` as kube-scheduler spells it; `usage` names the fields by which a pod uses it."""
 
     plugin: str
-    uses: str
-    happens: str = "the pod stays pending"
+    usage: str
+    effect: str = "the pod stays pending"
 
     @property
-    def sentence(self) -> str:
-        return f"{self.plugin}: {self.uses}: {self.happens}"
+    def description(self) -> str:
+        return f"{self.plugin}: {self.usage}: {self.effect}"
 
 
-UNCOVERED: tuple[Uncovered, ...] = (
-    Uncovered(
+UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
+    UnsupportedFeature(
         "DynamicResources",
         "CEL selectors of devices with the libraries ip, cidr, url, format, sets, lists or regex",
         "no node is taken, in words that name the selector",
     ),
-    Uncovered(
+    UnsupportedFeature(
         "DynamicResources",
         "CEL selectors of devices where policysched runs elsewhere than on Linux on x86-64",
         "the pod stays pending, in words that name the package that is not there",
     ),
-    Uncovered("DynamicResources", "spec.resourceClaims of an unknown kind (neither a claim nor a template)"),
-    Uncovered("GangScheduling", "spec.schedulingGroup"),
+    UnsupportedFeature(
+        "DynamicResources", "spec.resourceClaims of an unknown kind (neither a claim nor a template)"
+    ),
+    UnsupportedFeature("GangScheduling", "spec.schedulingGroup"),
 )
 
 
-def left_out(plugins: Collection[str] | None) -> tuple[Uncovered, ...]:
+def unsupported_features(plugins: Collection[str] | None) -> tuple[UnsupportedFeature, ...]:
     """Of these plugins of kube-scheduler; None: of all its default profile."""
-    return tuple(one for one in UNCOVERED if plugins is None or one.plugin in plugins)
+    return tuple(one for one in UNSUPPORTED_FEATURES if plugins is None or one.plugin in plugins)

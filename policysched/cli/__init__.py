@@ -18,8 +18,8 @@ import click
 
 from policysched import __version__
 from policysched.cli import closed_pipe
-from policysched.gc_tuning import look_rarely
-from policysched.resources import keep_files
+from policysched.gc_tuning import raise_gc_thresholds
+from policysched.resources import enable_file_cache
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("policysched.cli.run", "Schedule a cluster's pods by the policies of a ConfigMap."),
@@ -42,7 +42,7 @@ _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """A full or broken disk behind a redirected stdout."""
 
 
-class Problem(click.ClickException):
+class CommandError(click.ClickException):
     """Could not run: a line for each thing that is wrong, with what and where; exit 2."""
 
     exit_code = 2
@@ -60,7 +60,7 @@ def write_file(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise Problem(f"{path}: {error.strerror or error}") from None
+        raise CommandError(f"{path}: {error.strerror or error}") from None
 
 
 class _Commands(click.Group):
@@ -74,17 +74,17 @@ class _Commands(click.Group):
     ) -> Any:
         """As click's, but what is wrong with the command line or a file is a line on stderr, and exit 2."""
         if args is None:  # the process is ours, and not one that calls a command
-            look_rarely()
-            keep_files()
-            closed_pipe.open_what_is_closed()
+            raise_gc_thresholds()
+            enable_file_cache()
+            closed_pipe.open_missing_streams()
         if not standalone_mode:
             return super().main(args, prog_name or "policysched", standalone_mode=False, **extra)
         try:
-            with closed_pipe.told_apart():
+            with closed_pipe.detect_closed_output():
                 code = self._exit_code(args, prog_name or "policysched", extra)
-        except closed_pipe.NobodyReads:
+        except closed_pipe.OutputClosed:
             for stream in (sys.stdout, sys.stderr):
-                closed_pipe.let_go(stream)
+                closed_pipe.discard_buffer(stream)
             code = closed_pipe.EXIT_CODE
         sys.exit(code)
 
@@ -102,7 +102,7 @@ class _Commands(click.Group):
             context = error.ctx if isinstance(error, click.UsageError) else None
             where = context.command_path if context is not None else "policysched"
             hint = f" (see {where} --help)" if isinstance(error, click.UsageError) else ""
-            lines = error.lines if isinstance(error, Problem) else (error.format_message(),)
+            lines = error.lines if isinstance(error, CommandError) else (error.format_message(),)
             for line in lines:
                 click.echo(f"{where}: {' '.join(line.split())}{hint}", err=True)
             return 2
@@ -111,19 +111,19 @@ class _Commands(click.Group):
         except OSError as error:
             if error.errno not in _OUTPUT_LOST:
                 raise
-            closed_pipe.let_go(sys.stdout)
+            closed_pipe.discard_buffer(sys.stdout)
             click.echo(f"policysched: the output cannot be written: {error.strerror}", err=True)
             return 2
         return code if isinstance(code, int) else 0
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """click would end with 1 where nobody reads what `--help` says."""
-        with closed_pipe.told_apart():
+        with closed_pipe.detect_closed_output():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """As `make_context`, for what a command says."""
-        with closed_pipe.told_apart():
+        with closed_pipe.detect_closed_output():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)

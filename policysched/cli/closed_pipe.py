@@ -17,40 +17,40 @@ from typing import IO, Any
 EXIT_CODE = 128 + signal.SIGPIPE
 
 
-class NobodyReads(Exception):
+class OutputClosed(Exception):
     """The other end of standard output, or of standard error, is closed."""
 
 
 @contextmanager
-def told_apart() -> Iterator[None]:
+def detect_closed_output() -> Iterator[None]:
     """Raises NobodyReads where it was one of our own streams that could not be written."""
     try:
         yield
     except BrokenPipeError:
-        ours = any(_unread(stream) for stream in (sys.stdout, sys.stderr))
+        ours = any(_is_closed(stream) for stream in (sys.stdout, sys.stderr))
         assert ours, "a connection broke, and nobody looked after it"
-        raise NobodyReads from None
+        raise OutputClosed from None
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # rich's way; it has let go of the stream already
-            raise NobodyReads from None
+            raise OutputClosed from None
         raise
 
 
-def open_what_is_closed() -> None:
+def open_missing_streams() -> None:
     """Where the caller closed a stream (`policysched show my.policy >&-`) Python has none: what is said goes nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (lives as long as the process)
 
 
-def let_go(stream: IO[Any]) -> None:
+def discard_buffer(stream: IO[Any]) -> None:
     """What is left in it goes nowhere. Python flushes it once more as it ends, and would fail anew."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
-def _unread(stream: IO[Any]) -> bool:
+def _is_closed(stream: IO[Any]) -> bool:
     try:
         number = stream.fileno()
     except (OSError, ValueError):  # no file of the system's, or closed

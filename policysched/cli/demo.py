@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli import CommandError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-BUSY_BITS_S = 500e6
+BUSY_LINK_BITS_S = 500e6
 _APPS = ("shipper", "web", "trainer", "trainer-xl")
 
 
@@ -40,7 +40,7 @@ def demo(keep: bool) -> None:
     try:
         asyncio.run(_demo(keep))
     except DemoFailed as error:
-        raise Problem(f"the demo failed: {error}") from error
+        raise CommandError(f"the demo failed: {error}") from error
     except KeyboardInterrupt:
         return
 
@@ -53,13 +53,13 @@ async def _demo(keep: bool) -> None:
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="policysched-demo-") as directory:
         async with Demo(directory=Path(directory)) as world:
-            await _story(console, world)
+            await _run_steps(console, world)
             if keep:
-                _say_how_to_go_on(console, world)
+                _print_next_steps(console, world)
                 await asyncio.Event().wait()
 
 
-async def _story(console: "Console", world: "Demo") -> None:
+async def _run_steps(console: "Console", world: "Demo") -> None:
     _heading(console, "A cluster of 6 nodes, and two policies in a ConfigMap")
     world.apply_policies()
     await world.start_scheduler()
@@ -67,15 +67,15 @@ async def _story(console: "Console", world: "Demo") -> None:
         "ConfigMap policysched/policies has network-aware.policy, whose `score bandwidth` is commented out, and "
         "gang-batch.policy. Pods choose one by schedulerName.\n"
     )
-    with _live(console, world) as live:
+    with _live_table(console, world) as live:
         await world.apply_workload("shipper")
-        await _following(world.wait_for_pods("shipper", running=2), live, world)
+        await _await_with_table(world.wait_for_pods("shipper", running=2), live, world)
         await world.apply_workload("web")
-        await _following(world.wait_for_pods("web", running=6), live, world)
+        await _await_with_table(world.wait_for_pods("web", running=6), live, world)
         await world.apply_workload("trainer", "trainer-xl")
-        await _following(world.wait_for_pods("trainer", running=4), live, world)
-        message = await _following(world.wait_for_message("trainer-xl"), live, world)
-    before = _by_traffic(world)
+        await _await_with_table(world.wait_for_pods("trainer", running=4), live, world)
+        message = await _await_with_table(world.wait_for_message("trainer-xl"), live, world)
+    before = _count_by_traffic(world)
     console.print(
         "\n\nThe log shippers fill the links of two nodes. The web pods were spread by what they request alone: "
         f"[bold]{before[0]} of {sum(before)}[/] share a busy link. The gang of 4 trainers started whole; the gang of 8 "
@@ -92,10 +92,10 @@ async def _story(console: "Console", world: "Demo") -> None:
     console.print(
         "\nChecked, compiled and active; nothing was restarted. Now twelve web pods instead of six:\n"
     )
-    with _live(console, world) as live:
+    with _live_table(console, world) as live:
         await world.scale("web", 12)
-        await _following(world.wait_for_pods("web", running=12), live, world)
-    after = _by_traffic(world)
+        await _await_with_table(world.wait_for_pods("web", running=12), live, world)
+    after = _count_by_traffic(world)
     busy, quiet = after[0] - before[0], after[1] - before[1]
     console.print(
         f"\n\nOf the six new web pods [bold]{busy}[/] share a busy link, [bold]{quiet}[/] do not.\n"
@@ -109,13 +109,13 @@ def _heading(console: "Console", text: str) -> None:
     console.print(f"[bold cyan]── {text} ──[/]")
 
 
-def _live(console: "Console", world: "Demo") -> "Live":
+def _live_table(console: "Console", world: "Demo") -> "Live":
     from rich.live import Live
 
     return Live(_table(world), console=console, refresh_per_second=8)
 
 
-async def _following(work: Coroutine[None, None, Answer], live: "Live", world: "Demo") -> Answer:
+async def _await_with_table(work: Coroutine[None, None, Answer], live: "Live", world: "Demo") -> Answer:
     """Await a step while the table shows what happens meanwhile."""
     task = asyncio.create_task(work)
     while not task.done():
@@ -133,9 +133,9 @@ def _table(world: "Demo") -> "Table":
     table.add_column("receiving", justify="right")
     for app in _APPS:
         table.add_column(app, justify="right")
-    for node in world.nodes():
-        busy = node.receiving >= BUSY_BITS_S
-        traffic = f"{node.receiving / 1e6:.0f} Mbit/s" if node.receiving else "-"
+    for node in world.node_rows():
+        busy = node.receive_bits_s >= BUSY_LINK_BITS_S
+        traffic = f"{node.receive_bits_s / 1e6:.0f} Mbit/s" if node.receive_bits_s else "-"
         counts = (str(node.pods.get(app, "")) for app in _APPS)
         table.add_row(node.name, traffic, *counts, style="yellow" if busy else "")
     waiting = (sum(not pod["spec"].get("nodeName") for pod in world.pods_of(app)) for app in _APPS)
@@ -143,11 +143,11 @@ def _table(world: "Demo") -> "Table":
     return table
 
 
-def _by_traffic(world: "Demo") -> tuple[int, int]:
+def _count_by_traffic(world: "Demo") -> tuple[int, int]:
     """How many web pods are on nodes with a busy link, and how many on others."""
     counts = [0, 0]
-    for node in world.nodes():
-        counts[node.receiving < BUSY_BITS_S] += node.pods.get("web", 0)
+    for node in world.node_rows():
+        counts[node.receive_bits_s < BUSY_LINK_BITS_S] += node.pods.get("web", 0)
     return counts[0], counts[1]
 
 
@@ -155,24 +155,24 @@ def _explain_newest(console: "Console", world: "Demo") -> None:
     """The newest web pod, explained by the same code as `policysched explain`."""
     import time
 
-    from policysched.cli.explain import print_explained
+    from policysched.cli.explain import print_explanation
     from policysched.harness.cluster_files import ClusterFiles
     from policysched.harness.inputs import choose_policy, load_samples
-    from policysched.offline.explain import explain
-    from policysched.resources import resource
+    from policysched.offline.explain import explain_pod
+    from policysched.resources import data_file
 
     newest = max(world.pods_of("web"), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
     files = ClusterFiles()
     for obj in world.objects():
-        files.take(obj)
-    program = choose_policy(str(resource("policies", "network-aware.policy")), None)
+        files.add(obj)
+    program = choose_policy(str(data_file("policies", "network-aware.policy")), None)
     at_ns = time.time_ns()
     samples, _ = load_samples(world.samples_path, program, files.node_names(), now_ns=at_ns)
     name = f"{newest['metadata']['namespace']}/{newest['metadata']['name']}"
-    print_explained(console, explain(program, files, name, samples=samples, now_ns=at_ns))
+    print_explanation(console, explain_pod(program, files, name, samples=samples, now_ns=at_ns))
 
 
-def _say_how_to_go_on(console: "Console", world: "Demo") -> None:
+def _print_next_steps(console: "Console", world: "Demo") -> None:
     console.print("\nThe cluster stays up until Ctrl-C. In another terminal:\n")
     console.print(f"  export KUBECONFIG={world.sandbox.kubeconfig_path}", markup=False)
     console.print("  kubectl get pods -A -o wide")

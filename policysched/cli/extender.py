@@ -9,14 +9,14 @@ import click
 from policysched.cli.starting import (
     config_option,
     context_option,
-    given,
+    drop_none,
     kubeconfig_option,
     last_good_option,
     log_format_option,
     log_level_option,
     metrics_option,
     policies_option,
-    start_problems,
+    report_start_errors,
 )
 
 
@@ -80,22 +80,22 @@ def extender(
         "last_good": last_good,
         "http": http,
         "metrics": metrics,
-        "log": given(format=log_format, level=log_level),
-        "extender_server": given(
+        "log": drop_none(format=log_format, level=log_level),
+        "extender_server": drop_none(
             budget_s=budget_s,
-            tls=given(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca),
+            tls=drop_none(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca),
         ),
     }
-    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), given(**flags))
+    return _run(config or os.environ.get("POLICYSCHED_CONFIG"), drop_none(**flags))
 
 
 def _run(config: str | None, flags: dict[str, Any]) -> int:
     # Here, for `--help` and a misspelt flag need none of it.
-    from policysched.config.logs import set_up_logging
+    from policysched.config.logs import configure_logging
     from policysched.extender.program import run_extender
     from policysched.extender.settings import read_extender_settings
 
-    with start_problems():
+    with report_start_errors():
         settings = read_extender_settings(Path(config) if config else None, os.environ, flags)
-        set_up_logging(settings.log_format, settings.log_level)
+        configure_logging(settings.log_format, settings.log_level)
         return run_extender(settings)

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli import CommandError
 from policysched.cli.colour import wants_colour
-from policysched.files import Unreadable, read_text
+from policysched.files import UnreadableFile, read_text
 from policysched.lang.format.formatter import format_source
 from policysched.policy_files.sources import (
-    Place,
     SourceSet,
+    TextBlock,
     UnusableFile,
     load_policy_sources,
-    sources_of_text,
+    parse_sources,
 )
 from policysched.text import Diagnostic, Source
-from policysched.text.render_text import full_report
+from policysched.text.render_text import render_report
 
 
 @dataclass(slots=True)
-class Job:
+class FormattedFile:
     """One file: its text, and what it becomes."""
 
     name: str
@@ -54,9 +54,9 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
     passed_over: list[UnusableFile] = []
     for name, text in _files(paths, stdin_filename, passed_over):
         try:
-            job = _formatted(name, text)
+            job = _format_file(name, text)
         except UnusableFile as error:
-            raise Problem(str(error)) from None
+            raise CommandError(str(error)) from None
         if job is None:
             failed = True
             continue
@@ -67,7 +67,7 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) ->
         elif check and different:
             click.echo(f"would reformat {name}")
         elif not (check or diff):
-            _deliver(job, standard=name == stdin_filename and "-" in paths)
+            _write_result(job, standard=name == stdin_filename and "-" in paths)
     for unusable in passed_over:
         click.echo(f"policysched: {unusable}", err=True)
     return 2 if passed_over else int(failed or (changed and (check or diff)))
@@ -78,35 +78,37 @@ def _files(
 ) -> Iterator[tuple[str, str]]:
     """Each file once, by its name; those that cannot be used are added to `passed_over`."""
     sets = load_policy_sources([path for path in paths if path != "-"], passed_over=passed_over)
-    names = [source.name for one in sets for key, source in one.sources.items() if key in one.asked]
+    names = [source.name for one in sets for key, source in one.sources.items() if key in one.requested]
     for name in dict.fromkeys(names):
         with Path(name).open(encoding="utf-8", newline="") as file:
             yield name, file.read()
     if "-" in paths:
         try:
             yield stdin_filename, read_text("-")
-        except Unreadable as error:
-            raise Problem(f"-: {error}") from None
+        except UnreadableFile as error:
+            raise CommandError(f"-: {error}") from None
 
 
-def _formatted(name: str, text: str) -> Job | None:
+def _format_file(name: str, text: str) -> FormattedFile | None:
     """None where the text has syntax errors, which are printed."""
     before, broken = text, False
     text = text.replace("\r\n", "\n").removeprefix("\ufeff")
     lines = text.split("\n")
     after = text
-    changes: list[tuple[Place, str]] = []
-    for one in sources_of_text(text, name):
-        for key in one.asked:
+    changes: list[tuple[TextBlock, str]] = []
+    for one in parse_sources(text, name):
+        for key in one.requested:
             result = format_source(one.sources[key])
-            if result.fault:
-                raise UnusableFile(f"{name}: left alone, since {result.fault}; please report this policy")
+            if result.internal_error:
+                raise UnusableFile(
+                    f"{name}: left alone, since {result.internal_error}; please report this policy"
+                )
             if result.text is None:
-                _report(result.diagnostics)
+                _print_diagnostics(result.diagnostics)
                 broken = True
-            elif key in one.places:
-                changes.append((one.places[key], result.text))
-            elif key in one.quoted:
+            elif key in one.blocks:
+                changes.append((one.blocks[key], result.text))
+            elif key in one.quoted_keys:
                 click.echo(
                     f"{name}: {key} is a quoted text and is left alone; write it as a block (`{key}: |`)",
                     err=True,
@@ -116,17 +118,17 @@ def _formatted(name: str, text: str) -> Job | None:
     if broken:
         return None
     if changes:
-        after = _with_blocks(name, lines, changes)
-    return Job(name, before, after)
+        after = _replace_blocks(name, lines, changes)
+    return FormattedFile(name, before, after)
 
 
-def _with_blocks(name: str, lines: list[str], changes: list[tuple[Place, str]]) -> str:
+def _replace_blocks(name: str, lines: list[str], changes: list[tuple[TextBlock, str]]) -> str:
     """The YAML file with its block scalars replaced, read again to see that they hold the new texts."""
     for place, text in sorted(changes, key=lambda change: -change[0].first_line):
         block = [" " * place.indent + line if line else "" for line in text.rstrip("\n").split("\n")]
         lines[place.first_line : place.first_line + place.line_count] = block
     after = "\n".join(lines)
-    held = sorted(source.text.rstrip("\n") for one in sources_of_text(after, name) for source in _blocks(one))
+    held = sorted(source.text.rstrip("\n") for one in parse_sources(after, name) for source in _blocks(one))
     if held != sorted(text.rstrip("\n") for _, text in changes):
         raise UnusableFile(
             f"{name}: left alone, since the rewritten YAML would hold another text; please report this file"
@@ -135,17 +137,17 @@ def _with_blocks(name: str, lines: list[str], changes: list[tuple[Place, str]]) 
 
 
 def _blocks(one: SourceSet) -> Iterator[Source]:
-    return (one.sources[key] for key in one.places)
+    return (one.sources[key] for key in one.blocks)
 
 
-def _report(diagnostics: tuple[Diagnostic, ...]) -> None:
-    for lines in full_report(
+def _print_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> None:
+    for lines in render_report(
         diagnostics, colour=wants_colour(sys.stderr), explain_command="policysched rule"
     ):
         click.echo(lines, err=True, color=True)
 
 
-def _diff(job: Job) -> str:
+def _diff(job: FormattedFile) -> str:
     return "".join(
         unified_diff(
             job.before.splitlines(True), job.after.splitlines(True), job.name, f"{job.name} (formatted)"
@@ -153,15 +155,15 @@ def _diff(job: Job) -> str:
     )
 
 
-def _deliver(job: Job, *, standard: bool) -> None:
+def _write_result(job: FormattedFile, *, standard: bool) -> None:
     if standard:
         click.echo(job.after, nl=False)
     elif job.after != job.before:
-        rewrite(job.name, job.after)
+        rewrite_in_place(job.name, job.after)
         click.echo(f"reformatted {job.name}")
 
 
-def rewrite(path: str, text: str) -> None:
+def rewrite_in_place(path: str, text: str) -> None:
     """In place, so that links, owner and mode stay; where the disk is full in the midst, what was there stands there again. Raises
     Problem."""
     left = "it is as it was"
@@ -169,17 +171,17 @@ def rewrite(path: str, text: str) -> None:
         with Path(path).open("r+b", buffering=0) as file:
             before = file.readall()
             try:
-                _put(file, text.encode())
+                _write_content(file, text.encode())
             except (OSError, KeyboardInterrupt):
                 left = "and it could not be put back as it was"
-                _put(file, before)  # it has had the room for that
+                _write_content(file, before)  # it has had the room for that
                 left = "it is as it was"
                 raise
     except OSError as error:
-        raise Problem(f"{path}: {error.strerror or error}; {left}") from None
+        raise CommandError(f"{path}: {error.strerror or error}; {left}") from None
 
 
-def _put(file: FileIO, content: bytes) -> None:
+def _write_content(file: FileIO, content: bytes) -> None:
     """From the beginning, and only then cut: what is behind it keeps its room on the disk until all is written."""
     file.seek(0)
     left = memoryview(content)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policysched.cli import Problem, write_file
-from policysched.files import Unreadable, is_there, read_text
-from policysched.migrate import Imported
+from policysched.cli import CommandError, write_file
+from policysched.files import UnreadableFile, path_exists, read_text
+from policysched.migrate import ImportResult
 from policysched.migrate import import_config as imported_from
-from policysched.policy_files.sources import SUFFIX, UnusableFile
+from policysched.policy_files.sources import POLICY_SUFFIX, UnusableFile
 
 if TYPE_CHECKING:
-    from policysched.migrate.report import Item
+    from policysched.migrate.report import ImportNote
 
 
 def _renames(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
@@ -92,43 +92,43 @@ def import_config(
     try:
         imported = imported_from(_read(file), file, name)
     except UnusableFile as error:
-        raise Problem(str(error)) from None
+        raise CommandError(str(error)) from None
     files = (
         {}
         if output_dir is None
-        else {output_dir / f"{one}{SUFFIX}": text for one, text in imported.policies.items()}
+        else {output_dir / f"{one}{POLICY_SUFFIX}": text for one, text in imported.policies.items()}
     )
     if settings is not None:
         files[settings] = _settings_text(imported, file, config_map)
-    _write(files, force=force)
+    _write_files(files, force=force)
     if output_dir is None:
-        click.echo(_output(imported, output_format, config_map), nl=False)
-    _say(imported, with_settings=settings is not None)
+        click.echo(_render(imported, output_format, config_map), nl=False)
+    _print_report(imported, with_settings=settings is not None)
     return int(bool(imported.not_imported))
 
 
 def _read(path: str) -> str:
     try:
         return read_text(path)
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
 
 
-def _write(files: dict[Path, str], *, force: bool) -> None:
-    taken = [path for path in files if is_there(path)]
+def _write_files(files: dict[Path, str], *, force: bool) -> None:
+    taken = [path for path in files if path_exists(path)]
     if taken and not force:
-        raise Problem(f"{taken[0]}: is there already; --force overwrites it")
+        raise CommandError(f"{taken[0]}: is there already; --force overwrites it")
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Problem(f"{path}: {error.strerror or error}") from None
+            raise CommandError(f"{path}: {error.strerror or error}") from None
         write_file(str(path), text)
         click.echo(f"wrote {path}", err=True)
 
 
-def _say(imported: Imported, *, with_settings: bool) -> None:
-    def lines(items: "list[Item]", word: str) -> None:
+def _print_report(imported: ImportResult, *, with_settings: bool) -> None:
+    def lines(items: "list[ImportNote]", word: str) -> None:
         for item in items:
             click.echo(
                 f"{item.file}:{item.line}:{item.column}: {word}: {item.where}: {item.what}: {item.why}",
@@ -153,20 +153,20 @@ def _say(imported: Imported, *, with_settings: bool) -> None:
 # ── what is printed ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _output(imported: Imported, output_format: str, config_map: str) -> str:
+def _render(imported: ImportResult, output_format: str, config_map: str) -> str:
     if output_format == "json":
         return _json(imported)
     if output_format == "configmap":
         return _config_map_text(imported, config_map)
     if len(imported.policies) == 1:
         return next(iter(imported.policies.values()))
-    return "\n".join(f"# ── {name}{SUFFIX}\n\n{text}" for name, text in imported.policies.items())
+    return "\n".join(f"# ── {name}{POLICY_SUFFIX}\n\n{text}" for name, text in imported.policies.items())
 
 
-def _json(imported: Imported) -> str:
+def _json(imported: ImportResult) -> str:
     import json
 
-    def items(given: "list[Item]") -> list[dict[str, object]]:
+    def items(given: "list[ImportNote]") -> list[dict[str, object]]:
         fields = ("file", "where", "line", "column", "what", "why")
         return [{field: getattr(item, field) for field in fields} for item in given]
 
@@ -180,7 +180,7 @@ def _json(imported: Imported) -> str:
     return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
 
 
-def _config_map_text(imported: Imported, config_map: str) -> str:
+def _config_map_text(imported: ImportResult, config_map: str) -> str:
     """Written by hand: a block scalar keeps the policies readable, and their places in findings exact."""
     namespace, _, name = config_map.partition("/")
     lines = [
@@ -192,12 +192,12 @@ def _config_map_text(imported: Imported, config_map: str) -> str:
         "data:",
     ]
     for policy, text in imported.policies.items():
-        lines.append(f"  {policy}{SUFFIX}: |")
+        lines.append(f"  {policy}{POLICY_SUFFIX}: |")
         lines += [f"    {line}" if line else "" for line in text.rstrip("\n").split("\n")]
     return "\n".join(lines) + "\n"
 
 
-def _settings_text(imported: Imported, file: str, config_map: str) -> str:
+def _settings_text(imported: ImportResult, file: str, config_map: str) -> str:
     import yaml
 
     settings = {"policies": config_map, **imported.settings}

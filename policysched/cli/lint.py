@@ -11,36 +11,36 @@ import click
 
 from policysched import __version__
 from policysched.builtins.registry import BUILTINS
-from policysched.builtins.uncovered import Uncovered, left_out
-from policysched.cli import Problem, write_file
+from policysched.builtins.uncovered import UnsupportedFeature, unsupported_features
+from policysched.cli import CommandError, write_file
 from policysched.cli.colour import wants_colour
 from policysched.cli.param_option import param_option
 from policysched.files import read_text
-from policysched.lang.diagnostics.catalogue import RULES, find_rule
-from policysched.lint.linting import CannotAsk
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, find_diagnostic_doc
+from policysched.lint.linting import LiveQueryFailed
 from policysched.lint.linting import lint as lint_sets
 from policysched.policy_files.sources import UnusableFile, load_policy_sources
 from policysched.text import Diagnostic, Severity
-from policysched.text.render_text import concise, full_report, summary
+from policysched.text.render_text import render_concise, render_report, summarize
 
 MACHINE_FORMAT_NAMES = ("json", "json-lines", "github", "gitlab", "junit", "sarif")
 """Their printers are imported when one is asked for."""
 
 if TYPE_CHECKING:
-    from policysched.lint.settings_checks import SettingsAtHand
+    from policysched.lint.settings_checks import SettingsChecks
 
-_LEVELS = {severity.word: severity for severity in Severity}
+_LEVELS = {severity.label: severity for severity in Severity}
 
 
 def _codes(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> frozenset[str]:
     """Codes, names, or the first letters of codes, also several with commas between."""
     codes: set[str] = set()
     for word in (word.strip() for value in values for word in value.split(",")):
-        rule = find_rule(word)
+        rule = find_diagnostic_doc(word)
         found = (
             {rule.code}
             if rule is not None
-            else {code for code in RULES if code.startswith(word.upper()) and word}
+            else {code for code in DIAGNOSTIC_DOCS if code.startswith(word.upper()) and word}
         )
         if not found:
             raise click.BadParameter(
@@ -113,25 +113,27 @@ def lint(
             click.echo(f"policysched: {one}", err=True)
         if passed_over and not sets:
             return 2
-        findings = lint_sets(sets, params, _settings_at_hand(config_path, live=live))
-    except (UnusableFile, CannotAsk) as error:
-        raise Problem(str(error)) from None
-    found = tuple(_wanted(findings, select, ignore))
+        findings = lint_sets(sets, params, _settings_checks(config_path, live=live))
+    except (UnusableFile, LiveQueryFailed) as error:
+        raise CommandError(str(error)) from None
+    found = tuple(_selected_findings(findings, select, ignore))
     files = tuple(
-        dict.fromkeys(source.name for one in sets for key, source in one.sources.items() if key in one.asked)
+        dict.fromkeys(
+            source.name for one in sets for key, source in one.sources.items() if key in one.requested
+        )
     )
-    text = _PRINTERS.get(output_format, _for_machines(output_format))(found, files)
+    text = _PRINTERS.get(output_format, _machine_printer(output_format))(found, files)
     write_file(output_file or "-", text)
-    said = f"{summary(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
+    said = f"{summarize(found)} in {len(files)} file{'' if len(files) == 1 else 's'}"
     click.echo(said, err=True)
-    _say_what_is_left_out(source.text for one in sets for source in one.sources.values())
+    _print_uncovered(source.text for one in sets for source in one.sources.values())
     if passed_over:
         return 2
     fails = any(finding.severity >= _LEVELS[fail_level] for finding in found)
     return int(fails and not exit_zero)
 
 
-def _wanted(
+def _selected_findings(
     findings: Iterable[Diagnostic], select: frozenset[str], ignore: frozenset[str]
 ) -> Iterator[Diagnostic]:
     for finding in findings:
@@ -139,70 +141,70 @@ def _wanted(
             yield finding
 
 
-def _settings_at_hand(config_path: Path | None, *, live: bool) -> "SettingsAtHand | None":
+def _settings_checks(config_path: Path | None, *, live: bool) -> "SettingsChecks | None":
     """None where no settings are given."""
     if config_path is None:
         if live:
-            raise Problem("--live asks the servers that the settings name: give --config FILE, too")
+            raise CommandError("--live asks the servers that the settings name: give --config FILE, too")
         return None
     from policysched.config.setting_layers import BadSettings
     from policysched.config.settings import read_settings
-    from policysched.lint.settings_checks import SettingsAtHand
+    from policysched.lint.settings_checks import SettingsChecks
 
     try:
-        return SettingsAtHand(read_settings(config_path, {}, {}), live=live)
+        return SettingsChecks(read_settings(config_path, {}, {}), live=live)
     except BadSettings as error:
-        raise Problem(*error.problems) from None
+        raise CommandError(*error.problems) from None
 
 
 _INCLUDES_KUBE_DEFAULT = re.compile(r"^\s*include\s+kube_default\b", re.MULTILINE)
 _NAMES_A_RULE = re.compile(r"^\s*(?:filter|score)\s+(\w+)", re.MULTILINE)
 
 
-def _say_what_is_left_out(texts: Iterable[str]) -> None:
-    lacking = _left_out(texts)
+def _print_uncovered(texts: Iterable[str]) -> None:
+    lacking = _uncovered_builtins(texts)
     if lacking:
         click.echo(
             "note: a pod that uses one of these stays pending and says so; this version does not cover it:",
             err=True,
         )
         for part in lacking:
-            click.echo(f"  {part.sentence}", err=True)
+            click.echo(f"  {part.description}", err=True)
 
 
-def _left_out(texts: Iterable[str]) -> tuple[Uncovered, ...]:
+def _uncovered_builtins(texts: Iterable[str]) -> tuple[UnsupportedFeature, ...]:
     """What of the built-ins that the policies use is left out."""
     plugins: set[str] = set()
     for text in texts:
         if _INCLUDES_KUBE_DEFAULT.search(text):
-            return left_out(None)
+            return unsupported_features(None)
         plugins |= {BUILTINS[name].plugin for name in _NAMES_A_RULE.findall(text) if name in BUILTINS}
-    return left_out(plugins)
+    return unsupported_features(plugins)
 
 
 Printer = Callable[[tuple[Diagnostic, ...], tuple[str, ...]], str]
 
 
 def _full(found: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
-    lines = full_report(found, colour=wants_colour(sys.stdout), explain_command="policysched rule")
+    lines = render_report(found, colour=wants_colour(sys.stdout), explain_command="policysched rule")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _concise(found: tuple[Diagnostic, ...], _files: tuple[str, ...]) -> str:
-    return "".join(f"{concise(finding)}\n" for finding in found)
+    return "".join(f"{render_concise(finding)}\n" for finding in found)
 
 
 _PRINTERS: dict[str, Printer] = {"full": _full, "concise": _concise}
 
 
-def _for_machines(output_format: str) -> Printer:
+def _machine_printer(output_format: str) -> Printer:
     def print_report(found: tuple[Diagnostic, ...], files: tuple[str, ...]) -> str:
-        from policysched.text.render_machine import MACHINE_FORMATS, Report, RuleLine
+        from policysched.text.render_machine import MACHINE_FORMATS, DiagnosticReport, ReportingDescriptor
 
         rules = tuple(
-            RuleLine(rule.code, rule.name, rule.summary, rule.explanation, rule.severity)
-            for rule in (RULES[code] for code in sorted({finding.code for finding in found}))
+            ReportingDescriptor(rule.code, rule.name, rule.summary, rule.explanation, rule.severity)
+            for rule in (DIAGNOSTIC_DOCS[code] for code in sorted({finding.code for finding in found}))
         )
-        return MACHINE_FORMATS[output_format](Report(found, files, rules, __version__))
+        return MACHINE_FORMATS[output_format](DiagnosticReport(found, files, rules, __version__))
 
     return print_report

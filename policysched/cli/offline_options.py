@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli import CommandError
 from policysched.cli.param_option import param_option
 from policysched.files import STANDARD_INPUT
 from policysched.harness.cluster_files import ClusterFiles, read_cluster_files
 from policysched.harness.inputs import PolicyHasErrors, choose_policy
 from policysched.lang.ir.program import Program
-from policysched.metric_sources.file import BadSamples
+from policysched.metric_sources.file import BadSamplesFile
 from policysched.policy_files.sources import UnusableFile
-from policysched.text.render_text import full
+from policysched.text.render_text import render_full
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,22 +72,22 @@ _OPTIONS = (
 
 
 @contextmanager
-def one_line_problems() -> Iterator[None]:
+def report_unusable_files() -> Iterator[None]:
     """A file that cannot be used ends the command with exit 2 and one line, a file of samples with one for each mistake; a policy's
     errors are shown in full."""
     try:
         yield
     except UnusableFile as error:
-        raise Problem(str(error)) from error
-    except BadSamples as error:
-        raise Problem(*error.problems) from error
+        raise CommandError(str(error)) from error
+    except BadSamplesFile as error:
+        raise CommandError(*error.problems) from error
     except PolicyHasErrors as error:
         for found in error.diagnostics:
-            click.echo(full(found, explain_command="policysched rule") + "\n", err=True)
-        raise Problem("the policy has errors, nothing was evaluated") from error
+            click.echo(render_full(found, explain_command="policysched rule") + "\n", err=True)
+        raise CommandError("the policy has errors, nothing was evaluated") from error
 
 
-def load(
+def load_inputs(
     policy_path: str, name: str | None, params: tuple[str, ...], cluster_paths: tuple[str, ...]
 ) -> tuple[Program, ClusterFiles]:
     """The policy and the cluster; what is wrong with single objects is said and does not stop anything."""
@@ -110,7 +110,7 @@ def print_json(record: Mapping[str, Any]) -> None:
     sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
-def answer_console() -> "Console":
+def output_console() -> "Console":
     """Tables on standard output: as wide as the terminal, and wide enough for any table where it is a file or a pipe."""
     from rich.console import Console
 
@@ -118,7 +118,7 @@ def answer_console() -> "Console":
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
 
 
-def say(notes: tuple[str, ...] | list[str]) -> None:
+def print_notes(notes: tuple[str, ...] | list[str]) -> None:
     """Notes go to standard error, so that the answer alone is on standard output."""
     for note in notes:
         click.echo(f"note: {note}", err=True)

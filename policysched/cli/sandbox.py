@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from policysched.cli import Problem
-from policysched.resources import at_home
+from policysched.cli import CommandError
+from policysched.resources import expand_home
 
 NODES_MAX = 20_000
 
@@ -36,7 +36,7 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
     from policysched.sandbox.sandbox import ManifestRefused, Sandbox
 
     count, manifests = _nodes(nodes)
-    path = at_home(kubeconfig).resolve()
+    path = expand_home(kubeconfig).resolve()
     made = Sandbox(
         nodes=count if count is not None else [one for one in manifests if one.get("kind") == "Node"],
         objects=[one for one in manifests if one.get("kind") != "Node"],
@@ -46,11 +46,11 @@ def sandbox(nodes: str, port: int, kubeconfig: str) -> None:
     try:
         asyncio.run(_serve(made, path))
     except ManifestRefused as error:
-        raise Problem(f"{nodes}: {error}") from error
+        raise CommandError(f"{nodes}: {error}") from error
     except OSError as error:
         # Without a file's name it was the address.
         place = f"127.0.0.1:{port}" if error.filename is None else path
-        raise Problem(f"{place}: {error.strerror or error}") from error
+        raise CommandError(f"{place}: {error.strerror or error}") from error
 
 
 async def _serve(sandbox: Any, path: Path) -> None:
@@ -68,16 +68,16 @@ def _nodes(text: str) -> tuple[int | None, list[dict[str, Any]]]:
     """A count, or the manifests of a file."""
     if text.isdecimal():
         if int(text) > NODES_MAX:
-            raise Problem(f"--nodes {text}: at most {NODES_MAX}")
+            raise CommandError(f"--nodes {text}: at most {NODES_MAX}")
         return int(text), []
-    from policysched.harness.cluster_files import objects_in
+    from policysched.harness.cluster_files import read_objects
     from policysched.kube.decode.malformed import Malformed
     from policysched.policy_files.sources import UnusableFile
 
     try:
-        objects = list(objects_in(text))
+        objects = list(read_objects(text))
     except UnusableFile as error:
-        raise Problem(str(error)) from error
+        raise CommandError(str(error)) from error
     if wrong := [one for one in objects if isinstance(one, Malformed)]:
-        raise Problem(str(wrong[0]))
+        raise CommandError(str(wrong[0]))
     return None, [one for one in objects if isinstance(one, dict)]

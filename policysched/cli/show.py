@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policysched.cli.offline_options import answer_console, one_line_problems, print_json
+from policysched.cli.offline_options import output_console, print_json, report_unusable_files
 from policysched.cli.param_option import param_option
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show(
     from policysched.harness.inputs import choose_policy
     from policysched.policy_files.sources import UnusableFile
 
-    with one_line_problems():
+    with report_unusable_files():
         program = choose_policy(policy, name, params)
         known = [layer.name for layer in program.layers]
         unknown = [one for one in layer_names if one not in known]
@@ -55,11 +55,11 @@ def show(
     if output_format == "json":
         print_json(_record(rows))
     else:
-        _print(answer_console(), rows, known)
+        _print(output_console(), rows, known)
 
 
 def _record(rows: "Listing") -> dict[str, Any]:
-    from policysched.builtins.uncovered import UNCOVERED
+    from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
 
     return {
         "format_version": 1,
@@ -74,7 +74,7 @@ def _record(rows: "Listing") -> dict[str, Any]:
         "extenders": [asdict(one) for one in rows.extenders],
         "clauses": [asdict(one) for one in rows.clauses],
         "outage": rows.outage,
-        "uncovered": [asdict(one) for one in UNCOVERED],
+        "uncovered": [asdict(one) for one in UNSUPPORTED_FEATURES],
     }
 
 
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
 def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     from rich.table import Table
 
-    from policysched.builtins.uncovered import UNCOVERED
+    from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
 
     console.print(f"policy [bold]{rows.policy}[/]  sha {rows.sha256[:12]}")
     if layers:
@@ -108,7 +108,7 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
         console.print(
             f"param  {parameter.name}: {parameter.type} = {parameter.value}{limits}  ({where})", markup=False
         )
-    console.print(f"cost   {rows.cost.pod} operations a pod, {rows.cost.node} a pod and node\n")
+    console.print(f"cost   {rows.cost.per_pod} operations a pod, {rows.cost.per_node} a pod and node\n")
 
     table = Table("rule", "stage", box=None, pad_edge=False, header_style="bold")
     table.add_column("cost", justify="right")
@@ -126,7 +126,7 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
         words = [
             name,
             row.stage,
-            f"{row.cost.pod}+{row.cost.node}n",
+            f"{row.cost.per_pod}+{row.cost.per_node}n",
             *([row.missing or ""] if lacking else []),
         ]
         table.add_row(*words, "\n".join(row.pod_reads), "\n".join(of_nodes), "\n".join(woken))
@@ -140,7 +140,7 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
     console.print("\n[bold]Beside the rules:[/]")
     for clause in rows.clauses:
         text = clause.text.replace("\n", "\n  ")
-        console.print(f"  {text}{'' if clause.written else '  (the default)'}", markup=False)
+        console.print(f"  {text}{'' if clause.is_explicit else '  (the default)'}", markup=False)
     if rows.outage is not None:
         console.print(f"\n[bold]When samples are lacking:[/]\n  {rows.outage}")
 
@@ -159,16 +159,16 @@ def _print(console: "Console", rows: "Listing", layers: list[str]) -> None:
             )
         console.print()
         console.print(table)
-    _print_words(console, "Pods that agree on these share one evaluation:", rows.read_set)
-    _print_words(console, "A refused pod can be woken by:", tuple(event.value for event in rows.wakes))
-    _print_words(
+    _print_section(console, "Pods that agree on these share one evaluation:", rows.read_set)
+    _print_section(console, "A refused pod can be woken by:", tuple(event.value for event in rows.wakes))
+    _print_section(
         console,
         "Not covered by this version:",
-        tuple(one.sentence for one in UNCOVERED),
+        tuple(one.description for one in UNSUPPORTED_FEATURES),
     )
 
 
-def _print_words(console: "Console", heading: str, words: tuple[str, ...]) -> None:
+def _print_section(console: "Console", heading: str, words: tuple[str, ...]) -> None:
     console.print(f"\n[bold]{heading}[/]")
     for word in words:
         console.print(f"  {word}", markup=False)

@@ -8,19 +8,19 @@ from pathlib import Path
 import click
 
 from policysched.cli.offline_options import (
-    answer_console,
-    load,
+    load_inputs,
     now_ns,
     offline_options,
-    one_line_problems,
+    output_console,
     print_json,
-    say,
+    print_notes,
+    report_unusable_files,
 )
 from policysched.harness.inputs import load_samples
-from policysched.harness.simulate import Simulated, scope_of
+from policysched.harness.simulate import SimulationResult, choose_scope
 from policysched.harness.simulate import simulate as simulate_cluster
-from policysched.harness.state_values import load_states
-from policysched.offline.explain import not_asked
+from policysched.harness.state_values import load_state_values
+from policysched.offline.explain import missing_inputs_note
 
 
 @click.command()
@@ -54,19 +54,23 @@ def simulate(
 
     Exit codes: 0 simulated; 1 a pod found no node and --fail-on-pending is given; 2 could not run.
     """
-    with one_line_problems():
-        program, files = load(policy_path, name, params, cluster_paths)
+    with report_unusable_files():
+        program, files = load_inputs(policy_path, name, params, cluster_paths)
         at_ns = now_ns()
         samples, notes = load_samples(metrics_path, program, files.node_names(), now_ns=at_ns)
-        kept, further = load_states(state_path, program, files.node_names(), now_ns=at_ns)
+        kept, further = load_state_values(state_path, program, files.node_names(), now_ns=at_ns)
         notes += further
     scope = (
-        scope_of(files, program.name) if pods_scope == "auto" else "named" if pods_scope == "named" else "all"
+        choose_scope(files, program.name)
+        if pods_scope == "auto"
+        else "named"
+        if pods_scope == "named"
+        else "all"
     )
     if pods_scope == "auto" and scope == "all" and files.pods:
         notes.append(f"no pending pod names the scheduler {program.name}: every pending pod is placed")
     if program.extenders:
-        notes.append(not_asked(program))
+        notes.append(missing_inputs_note(program))
     with _progress() as progress:
         answer = simulate_cluster(
             program, files, samples=samples, kept=kept, scope=scope, now_ns=at_ns, progress=progress
@@ -74,7 +78,7 @@ def simulate(
     if output_format == "json":
         print_json({**answer.record(), "notes": notes})
     else:
-        say(notes)
+        print_notes(notes)
         _print(answer)
     if fail_on_pending and answer.pending:
         sys.exit(1)
@@ -94,10 +98,10 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _print(answer: Simulated) -> None:
+def _print(answer: SimulationResult) -> None:
     from rich.table import Table
 
-    console = answer_console()
+    console = output_console()
     if answer.placements:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("order", justify="right")

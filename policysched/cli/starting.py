@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from policysched.cli import Problem
+from policysched.cli import CommandError
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -34,32 +34,32 @@ log_format_option = click.option(
 log_level_option = click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 
 
-def given(**values: Any) -> dict[str, Any]:
+def drop_none(**values: Any) -> dict[str, Any]:
     """Without what was not given."""
     return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
 @contextmanager
-def start_problems() -> Iterator[None]:
+def report_start_errors() -> Iterator[None]:
     """What is wrong with the settings, and with what they name, ends the command with a line each."""
     # Here, for `--help` and a misspelt flag need none of it.
     from policysched.config.setting_layers import BadSettings
-    from policysched.kube.client.session import BadConfiguration
-    from policysched.kube.extender.client import BadPeer
-    from policysched.metric_sources.file import BadSamples
+    from policysched.kube.client.session import BadKubeconfig
+    from policysched.kube.extender.client import BadExtenderSettings
+    from policysched.metric_sources.file import BadSamplesFile
     from policysched.policy_files.sources import UnusableFile
-    from policysched.serve.server import CannotListen
+    from policysched.serve.server import ListenFailed
     from policysched.serve.tls import BadCertificate
 
     try:
         yield
-    except (BadSettings, BadSamples) as error:
-        raise Problem(*error.problems) from error
+    except (BadSettings, BadSamplesFile) as error:
+        raise CommandError(*error.problems) from error
     except (
-        BadConfiguration,
-        BadPeer,
+        BadKubeconfig,
+        BadExtenderSettings,
         BadCertificate,
-        CannotListen,
+        ListenFailed,
         UnusableFile,
     ) as error:
-        raise Problem(str(error)) from error
+        raise CommandError(str(error)) from error

@@ -11,13 +11,13 @@ import click
 
 from policysched.cli import write_file
 from policysched.cli.colour import wants_colour
-from policysched.cli.offline_options import one_line_problems
-from policysched.text.render_text import concise, full
+from policysched.cli.offline_options import report_unusable_files
+from policysched.text.render_text import render_concise, render_full
 
 if TYPE_CHECKING:
-    from policysched.policytest.running import Run
+    from policysched.policytest.running import PolicyTestRun
 
-_LOOK_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 def _pattern(
@@ -70,66 +70,66 @@ def test(
     2 could not run: a file that cannot be used, a name that is not there, a policy with errors.
     """
     from policysched.policytest.running import find_test_files
-    from policysched.policytest.running import run as play
+    from policysched.policytest.running import run_test_files as play
 
-    def once() -> tuple["Run", int]:
+    def once() -> tuple["PolicyTestRun", int]:
         found = play(find_test_files(paths or (".",)), only=only)
         write_file(output_file or "-", _PRINTERS[output_format](found, show_coverage))
         if threshold is not None and found.percent() < threshold:
             click.echo(f"coverage of {found.percent()}% is below {threshold}%", err=True)
-        return found, _code(found, threshold)
+        return found, _exit_code(found, threshold)
 
     if not watch:
-        with one_line_problems():
+        with report_unusable_files():
             return once()[1]
     return _watch(lambda: find_test_files(paths or (".",)), once)
 
 
-def _watch(test_files: Callable[[], list[str]], once: Callable[[], tuple["Run", int]]) -> int:
+def _watch(test_files: Callable[[], list[str]], once: Callable[[], tuple["PolicyTestRun", int]]) -> int:
     code = 0
     rests_on: set[str] = set()
     try:
-        for _ in changes(lambda: {*test_files(), *rests_on}, wait=time.sleep, now_ns=time.time_ns):
+        for _ in watch_changes(lambda: {*test_files(), *rests_on}, wait=time.sleep, now_ns=time.time_ns):
             click.clear()
-            with one_line_problems():
+            with report_unusable_files():
                 found, code = once()
             rests_on.clear()
-            rests_on.update(path for file in found.files for path in file.watched)
+            rests_on.update(path for file in found.files for path in file.dependencies)
             click.echo(f"watching {len(rests_on)} files; Ctrl-C ends it", err=True)
     except KeyboardInterrupt:
         pass
     return code
 
 
-def changes(
+def watch_changes(
     watched: Callable[[], Iterable[str]], *, wait: Callable[[float], None], now_ns: Callable[[], int]
 ) -> Iterator[None]:
     """Once at first, and then whenever one of the files is another than it was before the last time. A file that is
     watched for the first time has changed if it was written since then. Endless."""
     began_ns = now_ns()
-    known: dict[str, _Stamp] = {path: _stamp(path) for path in watched()}
+    known: dict[str, _FileStamp] = {path: _file_stamp(path) for path in watched()}
     yield
     while True:
-        now = {path: _stamp(path) for path in watched()}
+        now = {path: _file_stamp(path) for path in watched()}
         changed = any(now[path] != known[path] for path in now.keys() & known.keys())
-        written = any(_written_since(began_ns, now[path]) for path in now.keys() - known.keys())
+        written = any(_is_modified_since(began_ns, now[path]) for path in now.keys() - known.keys())
         gone = known.keys() - now.keys()
         known = now
         if changed or written or gone:
             began_ns = now_ns()
             yield
         else:
-            wait(_LOOK_EVERY_S)
+            wait(_POLL_INTERVAL_S)
 
 
-def _written_since(at_ns: int, stamp: "_Stamp") -> bool:
+def _is_modified_since(at_ns: int, stamp: "_FileStamp") -> bool:
     return stamp is not None and stamp[0] >= at_ns
 
 
-_Stamp = tuple[int, int] | None
+_FileStamp = tuple[int, int] | None
 
 
-def _stamp(path: str) -> _Stamp:
+def _file_stamp(path: str) -> _FileStamp:
     try:
         status = Path(path).stat()
     except OSError:
@@ -137,8 +137,8 @@ def _stamp(path: str) -> _Stamp:
     return status.st_mtime_ns, status.st_size
 
 
-def _code(run: "Run", threshold: int | None) -> int:
-    if run.unusable:
+def _exit_code(run: "PolicyTestRun", threshold: int | None) -> int:
+    if run.has_unusable_file:
         return 2
     return int(not run.results or run.failed > 0 or (threshold is not None and run.percent() < threshold))
 
@@ -146,19 +146,19 @@ def _code(run: "Run", threshold: int | None) -> int:
 # ── printing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _text(run: "Run", show_coverage: bool) -> str:
+def _text(run: "PolicyTestRun", show_coverage: bool) -> str:
     colour = wants_colour(sys.stdout)
     lines: list[str] = []
     for file in run.files:
         for problem in file.problems:
-            lines += [full(problem, colour=colour, explain_command="policysched rule"), ""]
+            lines += [render_full(problem, colour=colour, explain_command="policysched rule"), ""]
         for one in file.results:
             lines.append(f"{'FAIL' if one.failures else 'ok  '}  {file.path}: {one.name}")
             for failure in one.failures:
                 place = failure.span.source.file_position(failure.span.start)
                 lines.append(f"      {file.path}:{place.line}:{place.column}: {failure.message}")
     if show_coverage:
-        lines += [concise(found) for found in run.not_reached()]
+        lines += [render_concise(found) for found in run.not_reached()]
     if lines:
         lines.append("")
     for (_, name), coverage in run.coverages.items():
@@ -170,7 +170,7 @@ def _text(run: "Run", show_coverage: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _summary(run: "Run") -> str:
+def _summary(run: "PolicyTestRun") -> str:
     unusable = sum(1 for file in run.files if file.problems)
     if not run.results and not unusable:
         return "no test was found" if not run.files else "no test was played"
@@ -180,18 +180,18 @@ def _summary(run: "Run") -> str:
     return ", ".join(words)
 
 
-def _json(run: "Run", _show_coverage: bool) -> str:
+def _json(run: "PolicyTestRun", _show_coverage: bool) -> str:
     import orjson
 
-    from policysched.policytest.reports import as_record
+    from policysched.policytest.reports import run_record
 
-    return orjson.dumps(as_record(run), option=orjson.OPT_INDENT_2).decode() + "\n"
-
-
-def _junit(run: "Run", _show_coverage: bool) -> str:
-    from policysched.policytest.reports import as_junit
-
-    return as_junit(run)
+    return orjson.dumps(run_record(run), option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
-_PRINTERS: dict[str, Callable[["Run", bool], str]] = {"text": _text, "json": _json, "junit": _junit}
+def _junit(run: "PolicyTestRun", _show_coverage: bool) -> str:
+    from policysched.policytest.reports import junit_xml
+
+    return junit_xml(run)
+
+
+_PRINTERS: dict[str, Callable[["PolicyTestRun", bool], str]] = {"text": _text, "json": _json, "junit": _junit}

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.census import remembered
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.census import compact_ended_pod
 from policysched.model.objects import Node, ObservedPod
 
 
-def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -> list[str]:
+def find_cache_differences(
+    cache: ClusterCache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]
+) -> list[str]:
     """Compare with fresh lists, whole and taken at one moment. One sentence a difference, none when all is well.
 
     A pod that we assumed may be shown as not bound yet; every other difference means that a change was lost.
@@ -20,20 +22,20 @@ def audit(cache: Cache, *, pods: Iterable[ObservedPod], nodes: Iterable[Node]) -
         for node in nodes
     }
     pods = list(pods)
-    ended = {seen.pod.uid: remembered(seen.pod) for seen in pods if seen.finished or seen.deleting}
+    ended = {seen.pod.uid: compact_ended_pod(seen.pod) for seen in pods if seen.finished or seen.deleting}
     found += [
-        f"pod {uid}: of those that are done the census has {cache.ended.pods.get(uid)}, should have {ended.get(uid)}"
-        for uid in sorted(ended.keys() | cache.ended.pods.keys())
-        if cache.ended.pods.get(uid) != ended.get(uid)
+        f"pod {uid}: of those that are done the census has {cache.ended_pods.pods.get(uid)}, should have {ended.get(uid)}"
+        for uid in sorted(ended.keys() | cache.ended_pods.pods.keys())
+        if cache.ended_pods.pods.get(uid) != ended.get(uid)
     ]
     counted = {uid: seen.pod for uid, seen in cache.pods.items() if not seen.deleting}
     found += [
-        f"pod {uid}: the census has {cache.census.pods.get(uid)}, should have {counted.get(uid)}"
-        for uid in sorted(counted.keys() | cache.census.pods.keys())
-        if cache.census.pods.get(uid) != counted.get(uid)
+        f"pod {uid}: the census has {cache.active_pods.pods.get(uid)}, should have {counted.get(uid)}"
+        for uid in sorted(counted.keys() | cache.active_pods.pods.keys())
+        if cache.active_pods.pods.get(uid) != counted.get(uid)
     ]
     for name in sorted(fresh_nodes.keys() | cache.nodes.keys()):
-        kept, fresh = cache.shown_node(name), fresh_nodes.get(name)
+        kept, fresh = cache.reported_node(name), fresh_nodes.get(name)
         if kept != fresh:
             found.append(f"node {name}: {_difference(kept, fresh)}")
     fresh_pods = {seen.pod.uid: seen for seen in pods if not seen.finished}

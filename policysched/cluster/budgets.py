@@ -21,24 +21,26 @@ def split_by_budget(
     for pod in pods:
         violates = False
         for budget in budgets:
-            if _counts(budget, pod):
+            if _budget_selects(budget, pod):
                 left[id(budget)] -= 1
                 violates |= left[id(budget)] < 0
         (violating if violates else others).append(pod)
     return violating, others
 
 
-def after_evicting(pods: Collection[Pod], budgets: Iterable[DisruptionBudget]) -> list[DisruptionBudget]:
+def budgets_after_evicting(
+    pods: Collection[Pod], budgets: Iterable[DisruptionBudget]
+) -> list[DisruptionBudget]:
     """What the budgets allow once these pods have gone."""
     found = []
     for budget in budgets:
-        used = sum(_counts(budget, pod) for pod in pods)
+        used = sum(_budget_selects(budget, pod) for pod in pods)
         left = budget.disruptions_allowed - used
         found.append(replace(budget, disruptions_allowed=left) if used else budget)
     return found
 
 
-def _counts(budget: DisruptionBudget, pod: Pod) -> bool:
+def _budget_selects(budget: DisruptionBudget, pod: Pod) -> bool:
     """An empty selector selects nothing here, as in kube-scheduler, and a pod without labels is in no budget. One
     that the API server has already let go for this budget costs it nothing more."""
     if budget.namespace != pod.namespace or budget.selector is None or not pod.labels:

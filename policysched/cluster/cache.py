@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from policysched.cluster.census import Census, remembered
-from policysched.cluster.devices.device_cache import Devices
+from policysched.cluster.census import PodIndex, compact_ended_pod
+from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
 from policysched.cluster.node_storage import NodeStorage
 from policysched.cluster.nominations import Nominations
 from policysched.cluster.pod_sets import PodSets
-from policysched.cluster.shares import Shares
-from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.cluster.shares import NamespaceShares
+from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (
     DeviceClass,
@@ -25,7 +25,6 @@ from policysched.model.devices import (
     ResourceSlice,
 )
 from policysched.model.objects import (
-    ClaimKey,
     CsiNode,
     DisruptionBudget,
     Namespace,
@@ -38,6 +37,7 @@ from policysched.model.objects import (
     PodSetKind,
     PodUid,
     ResourceClaimKey,
+    VolumeClaimKey,
 )
 from policysched.model.storage import (
     CsiDriver,
@@ -51,10 +51,10 @@ from policysched.model.storage import (
 )
 
 Events = frozenset[ClusterEvent]
-_NOTHING: Events = frozenset()
+_NO_EVENTS: Events = frozenset()
 
 
-class Cache:
+class ClusterCache:
     """Nodes, namespaces and unfinished pods by their keys, and the ledger of who holds which room.
 
     A pod's way through `put_pod`: not bound, then bound (the ledger confirms), then finished or dropped (the ledger
@@ -71,13 +71,13 @@ class Cache:
         self.pod_sets = PodSets()
         self._nominations = Nominations()
         # Nodes as they are shown, and what is held back of each.
-        self._held: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
+        self._reduced_nodes: dict[NodeName, tuple[Node, Mapping[str, int]]] = {}
         self.ledger = Ledger()
-        self.census = Census()
-        self.ended = Census()  # pods that have finished or are terminating
+        self.active_pods = PodIndex()
+        self.ended_pods = PodIndex()  # pods that have finished or are terminating
         self._node_objects: dict[NodeName, dict[str, str]] = {}
-        self.volumes = Volumes()
-        self.devices = Devices()
+        self.volumes = VolumeCache()
+        self.devices = DeviceCache()
         self._node_storage = NodeStorage()
         self._changed_nodes: set[NodeName] = set()
 
@@ -87,7 +87,7 @@ class Cache:
         return changed | self.devices.stamps.changed_nodes()
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> NamespaceShares:
         """What each namespace holds of the cluster."""
         return self.ledger.shares
 
@@ -101,62 +101,62 @@ class Cache:
     def put_pod(self, seen: ObservedPod) -> Events:
         uid = seen.pod.uid
         if seen.finished:
-            self.ended.put(remembered(seen.pod))
-            return self._leave(uid)
+            self.ended_pods.put(compact_ended_pod(seen.pod))
+            return self._remove_pod(uid)
         known = self.pods.get(uid)
         if known is not None and known == seen:
             if known.version != seen.version:
                 # The value itself stays the same one, by which others tell that nothing changed.
                 self.pods[uid] = replace(known, version=seen.version, generation=seen.generation)
-            return _NOTHING
+            return _NO_EVENTS
         if known is not None and known.node is not None and seen.node is None:
-            return _NOTHING
+            return _NO_EVENTS
         self.pods[uid] = seen
         if seen.deleting:
-            self.census.drop(uid)
-            self.ended.put(remembered(seen.pod))
+            self.active_pods.drop(uid)
+            self.ended_pods.put(compact_ended_pod(seen.pod))
         else:
-            self.census.put(seen.pod)
-            self.ended.drop(uid)
+            self.active_pods.put(seen.pod)
+            self.ended_pods.drop(uid)
         if seen.node is None:
-            self._nominations.shown(seen)
+            self._nominations.put_observed(seen)
             return frozenset({_UNSCHEDULED_UPDATE if known else ClusterEvent.UNSCHEDULED_POD_ADD})
         self._nominations.forget(uid)
         return self._confirm(seen.pod, seen.node)
 
     def drop_pod(self, uid: PodUid) -> Events:
         """The pod is gone: it holds nothing any more."""
-        self.ended.drop(uid)
-        return self._leave(uid)
+        self.ended_pods.drop(uid)
+        return self._remove_pod(uid)
 
-    def _leave(self, uid: PodUid) -> Events:
+    def _remove_pod(self, uid: PodUid) -> Events:
         self.pods.pop(uid, None)
-        self.census.drop(uid)
+        self.active_pods.drop(uid)
         self._nominations.forget(uid)
-        return self._freed(self.ledger.remove(uid))
+        return self._placement_removed(self.ledger.remove(uid))
 
     def nominate(self, uid: PodUid, node: NodeName | None) -> Events:
         """The pod is to have this node once there is room (None: it is not any more), whatever the watch still shows.
         A nomination taken back may leave room for others."""
-        before, seen = self._nominations.node_of(uid), self.pods[uid]
+        before, seen = self._nominations.nominated_node(uid), self.pods[uid]
         assert seen.node is None, f"{seen.pod.full_name} is on {seen.node} and cannot be nominated"
-        self._nominations.promise(seen, node)
-        return _NOTHING if before in (None, node) else frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
+        self._nominations.set_nomination(seen, node)
+        return _NO_EVENTS if before in (None, node) else frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
 
     def assume(self, pod: Pod, node: NodeName) -> Events:
         self.ledger.assume(pod, node)
         self._changed_nodes.add(node)
         return frozenset({ClusterEvent.ASSIGNED_POD_ADD})
 
-    def prepare(self, uid: PodUid) -> None:
-        self.ledger.prepare(uid)
+    def mark_prebound(self, uid: PodUid) -> None:
+        self.ledger.mark_prebound(uid)
 
     def confirm(self, pod: Pod, node: NodeName) -> Events:
         """A bind was answered with yes; the watch will show the same, before or after."""
         return self._confirm(pod, node)
 
     def withdraw(self, uid: PodUid) -> Events:
-        return self._freed(self.ledger.withdraw(uid))
+        return self._placement_removed(self.ledger.withdraw(uid))
 
     def _confirm(self, pod: Pod, node: NodeName) -> Events:
         before = self.ledger.placement(pod.uid)
@@ -166,7 +166,7 @@ class Cache:
             self._changed_nodes.add(node)
             return frozenset({ClusterEvent.ASSIGNED_POD_ADD})
         if before == Placement(pod, node):
-            return _NOTHING
+            return _NO_EVENTS
         self._changed_nodes.update((before.node, node))
         if before.node != node:
             return frozenset({ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_DELETE})
@@ -174,9 +174,9 @@ class Cache:
         changed = {ClusterEvent.ASSIGNED_POD_UPDATE} if was_bound else set()
         return frozenset(changed | ({ClusterEvent.ASSIGNED_POD_DELETE} if shrunk else set()))
 
-    def _freed(self, placement: Placement | None) -> Events:
+    def _placement_removed(self, placement: Placement | None) -> Events:
         if placement is None:
-            return _NOTHING
+            return _NO_EVENTS
         self._changed_nodes.add(placement.node)
         return frozenset({ClusterEvent.ASSIGNED_POD_DELETE})
 
@@ -186,35 +186,35 @@ class Cache:
         """With what bears its name (custom resources, its storage), which may have come before it; a node of another cache
         brings what it had there."""
         node = replace(node, objects={**node.objects, **self._node_objects.get(node.name, {})})
-        node = self._node_storage.put_together(node)
-        _, held = self._held.get(node.name, (node, None))
+        node = self._node_storage.with_storage(node)
+        _, held = self._reduced_nodes.get(node.name, (node, None))
         if held is not None:
-            self._held[node.name] = node, held
-            node = _smaller(node, held)
+            self._reduced_nodes[node.name] = node, held
+            node = _with_reduced_allocatable(node, held)
         return self._put_node(node)
 
-    def hold_back(self, name: NodeName, amounts: Mapping[str, int]) -> Events:
+    def reduce_allocatable(self, name: NodeName, amounts: Mapping[str, int]) -> Events:
         """The node counts as so much smaller than the API server shows it, by resource, until this is called anew."""
-        shown = self.shown_node(name)
+        shown = self.reported_node(name)
         if shown is None:
-            return _NOTHING
+            return _NO_EVENTS
         if amounts:
-            self._held[name] = shown, dict(amounts)
-            return self._put_node(_smaller(shown, amounts))
-        self._held.pop(name, None)
+            self._reduced_nodes[name] = shown, dict(amounts)
+            return self._put_node(_with_reduced_allocatable(shown, amounts))
+        self._reduced_nodes.pop(name, None)
         return self._put_node(shown)
 
-    def shown_node(self, name: NodeName) -> Node | None:
+    def reported_node(self, name: NodeName) -> Node | None:
         """The node as the API server shows it, with nothing held back."""
-        return self._held[name][0] if name in self._held else self.nodes.get(name)
+        return self._reduced_nodes[name][0] if name in self._reduced_nodes else self.nodes.get(name)
 
     def _put_node(self, node: Node) -> Events:
         known = self.nodes.get(node.name)
         if known == node:
-            return _NOTHING
+            return _NO_EVENTS
         if known is not None:
-            self.shares.resize(known.allocatable, -1)
-        self.shares.resize(node.allocatable, 1)
+            self.shares.adjust_total(known.allocatable, -1)
+        self.shares.adjust_total(node.allocatable, 1)
         self.nodes[node.name] = node
         self._changed_nodes.add(node.name)
         if known is None:
@@ -224,30 +224,30 @@ class Cache:
     def drop_node(self, name: NodeName) -> Events:
         """A node that leaves helps nobody who was refused for want of room, but its domain may be gone with it, and so
         may be what was placed in it."""
-        self._held.pop(name, None)
+        self._reduced_nodes.pop(name, None)
         gone = self.nodes.pop(name, None)
         if gone is None:
-            return _NOTHING
-        self.shares.resize(gone.allocatable, -1)
-        self.devices.finder.forget_node(name)
+            return _NO_EVENTS
+        self.shares.adjust_total(gone.allocatable, -1)
+        self.devices.allocation_cache.forget_node(name)
         self._changed_nodes.add(name)
         return frozenset({ClusterEvent.NODE_DELETE})
 
     def put_node_object(self, kind: str, name: NodeName, text: str) -> Events:
         """A custom resource that bears the node's name, as JSON. The node may be yet to come."""
         self._node_objects.setdefault(name, {})[kind] = text
-        return self._renew_objects(name)
+        return self._refresh_node_objects(name)
 
     def drop_node_object(self, kind: str, name: NodeName) -> Events:
         held = self._node_objects.get(name, {})
         held.pop(kind, None)
         if not held:
             self._node_objects.pop(name, None)
-        return self._renew_objects(name)
+        return self._refresh_node_objects(name)
 
-    def _renew_objects(self, name: NodeName) -> Events:
-        shown = self.shown_node(name)
-        return _NOTHING if shown is None else self.put_node(replace(shown, objects={}))
+    def _refresh_node_objects(self, name: NodeName) -> Events:
+        shown = self.reported_node(name)
+        return _NO_EVENTS if shown is None else self.put_node(replace(shown, objects={}))
 
     def put_csi_node(self, csi: CsiNode) -> Events:
         """Helps where a driver may attach more than before, or another plugin is left to its driver."""
@@ -258,14 +258,18 @@ class Cache:
         return self._storage_changed(name, self._node_storage.drop_csi(name))
 
     def put_attachment(self, attachment: VolumeAttachment) -> Events:
-        return self._storage_changed(attachment.node, self._node_storage.attach(attachment))
+        return self._storage_changed(attachment.node, self._node_storage.put_attachment(attachment))
 
     def drop_attachment(self, name: str) -> Events:
-        node = self._node_storage.node_of(name)
-        return _NOTHING if node is None else self._storage_changed(node, self._node_storage.detach(name))
+        node = self._node_storage.attachment_node(name)
+        return (
+            _NO_EVENTS
+            if node is None
+            else self._storage_changed(node, self._node_storage.drop_attachment(name))
+        )
 
     def _storage_changed(self, name: NodeName, events: Events) -> Events:
-        shown = self.shown_node(name)
+        shown = self.reported_node(name)
         if shown is not None:
             self.put_node(replace(shown, csi=None, attachments=frozenset()))
         return events
@@ -296,7 +300,7 @@ class Cache:
             case "PersistentVolume":
                 return self.volumes.drop_volume(name)
             case "PersistentVolumeClaim":
-                return self.volumes.drop_claim(ClaimKey(namespace, name))
+                return self.volumes.drop_claim(VolumeClaimKey(namespace, name))
             case "StorageClass":
                 return self.volumes.drop_class(name)
             case "CSIDriver":
@@ -336,14 +340,14 @@ class Cache:
 
     def put_namespace(self, namespace: Namespace) -> Events:
         if self.namespaces.get(namespace.name) == namespace:
-            return _NOTHING
+            return _NO_EVENTS
         self.namespaces[namespace.name] = namespace
         self.namespaces_version += 1
         return frozenset({ClusterEvent.NAMESPACE})
 
     def drop_namespace(self, name: str) -> Events:
         if self.namespaces.pop(name, None) is None:
-            return _NOTHING
+            return _NO_EVENTS
         self.namespaces_version += 1
         return frozenset({ClusterEvent.NAMESPACE})
 
@@ -351,10 +355,14 @@ class Cache:
 
     def put_pod_set(self, one: PodSet) -> Events:
         """Which pods belong together, and so are spread where they do not say how, may be others now."""
-        return frozenset({ClusterEvent.POD_SET}) if self.pod_sets.put(one) else _NOTHING
+        return frozenset({ClusterEvent.POD_SELECTOR_UPDATE}) if self.pod_sets.put(one) else _NO_EVENTS
 
     def drop_pod_set(self, kind: PodSetKind, namespace: str, name: str) -> Events:
-        return frozenset({ClusterEvent.POD_SET}) if self.pod_sets.drop(kind, namespace, name) else _NOTHING
+        return (
+            frozenset({ClusterEvent.POD_SELECTOR_UPDATE})
+            if self.pod_sets.drop(kind, namespace, name)
+            else _NO_EVENTS
+        )
 
     # ── budgets ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -366,7 +374,7 @@ class Cache:
         self.budgets.pop((namespace, name), None)
 
 
-def _smaller(node: Node, held: Mapping[str, int]) -> Node:
+def _with_reduced_allocatable(node: Node, held: Mapping[str, int]) -> Node:
     left = {resource: max(0, amount - held.get(resource, 0)) for resource, amount in node.allocatable.items()}
     return replace(node, allocatable=left)
 

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
-from policysched.cluster.shares import Held, Shares, added
-from policysched.cluster.usage import Usage
-from policysched.model.objects import ClaimKey, NodeName, Placement, Pod, PodUid
+from policysched.cluster.shares import CpuMemory, NamespaceShares, add_requests
+from policysched.cluster.usage import NodeUsage
+from policysched.model.objects import NodeName, Placement, Pod, PodUid, VolumeClaimKey
 
 
 class PlacementState(Enum):
     UNKNOWN = "unknown"
     ASSUMED = "assumed"
-    PREPARED = "prepared"
+    PREBOUND = "prepared"
     BOUND = "bound"
 
 
@@ -30,10 +30,10 @@ class Ledger:
     def __init__(self) -> None:
         self._placements: dict[PodUid, Placement] = {}
         self._states: dict[PodUid, PlacementState] = {}
-        self._usage: dict[NodeName, Usage] = {}
+        self._usage: dict[NodeName, NodeUsage] = {}
         self._priorities: dict[int, int] = {}  # how many placed pods have each
-        self.shares = Shares()
-        self._claims: dict[ClaimKey, int] = {}  # how many volumes of placed pods are each
+        self.shares = NamespaceShares()
+        self._claims: dict[VolumeClaimKey, int] = {}  # how many volumes of placed pods are each
 
     def assume(self, pod: Pod, node: NodeName) -> None:
         """Promise room. The pod must hold none yet."""
@@ -41,13 +41,13 @@ class Ledger:
         assert state is PlacementState.UNKNOWN, (
             f"{pod.full_name} ({pod.uid}) is {state.value}, cannot be assumed"
         )
-        self._put(Placement(pod, node), PlacementState.ASSUMED)
+        self._put_placement(Placement(pod, node), PlacementState.ASSUMED)
 
-    def prepare(self, uid: PodUid) -> None:
+    def mark_prebound(self, uid: PodUid) -> None:
         """What the pod needs before its bind (volumes, claims) is done."""
         state = self.state(uid)
         assert state is PlacementState.ASSUMED, f"pod {uid} is {state.value}, cannot be prepared"
-        self._states[uid] = PlacementState.PREPARED
+        self._states[uid] = PlacementState.PREBOUND
 
     def confirm(self, pod: Pod, node: NodeName) -> None:
         """The API server says that the pod is on the node."""
@@ -57,18 +57,18 @@ class Ledger:
             self._states[pod.uid] = PlacementState.BOUND
             return
         if known is not None:
-            self._take(pod.uid)
-        self._put(placement, PlacementState.BOUND)
+            self._remove_placement(pod.uid)
+        self._put_placement(placement, PlacementState.BOUND)
 
     def withdraw(self, uid: PodUid) -> Placement:
         """Take a promise back that was not kept; answers what it was."""
         state = self.state(uid)
-        assert state in (PlacementState.ASSUMED, PlacementState.PREPARED), f"pod {uid} is {state.value}"
-        return self._take(uid)
+        assert state in (PlacementState.ASSUMED, PlacementState.PREBOUND), f"pod {uid} is {state.value}"
+        return self._remove_placement(uid)
 
     def remove(self, uid: PodUid) -> Placement | None:
         """The pod is gone or finished, whatever it held; answers what it held."""
-        return self._take(uid) if uid in self._placements else None
+        return self._remove_placement(uid) if uid in self._placements else None
 
     def state(self, uid: PodUid) -> PlacementState:
         return self._states.get(uid, PlacementState.UNKNOWN)
@@ -76,9 +76,9 @@ class Ledger:
     def placement(self, uid: PodUid) -> Placement | None:
         return self._placements.get(uid)
 
-    def usage(self, node: NodeName) -> Usage:
+    def usage(self, node: NodeName) -> NodeUsage:
         """The node's totals, to be read only; empty where nothing is placed."""
-        return self._usage.get(node) or Usage()
+        return self._usage.get(node) or NodeUsage()
 
     @property
     def nodes(self) -> Iterable[NodeName]:
@@ -91,11 +91,11 @@ class Ledger:
         return min(self._priorities, default=None)
 
     @property
-    def claims(self) -> Iterable[ClaimKey]:
+    def used_claims(self) -> Iterable[VolumeClaimKey]:
         """The claims of placed pods."""
         return self._claims.keys()
 
-    def claim_uses(self, claim: ClaimKey) -> int:
+    def claim_uses(self, claim: VolumeClaimKey) -> int:
         """How many volumes of placed pods are this claim."""
         return self._claims.get(claim, 0)
 
@@ -108,9 +108,9 @@ class Ledger:
 
     def check(self) -> list[str]:
         """Recount every total from the placements; one sentence a difference, none when all is well."""
-        fresh: dict[NodeName, Usage] = {}
+        fresh: dict[NodeName, NodeUsage] = {}
         for placement in self._placements.values():
-            fresh.setdefault(placement.node, Usage()).add(placement.pod)
+            fresh.setdefault(placement.node, NodeUsage()).add(placement.pod)
         found = []
         if self._placements.keys() != self._states.keys():
             found.append(
@@ -119,26 +119,26 @@ class Ledger:
         priorities = Counter(placement.pod.priority for placement in self._placements.values())
         if priorities != self._priorities:
             found.append(f"the ledger counts the priorities {self._priorities}, a recount {dict(priorities)}")
-        held: dict[str, Held] = {}
+        held: dict[str, CpuMemory] = {}
         for pod in (placement.pod for placement in self._placements.values()):
-            held[pod.namespace] = added(held.get(pod.namespace, (0, 0)), pod.requests, 1)
+            held[pod.namespace] = add_requests(held.get(pod.namespace, (0, 0)), pod.requests, 1)
         counted_shares = {namespace: one for namespace, one in held.items() if one != (0, 0)}
-        if counted_shares != self.shares.held:
-            found.append(f"namespaces hold {self.shares.held}, a recount says {counted_shares}")
+        if counted_shares != self.shares.requested:
+            found.append(f"namespaces hold {self.shares.requested}, a recount says {counted_shares}")
         claims = Counter(use.claim for one in self._placements.values() for use in one.pod.claims)
         if claims != self._claims:
             found.append(f"the ledger counts the claims {self._claims}, a recount {dict(claims)}")
         for node in sorted(fresh.keys() | self._usage.keys()):
-            kept, counted = self._usage.get(node, Usage()), fresh.get(node, Usage())
+            kept, counted = self._usage.get(node, NodeUsage()), fresh.get(node, NodeUsage())
             if kept.nonzero() != counted.nonzero():
                 found.append(
                     f"node {node}: the ledger says {kept.nonzero()}, a recount says {counted.nonzero()}"
                 )
         return found
 
-    def _put(self, placement: Placement, state: PlacementState) -> None:
-        self._usage.setdefault(placement.node, Usage()).add(placement.pod)
-        self.shares.hold(placement.pod.namespace, placement.pod.requests, 1)
+    def _put_placement(self, placement: Placement, state: PlacementState) -> None:
+        self._usage.setdefault(placement.node, NodeUsage()).add(placement.pod)
+        self.shares.adjust_requested(placement.pod.namespace, placement.pod.requests, 1)
         priority = placement.pod.priority
         self._priorities[priority] = self._priorities.get(priority, 0) + 1
         for use in placement.pod.claims:
@@ -146,11 +146,11 @@ class Ledger:
         self._placements[placement.pod.uid] = placement
         self._states[placement.pod.uid] = state
 
-    def _take(self, uid: PodUid) -> Placement:
+    def _remove_placement(self, uid: PodUid) -> Placement:
         placement = self._placements.pop(uid)
         del self._states[uid]
         priority = placement.pod.priority
-        self.shares.hold(placement.pod.namespace, placement.pod.requests, -1)
+        self.shares.adjust_requested(placement.pod.namespace, placement.pod.requests, -1)
         self._priorities[priority] -= 1
         if not self._priorities[priority]:
             del self._priorities[priority]

@@ -6,20 +6,20 @@ They come by watches of their own, before the node or after it, and become part 
 from dataclasses import replace
 
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import Attachment, CsiNode, Node, NodeName
+from policysched.model.objects import CsiAttachment, CsiNode, Node, NodeName
 from policysched.model.storage import VolumeAttachment
 
 Events = frozenset[ClusterEvent]
-_NOTHING: Events = frozenset()
+_NO_EVENTS: Events = frozenset()
 
 
 class NodeStorage:
     def __init__(self) -> None:
         self._csi: dict[NodeName, CsiNode] = {}
-        self._attachments: dict[NodeName, dict[str, Attachment]] = {}
+        self._attachments: dict[NodeName, dict[str, CsiAttachment]] = {}
         self._nodes: dict[str, NodeName] = {}  # by the attachment's name
 
-    def put_together(self, node: Node) -> Node:
+    def with_storage(self, node: Node) -> Node:
         """The node with what is known of its storage."""
         csi, attachments = self._csi.get(node.name), self._attachments.get(node.name)
         if csi is None and attachments is None:
@@ -31,24 +31,24 @@ class NodeStorage:
         if known is None:
             return frozenset({ClusterEvent.CSI_NODE_ADD})
         higher = any(limit > known.limits.get(driver, 0) for driver, limit in csi.limits.items())
-        if higher or csi.migrated != known.migrated:
+        if higher or csi.migrated_plugins != known.migrated_plugins:
             return frozenset({ClusterEvent.CSI_NODE_UPDATE})
-        return _NOTHING
+        return _NO_EVENTS
 
     def drop_csi(self, name: NodeName) -> Events:
         self._csi.pop(name, None)
-        return _NOTHING
+        return _NO_EVENTS
 
-    def node_of(self, attachment: str) -> NodeName | None:
+    def attachment_node(self, attachment: str) -> NodeName | None:
         return self._nodes.get(attachment)
 
-    def attach(self, one: VolumeAttachment) -> Events:
+    def put_attachment(self, one: VolumeAttachment) -> Events:
         """Only takes room. Its spec never changes."""
         self._nodes[one.name] = one.node
-        self._attachments.setdefault(one.node, {})[one.name] = Attachment(one.attacher, one.volume)
-        return _NOTHING
+        self._attachments.setdefault(one.node, {})[one.name] = CsiAttachment(one.attacher, one.volume)
+        return _NO_EVENTS
 
-    def detach(self, attachment: str) -> Events:
+    def drop_attachment(self, attachment: str) -> Events:
         node = self._nodes.pop(attachment)
         on_node = self._attachments[node]
         del on_node[attachment]

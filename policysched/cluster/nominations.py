@@ -17,32 +17,32 @@ class Nominations:
 
     def __init__(self) -> None:
         self.by_pod: dict[PodUid, ObservedPod] = {}
-        self._promised: dict[PodUid, NodeName | None] = {}
+        self._unconfirmed: dict[PodUid, NodeName | None] = {}
 
-    def shown(self, seen: ObservedPod) -> None:
+    def put_observed(self, seen: ObservedPod) -> None:
         """The API server shows this pod, which is on no node."""
         uid = seen.pod.uid
-        if uid in self._promised:
-            if self._promised[uid] == seen.nominated_node:
-                del self._promised[uid]
+        if uid in self._unconfirmed:
+            if self._unconfirmed[uid] == seen.nominated_node:
+                del self._unconfirmed[uid]
             else:
-                seen = replace(seen, nominated_node=self._promised[uid])
+                seen = replace(seen, nominated_node=self._unconfirmed[uid])
         self._put(seen)
 
-    def promise(self, seen: ObservedPod, node: NodeName | None) -> None:
+    def set_nomination(self, seen: ObservedPod, node: NodeName | None) -> None:
         """We nominate the pod, or take its nomination back (None), and are about to say so to the API server."""
         if seen.nominated_node == node:
-            self._promised.pop(seen.pod.uid, None)
+            self._unconfirmed.pop(seen.pod.uid, None)
         else:
-            self._promised[seen.pod.uid] = node
+            self._unconfirmed[seen.pod.uid] = node
         self._put(replace(seen, nominated_node=node))
 
     def forget(self, uid: PodUid) -> None:
         """The pod is on a node, finished or gone."""
         self.by_pod.pop(uid, None)
-        self._promised.pop(uid, None)
+        self._unconfirmed.pop(uid, None)
 
-    def node_of(self, uid: PodUid) -> NodeName | None:
+    def nominated_node(self, uid: PodUid) -> NodeName | None:
         found = self.by_pod.get(uid)
         return None if found is None else found.nominated_node
 

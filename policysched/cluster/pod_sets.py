@@ -9,14 +9,14 @@ answers are kept until a set changes. Source of what selects: `DefaultSelector` 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
-from policysched.model.objects import LabelSelector, Pod, PodSet, PodSetKind, Requirement
+from policysched.model.objects import LabelSelector, Pod, PodSet, PodSetKind, SelectorRequirement
 
-Key = tuple[PodSetKind, str, str]
+PodSetKey = tuple[PodSetKind, str, str]
 """Kind, namespace and name."""
 
-_ANSWERS_MAX = 16384
+_SELECTORS_CACHED_MAX = 16384
 
-CONTROLLERS: Mapping[tuple[str, str], PodSetKind] = {
+CONTROLLER_KINDS: Mapping[tuple[str, str], PodSetKind] = {
     ("v1", "ReplicationController"): "ReplicationController",
     ("apps/v1", "ReplicaSet"): "ReplicaSet",
     ("apps/v1", "StatefulSet"): "StatefulSet",
@@ -25,21 +25,21 @@ CONTROLLERS: Mapping[tuple[str, str], PodSetKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Siblings:
-    """The pods of a pod's namespace that belong together with it. `includes_itself`: it has the labels of its siblings."""
+class DefaultSelector:
+    """The pods of a pod's namespace that belong together with it. `selects_itself`: it has the labels of its siblings."""
 
-    labels: LabelSelector
-    includes_itself: bool
+    label_selector: LabelSelector
+    selects_itself: bool
 
 
 class PodSets:
     """All sets by their keys; `version` moves with every change of one."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Key, PodSet] = {}
+        self.by_key: dict[PodSetKey, PodSet] = {}
         self.version = 0
         self._services: dict[tuple[str, str, str], dict[str, PodSet]] = {}  # by namespace and one label
-        self._answers: dict[Hashable, Siblings | None] = {}
+        self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
 
     def put(self, one: PodSet) -> bool:
         """Whether that changed anything."""
@@ -47,50 +47,50 @@ class PodSets:
         before = self.by_key.get(key)
         if before == one:
             return False
-        self._file_away(before)
+        self._unindex(before)
         self.by_key[key] = one
-        if (place := _place(one)) is not None:
+        if (place := _index_key(one)) is not None:
             self._services.setdefault(place, {})[one.name] = one
-        self._moved()
+        self._changed()
         return True
 
     def drop(self, kind: PodSetKind, namespace: str, name: str) -> bool:
         before = self.by_key.pop((kind, namespace, name), None)
         if before is None:
             return False
-        self._file_away(before)
-        self._moved()
+        self._unindex(before)
+        self._changed()
         return True
 
-    def siblings(self, pod: Pod) -> Siblings | None:
+    def default_selector(self, pod: Pod) -> DefaultSelector | None:
         """None where nothing that selects is known of the pod."""
         if not self.by_key:
             return None
         key = pod.namespace, pod.owner_api, pod.owner_kind, pod.owner_name, tuple(pod.labels.items())
         try:
-            return self._answers[key]
+            return self._default_selectors[key]
         except KeyError:
-            if len(self._answers) >= _ANSWERS_MAX:
-                self._answers.clear()
-            found = self._answers[key] = self._siblings(pod)
+            if len(self._default_selectors) >= _SELECTORS_CACHED_MAX:
+                self._default_selectors.clear()
+            found = self._default_selectors[key] = self._default_selector(pod)
             return found
 
-    def _siblings(self, pod: Pod) -> Siblings | None:
+    def _default_selector(self, pod: Pod) -> DefaultSelector | None:
         labels: dict[str, str] = {}
         for service in self._services_of(pod):
-            labels.update(_labels(service))
-        kind = CONTROLLERS.get((pod.owner_api, pod.owner_kind))
+            labels.update(_selected_labels(service))
+        kind = CONTROLLER_KINDS.get((pod.owner_api, pod.owner_kind))
         owner = None if kind is None else self.by_key.get((kind, pod.namespace, pod.owner_name))
-        more: tuple[Requirement, ...] = ()
+        more: tuple[SelectorRequirement, ...] = ()
         if owner is not None and owner.kind == "ReplicationController":
-            labels.update(_labels(owner))
+            labels.update(_selected_labels(owner))
         elif owner is not None and owner.selector is not None:
             more = owner.selector.requirements
-        found = tuple([Requirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
+        found = tuple([SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels)]) + more
         if not found:
             return None
         selector = LabelSelector(found)
-        return Siblings(selector, selector.selects(pod.labels))
+        return DefaultSelector(selector, selector.selects(pod.labels))
 
     def _services_of(self, pod: Pod) -> Iterator[PodSet]:
         for key, value in pod.labels.items():
@@ -99,18 +99,18 @@ class PodSets:
                 if service.selector.selects(pod.labels):
                     yield service
 
-    def _file_away(self, before: PodSet | None) -> None:
-        if before is not None and (place := _place(before)) is not None:
+    def _unindex(self, before: PodSet | None) -> None:
+        if before is not None and (place := _index_key(before)) is not None:
             del self._services[place][before.name]
             if not self._services[place]:
                 del self._services[place]
 
-    def _moved(self) -> None:
+    def _changed(self) -> None:
         self.version += 1
-        self._answers.clear()
+        self._default_selectors.clear()
 
 
-def _place(one: PodSet) -> tuple[str, str, str] | None:
+def _index_key(one: PodSet) -> tuple[str, str, str] | None:
     """Under which label a Service is found: the first that it asks for. One that asks for none selects nothing."""
     if one.kind != "Service" or one.selector is None or not one.selector.requirements:
         return None
@@ -118,6 +118,6 @@ def _place(one: PodSet) -> tuple[str, str, str] | None:
     return one.namespace, first.key, first.values[0]
 
 
-def _labels(one: PodSet) -> Mapping[str, str]:
+def _selected_labels(one: PodSet) -> Mapping[str, str]:
     """Of a Service or ReplicationController, which select by labels alone."""
     return {} if one.selector is None else {each.key: each.values[0] for each in one.selector.requirements}

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NamespaceShare:
     """Parts of the cluster's allocatable cpu and memory, 0 where the cluster has none. Above 1 where pods are bound to
     nodes that are gone."""
 
@@ -18,66 +18,68 @@ class Share:
     memory: float
 
 
-_MOVED_MAX = 4096
+_CHANGES_KEPT_MAX = 4096
 """Of so many namespaces it is known when they moved: of all that there ever were it cannot be."""
 
-Held = tuple[int, int]
+CpuMemory = tuple[int, int]
 """Milli-cores and bytes."""
 
 
-class ShareOf(Protocol):
+class ShareLookup(Protocol):
     """The cluster's shares, or those that a hypothetical cluster would have."""
 
-    def of(self, namespace: str) -> Share: ...
+    def share_of(self, namespace: str) -> NamespaceShare: ...
 
 
-class Shares:
+class NamespaceShares:
     """Kept by the ledger (who holds) and the cache (what there is)."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Held] = {}
-        self.total: Held = (0, 0)
+        self.requested: dict[str, CpuMemory] = {}
+        self.allocatable_total: CpuMemory = (0, 0)
         self.version = 0
-        self._moved: dict[str, int] = {}  # by namespace the number of its last change, oldest first
-        self._all_moved = 0
+        self._changed: dict[str, int] = {}  # by namespace the number of its last change, oldest first
+        self._all_changed_version = 0
 
-    def of(self, namespace: str) -> Share:
-        return self.with_held(self.held.get(namespace, (0, 0)))
+    def share_of(self, namespace: str) -> NamespaceShare:
+        return self.share_for(self.requested.get(namespace, (0, 0)))
 
-    def with_held(self, held: Held) -> Share:
+    def share_for(self, held: CpuMemory) -> NamespaceShare:
         """The share of a namespace that holds so much."""
-        return Share(_part(held[0], self.total[0]), _part(held[1], self.total[1]))
+        return NamespaceShare(
+            _fraction(held[0], self.allocatable_total[0]), _fraction(held[1], self.allocatable_total[1])
+        )
 
-    def hold(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
+    def adjust_requested(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
         """A pod with these requests was placed (`sign` 1) or taken away (-1)."""
-        held = added(self.held.get(namespace, (0, 0)), requests, sign)
+        held = add_requests(self.requested.get(namespace, (0, 0)), requests, sign)
         if held == (0, 0):
-            self.held.pop(namespace, None)
+            self.requested.pop(namespace, None)
         else:
-            self.held[namespace] = held
+            self.requested[namespace] = held
         self.version += 1
-        self._moved.pop(namespace, None)
-        self._moved[namespace] = self.version
-        if len(self._moved) > _MOVED_MAX:
-            self._all_moved = self.version
-            self._moved.clear()
+        self._changed.pop(namespace, None)
+        self._changed[namespace] = self.version
+        if len(self._changed) > _CHANGES_KEPT_MAX:
+            self._all_changed_version = self.version
+            self._changed.clear()
 
-    def resize(self, allocatable: Mapping[str, int], sign: int) -> None:
+    def adjust_total(self, allocatable: Mapping[str, int], sign: int) -> None:
         """A node with so much came (`sign` 1) or went (-1)."""
-        total = added(self.total, allocatable, sign)
-        if total != self.total:
-            self.total = total
+        total = add_requests(self.allocatable_total, allocatable, sign)
+        if total != self.allocatable_total:
+            self.allocatable_total = total
             self.version += 1
-            self._all_moved = self.version
-            self._moved.clear()
+            self._all_changed_version = self.version
+            self._changed.clear()
 
-    def moved_since(self, version: int) -> Iterable[str] | None:
+    def changed_since(self, version: int) -> Iterable[str] | None:
         """The namespaces whose share is another one than at that number; None: everybody's may be."""
-        if self._all_moved > version:
+        if self._all_changed_version > version:
             return None
         found = []
-        for namespace in reversed(self._moved):
-            if self._moved[namespace] <= version:
+        for namespace in reversed(self._changed):
+            if self._changed[namespace] <= version:
                 break
             found.append(namespace)
         return found
@@ -86,22 +88,22 @@ class Shares:
 class HypotheticalShares:
     """The shares of a cluster on which some pods more are placed, and some fewer."""
 
-    def __init__(self, real: Shares) -> None:
+    def __init__(self, real: NamespaceShares) -> None:
         self._real = real
-        self._shifts: dict[str, Held] = {}
+        self._adjustments: dict[str, CpuMemory] = {}
 
-    def of(self, namespace: str) -> Share:
-        cpu, memory = self._real.held.get(namespace, (0, 0))
-        more_cpu, more_memory = self._shifts.get(namespace, (0, 0))
-        return self._real.with_held((cpu + more_cpu, memory + more_memory))
+    def share_of(self, namespace: str) -> NamespaceShare:
+        cpu, memory = self._real.requested.get(namespace, (0, 0))
+        more_cpu, more_memory = self._adjustments.get(namespace, (0, 0))
+        return self._real.share_for((cpu + more_cpu, memory + more_memory))
 
-    def hold(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
-        self._shifts[namespace] = added(self._shifts.get(namespace, (0, 0)), requests, sign)
+    def adjust_requested(self, namespace: str, requests: Mapping[str, int], sign: int) -> None:
+        self._adjustments[namespace] = add_requests(self._adjustments.get(namespace, (0, 0)), requests, sign)
 
 
-def added(held: Held, amounts: Mapping[str, int], sign: int) -> Held:
+def add_requests(held: CpuMemory, amounts: Mapping[str, int], sign: int) -> CpuMemory:
     return held[0] + sign * amounts.get("cpu", 0), held[1] + sign * amounts.get("memory", 0)
 
 
-def _part(held: int, total: int) -> float:
+def _fraction(held: int, total: int) -> float:
     return held / total if total else 0.0

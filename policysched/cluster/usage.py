@@ -4,16 +4,16 @@ from dataclasses import dataclass, field
 
 from policysched.model.objects import HostPort, Pod, PodUid
 
-COUNTED_MAX = 2**62 - 1
+REQUESTED_MAX = 2**62 - 1
 """Requests are counted up to here and not beyond, so that one more can be added to them without leaving int64."""
 
 
 @dataclass(slots=True)
-class Usage:
+class NodeUsage:
     """Totals over the pods assumed, prepared or bound on a node.
 
     `requested` sums `Pod.requests` by resource (zero entries may stand); `scoring_cpu_milli` and
-    `scoring_memory_bytes` sum `Pod.scoring_held`. `ports` counts holders of each host port.
+    `scoring_memory_bytes` sum `Pod.scoring_requests_placed`. `ports` counts holders of each host port.
     """
 
     requested: dict[str, int] = field(default_factory=dict)
@@ -23,27 +23,27 @@ class Usage:
     pods: dict[PodUid, Pod] = field(default_factory=dict)
 
     def add(self, pod: Pod) -> None:
-        self._shift(pod, 1)
+        self._adjust(pod, 1)
         self.pods[pod.uid] = pod
 
     def subtract(self, pod: Pod) -> None:
-        self._shift(pod, -1)
+        self._adjust(pod, -1)
         del self.pods[pod.uid]
 
-    def counted(self, resource: str) -> int:
+    def requested_capped(self, resource: str) -> int:
         """What rules see of `requested`: 0..COUNTED_MAX. The total itself is exact, for what was added is to be taken away again."""
-        return min(self.requested.get(resource, 0), COUNTED_MAX)
+        return min(self.requested.get(resource, 0), REQUESTED_MAX)
 
     def nonzero(self) -> tuple[object, ...]:
         """All totals as one comparable value, without the zeros that running totals leave behind."""
         requested = {resource: amount for resource, amount in self.requested.items() if amount}
         return requested, self.scoring_cpu_milli, self.scoring_memory_bytes, self.ports, self.pods.keys()
 
-    def _shift(self, pod: Pod, sign: int) -> None:
+    def _adjust(self, pod: Pod, sign: int) -> None:
         for resource, amount in pod.requests.items():
             self.requested[resource] = self.requested.get(resource, 0) + sign * amount
-        self.scoring_cpu_milli += sign * pod.scoring_held[0]
-        self.scoring_memory_bytes += sign * pod.scoring_held[1]
+        self.scoring_cpu_milli += sign * pod.scoring_requests_placed[0]
+        self.scoring_memory_bytes += sign * pod.scoring_requests_placed[1]
         for port in pod.host_ports:
             left = self.ports.get(port, 0) + sign
             if left:

@@ -16,32 +16,36 @@ from policysched.scheduler.commands import Log
 
 LogFormat = Literal["text", "json"]
 
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FIELDS = "fields"
 
 
-def set_up_logging(log_format: LogFormat, level: str) -> None:
+def configure_logging(log_format: LogFormat, level: str) -> None:
     """Once, at the start of a command that runs on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    handler.setFormatter(JsonLogFormatter() if log_format == "json" else TextLogFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("policysched").setLevel(level.upper())
 
 
-def say(logger: logging.Logger, entry: Log) -> None:
+def write_log(logger: logging.Logger, entry: Log) -> None:
     """Carry out a `Log` command."""
     logger.log(getattr(logging, entry.level.upper()), entry.message, extra={_FIELDS: dict(entry.fields)})
 
 
-def facts(record: logging.LogRecord) -> Mapping[str, Any]:
+def log_fields(record: logging.LogRecord) -> Mapping[str, Any]:
     """What came with the message, in the order given."""
-    own = {name: value for name, value in vars(record).items() if name not in _OWN and name != _FIELDS}
+    own = {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _STANDARD_ATTRIBUTES and name != _FIELDS
+    }
     return {**own, **getattr(record, _FIELDS, {})}
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """`{"ts": ..., "level": ..., "logger": ..., "msg": ..., ...}`; a fact named like one of these gets `fact_` in front."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -51,18 +55,18 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "msg": record.getMessage(),
         }
-        for name, value in facts(record).items():
+        for name, value in log_fields(record).items():
             line[f"fact_{name}" if name in line else name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-class TextLines(logging.Formatter):
+class TextLogFormatter(logging.Formatter):
     """`12:00:01.250 warning the message  key=value key="two words"`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = " ".join(f"{name}={_quoted(value)}" for name, value in facts(record).items())
+        said = " ".join(f"{name}={_quoted(value)}" for name, value in log_fields(record).items())
         line = f"{_time(record)[11:23]} {record.levelname.lower():7} {record.getMessage()}"
         line = f"{line}  {said}" if said else line
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policysched.files import Unreadable, read_text, yaml_of
+from policysched.files import UnreadableFile, parse_yaml, read_text
 from policysched.schemas import Lines, misfits, schema
 
 ENVIRONMENT_PREFIX = "POLICYSCHED_"
 _NOT_SETTINGS = frozenset({"POLICYSCHED_REQUIRE", "POLICYSCHED_CONFIG"})
 """What the project's tests are told, and the file itself."""
 
-Wrong = tuple[Sequence[str], str]
+SettingProblem = tuple[Sequence[str], str]
 """A setting by its path, and what is wrong with it."""
 
 
@@ -38,70 +38,70 @@ class _Layer:
     text: str = ""
 
 
-class Given:
-    """What was given, in the form of the file: `value`. `refuse` adds what else is wrong."""
+class LayeredSettings:
+    """What was given, in the form of the file: `value`. `add_problems` adds what else is wrong."""
 
     def __init__(self, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> None:
         self.problems: list[str] = []
-        self._wrong: list[tuple[str, ...]] = []
+        self._invalid_paths: list[tuple[str, ...]] = []
         self._layers: list[_Layer] = []
         if file is not None:
-            self._lay_file(file)
-        for name, value in _variables(environment):
-            self._lay(_Layer(f"environment variable {name}", value))
-        self._lay(_Layer("flags", flags))
+            self._add_file_layer(file)
+        for name, value in _environment_layers(environment):
+            self._add_layer(_Layer(f"environment variable {name}", value))
+        self._add_layer(_Layer("flags", flags))
         self.value: dict[str, Any] = {}
         for layer in self._layers:
-            self.value = _laid_over(self.value, layer.value)
+            self.value = _merge(self.value, layer.value)
 
-    def sound(self, *path: str) -> Any:
+    def valid(self, *path: str) -> Any:
         """The setting there; None where it is not given, or the schema has found something wrong in it."""
-        if any(wrong[: len(path)] == path[: len(wrong)] for wrong in self._wrong):
+        if any(wrong[: len(path)] == path[: len(wrong)] for wrong in self._invalid_paths):
             return None
         found: Any = self.value
         for part in path:
             found = found.get(part) if isinstance(found, Mapping) else None
         return found
 
-    def each(self, section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def valid_sections(self, section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The sound ones of a section that has its parts by name, such as `sources`."""
         parts = self.value.get(section)
         for name in parts if isinstance(parts, Mapping) else ():
-            one = self.sound(section, name)
+            one = self.valid(section, name)
             if one is not None:
                 yield name, one
 
-    def may_lack(self, name: str) -> bool:
+    def is_missing(self, name: str) -> bool:
         """Whether a setting is not given and nothing explains that away, such as a file that cannot be read."""
-        return name not in self.value and () not in self._wrong
+        return name not in self.value and () not in self._invalid_paths
 
-    def refuse(self, found: Iterable[Wrong]) -> None:
+    def add_problems(self, found: Iterable[SettingProblem]) -> None:
         """What no schema can say."""
         for path, why in found:
             layer = self._layer_of(path)
             said = Lines("" if layer is None else layer.text).said(path, why)
             self.problems.append(said if layer is None else f"{layer.name}: {said}")
 
-    def complete(self) -> None:
+    def raise_problems(self) -> None:
         """Raises BadSettings with all that was found."""
         if self.problems:
             raise BadSettings(self.problems)
 
-    def _lay_file(self, path: Path) -> None:
+    def _add_file_layer(self, path: Path) -> None:
         try:
             text = read_text(path)
-            value = yaml_of(text)
-        except Unreadable as error:
+            value = parse_yaml(text)
+        except UnreadableFile as error:
             self.problems.append(f"{path}: {error}")
-            self._wrong.append(())  # what the file may say is not known
+            self._invalid_paths.append(())  # what the file may say is not known
         else:
-            self._lay(_Layer(str(path), {} if value is None else value, text))
+            self._add_layer(_Layer(str(path), {} if value is None else value, text))
 
-    def _lay(self, layer: _Layer) -> None:
+    def _add_layer(self, layer: _Layer) -> None:
         lines = Lines(layer.text)
         found = misfits("settings", layer.value, lines)
         self.problems += [f"{layer.name}: {lines.said(path, why)}" for path, why in found]
-        self._wrong += [tuple(str(part) for part in path) for path, _ in found]
+        self._invalid_paths += [tuple(str(part) for part in path) for path, _ in found]
         if isinstance(layer.value, Mapping):
             self._layers.append(layer)
 
@@ -114,23 +114,25 @@ class Given:
         return None
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _environment_layers(environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Variables with our prefix, in the form of the file. A misspelt one is among them: it must not be ignored."""
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX) or name in _NOT_SETTINGS:
             continue
         path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         try:
-            value = yaml_of(environment[name])
-        except Unreadable:
+            value = parse_yaml(environment[name])
+        except UnreadableFile:
             value = environment[name]
-        nested: Any = value if _wants_no_text(path) or isinstance(value, dict | list) else environment[name]
+        nested: Any = (
+            value if _is_number_or_boolean(path) or isinstance(value, dict | list) else environment[name]
+        )
         for part in reversed(path):
             nested = {part: nested}
         yield name, nested
 
 
-def _wants_no_text(path: list[str]) -> bool:
+def _is_number_or_boolean(path: list[str]) -> bool:
     """Whether the setting is a number or a truth: then `5` is 5 and not a text."""
     found: Any = schema("settings")
     for part in path:
@@ -140,12 +142,12 @@ def _wants_no_text(path: list[str]) -> bool:
     return found.get("type") in ("integer", "number", "boolean")
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     laid = dict(below)
     for name, value in above.items():
         old = laid.get(name)
         both = isinstance(value, Mapping) and isinstance(old, Mapping)
-        laid[name] = _laid_over(old, value) if both and isinstance(old, Mapping) else value
+        laid[name] = _merge(old, value) if both and isinstance(old, Mapping) else value
     return laid
 
 

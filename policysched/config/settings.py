@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from policysched.config.logs import LogFormat
-from policysched.config.setting_layers import Given, Wrong
-from policysched.config.source_settings import SamplesSettings, samples_settings, wrong_sources
-from policysched.kube.extender.client import Peer, PeerTls
+from policysched.config.setting_layers import LayeredSettings, SettingProblem
+from policysched.config.source_settings import SamplesSettings, samples_settings, source_problems
+from policysched.kube.extender.client import ExtenderEndpoint, ExtenderTls
 from policysched.kube.lease import LeaseSettings
-from policysched.kube.watch.reflector import ReflectSettings
+from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReportSettings
-from policysched.resources import at_home
-from policysched.scheduler.limits import Limits
-from policysched.serve.server import Address
+from policysched.kube.write.report import ReporterSettings
+from policysched.resources import expand_home
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.serve.server import ListenAddress
 
-Made = TypeVar("Made")
+Dataclass = TypeVar("Dataclass")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamespacedName:
     """A namespaced object by name."""
 
     namespace: str
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "NamespacedName":
         """`NAMESPACE/NAME`. The settings' schema has seen to its form."""
         namespace, _, name = text.partition("/")
         return cls(namespace, name)
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeObjects:
+class NodeObjectKind:
     """A kind of custom resource that is read beside the nodes: policies know it as `node.objects["KIND"]`."""
 
     kind: str
@@ -54,56 +54,56 @@ class NodeObjects:
 class Settings:
     """Complete, defaults included. `lease` None: no leader election."""
 
-    policies: Place
-    last_good: Place
+    policies: NamespacedName
+    last_good: NamespacedName
     kubeconfig: Path | None = None
     context: str | None = None
-    http: Address | None = None
+    http: ListenAddress | None = None
     metrics: Path | None = None
     log_format: LogFormat = "text"
     log_level: str = "info"
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     connections_max: int = 96
-    reflecting: ReflectSettings = field(default_factory=ReflectSettings)
+    reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
     binding: BindSettings = field(default_factory=BindSettings)
-    reporting: ReportSettings = field(default_factory=ReportSettings)
-    limits: Limits = field(default_factory=Limits)
+    reporting: ReporterSettings = field(default_factory=ReporterSettings)
+    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    extenders: Mapping[str, Peer] = field(default_factory=dict)
-    node_objects: tuple[NodeObjects, ...] = ()
+    extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
+    node_objects: tuple[NodeObjectKind, ...] = ()
     compile_timeout_s: float = 20.0
     stop_wait_s: float = 25.0
     samples: SamplesSettings = field(default_factory=SamplesSettings)
-    as_given: Mapping[str, Any] = field(default_factory=dict)
+    configured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_settings(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
     """`flags` has the form of the file, without what was not given. Raises BadSettings."""
-    given = Given(file, environment, flags)
-    if given.may_lack("policies"):
+    given = LayeredSettings(file, environment, flags)
+    if given.is_missing("policies"):
         given.problems.append(
             "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP, or `policies` in the settings file"
         )
-    given.refuse(wrong_for_all(given))
-    given.refuse(_wrong_times(given))
-    given.refuse(_wrong_extenders(given))
-    given.complete()
+    given.add_problems(common_problems(given))
+    given.add_problems(_time_problems(given))
+    given.add_problems(_extender_problems(given))
+    given.raise_problems()
     return _settings(given.value)
 
 
-def wrong_for_all(given: Given) -> Iterator[Wrong]:
+def common_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     """Of the settings that `policysched extender` has, too."""
-    http = given.sound("http")
+    http = given.valid("http")
     if http is not None:
         try:
-            Address.parse(http)
+            ListenAddress.parse(http)
         except ValueError as error:
             yield ("http",), str(error)
-    yield from wrong_sources(given)
+    yield from source_problems(given)
 
 
-def _wrong_times(given: Given) -> Iterator[Wrong]:
-    election = given.sound("leader_election") or {}
+def _time_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
+    election = given.valid("leader_election") or {}
     if not election.get("enabled", True):
         return
     times = _times(election)
@@ -119,8 +119,8 @@ def _wrong_times(given: Given) -> Iterator[Wrong]:
         yield ("leader_election", "duration_s"), "must be at least 1: a Lease counts whole seconds"
 
 
-def _wrong_extenders(given: Given) -> Iterator[Wrong]:
-    for name, one in given.each("extenders"):
+def _extender_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
+    for name, one in given.valid_sections("extenders"):
         path, tls = ("extenders", name), one.get("tls", {})
         if ("certificate" in tls) != ("key" in tls):
             yield (*path, "tls"), "a certificate and its key belong together: give both"
@@ -131,34 +131,36 @@ def _wrong_extenders(given: Given) -> Iterator[Wrong]:
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    policies = Place.parse(given["policies"])
+    policies = NamespacedName.parse(given["policies"])
     last_good = given.get("last_good", f"{policies}-last-good")
     api, log = given.get("api", {}), given.get("log", {})
     return Settings(
         policies=policies,
-        last_good=Place.parse(last_good),
-        kubeconfig=at_home(given["kubeconfig"]) if "kubeconfig" in given else None,
+        last_good=NamespacedName.parse(last_good),
+        kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
         context=given.get("context"),
-        http=Address.parse(given["http"]) if "http" in given else None,
-        metrics=at_home(given["metrics"]) if "metrics" in given else None,
+        http=ListenAddress.parse(given["http"]) if "http" in given else None,
+        metrics=expand_home(given["metrics"]) if "metrics" in given else None,
         log_format=log.get("format", "text"),
         log_level=log.get("level", "info"),
         lease=_lease(given.get("leader_election", {})),
         connections_max=api.get("connections_max", 96),
-        reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
-        binding=made(BindSettings, given.get("binding", {})),
-        reporting=made(ReportSettings, given.get("reporting", {})),
-        limits=made(Limits, given.get("scheduling", {})),
+        reflecting=with_overrides(
+            ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
+        ),
+        binding=with_overrides(BindSettings, given.get("binding", {})),
+        reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
+        limits=with_overrides(SchedulerLimits, given.get("scheduling", {})),
         params=given.get("params", {}),
         extenders={name: _peer(name, one) for name, one in given.get("extenders", {}).items()},
         node_objects=tuple(
-            NodeObjects(kind, one["group"], one["version"], one["resource"])
+            NodeObjectKind(kind, one["group"], one["version"], one["resource"])
             for kind, one in sorted(given.get("node_objects", {}).items())
         ),
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
         stop_wait_s=given.get("stop_wait_s", 25.0),
         samples=samples_settings(given),
-        as_given=given,
+        configured=given,
     )
 
 
@@ -166,7 +168,7 @@ def _lease(given: Mapping[str, Any]) -> LeaseSettings | None:
     if not given.get("enabled", True):
         return None
     usual = LeaseSettings()
-    place = Place.parse(given.get("lease", f"{usual.namespace}/{usual.name}"))
+    place = NamespacedName.parse(given.get("lease", f"{usual.namespace}/{usual.name}"))
     return LeaseSettings(namespace=place.namespace, name=place.name, **_times(given))
 
 
@@ -177,16 +179,18 @@ def _times(given: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _peer(name: str, given: Mapping[str, Any]) -> Peer:
+def _peer(name: str, given: Mapping[str, Any]) -> ExtenderEndpoint:
     tls = dict(given.get("tls", {}))
     for file in ("ca", "certificate", "key"):
         if file in tls:
-            tls[file] = at_home(tls[file])
+            tls[file] = expand_home(tls[file])
     own = {key: value for key, value in given.items() if key not in ("tls", "resources")}
-    return Peer(name=name, tls=PeerTls(**tls), resources=frozenset(given.get("resources", ())), **own)
+    return ExtenderEndpoint(
+        name=name, tls=ExtenderTls(**tls), resources=frozenset(given.get("resources", ())), **own
+    )
 
 
-def made(kind: type[Made], given: Mapping[str, Any]) -> Made:
+def with_overrides(kind: type[Dataclass], given: Mapping[str, Any]) -> Dataclass:
     """The defaults of a dataclass with what was given put in their places."""
     names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     assert set(given) <= names, f"the schema lets through what {kind.__name__} lacks: {set(given) - names}"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from policysched.config.setting_layers import Given, Wrong
+from policysched.config.setting_layers import LayeredSettings, SettingProblem
 from policysched.metric_sources.annotations import AnnotationsSettings
-from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, TlsFiles
-from policysched.resources import at_home
+from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, PrometheusTls
+from policysched.resources import expand_home
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,25 @@ class SamplesSettings:
 
 
 def samples_settings(given: Mapping[str, Any]) -> SamplesSettings:
-    """Of settings that fit the schema, and of which `wrong_sources` found nothing."""
+    """Of settings that fit the schema, and of which `source_problems` found nothing."""
     sources = {name: _source(one) for name, one in given.get("sources", {}).items()}
     return SamplesSettings(sources, given.get("default_source"))
 
 
-def wrong_sources(given: Given) -> Iterator[Wrong]:
+def source_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
     """What no schema can say of them."""
-    for name, one in given.each("sources"):
+    for name, one in given.valid_sections("sources"):
         match one["kind"]:
             case "prometheus":
-                yield from _wrong_prometheus(("sources", name), one)
+                yield from _prometheus_problems(("sources", name), one)
             case "annotations" if not _is_time_zone(one.get("time_zone", "UTC")):
                 yield ("sources", name, "time_zone"), f"this machine knows no time zone `{one['time_zone']}`"
-    default, sources = given.sound("default_source"), given.value.get("sources", {})
+    default, sources = given.valid("default_source"), given.value.get("sources", {})
     if default is not None and isinstance(sources, Mapping) and default not in sources:
         yield ("default_source",), f"there is no source `{default}` under `sources`"
 
 
-def _wrong_prometheus(path: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[Wrong]:
+def _prometheus_problems(path: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[SettingProblem]:
     headers, header_files = given.get("headers", {}), given.get("header_files", {})
     named = [one.lower() for one in (*headers, *header_files)]
     if "authorization" in (one.lower() for one in headers):
@@ -73,7 +73,7 @@ def _wrong_prometheus(path: tuple[str, ...], given: Mapping[str, Any]) -> Iterat
         yield (*path, "proxy_auth"), "there is no proxy"
 
 
-def without_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+def redact_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings for people to see. Credentials are in files, which only their names tell; but headers may be some."""
     shown = dict(given)
     if "sources" in given:
@@ -93,7 +93,7 @@ def _source(given: Mapping[str, Any]) -> SourceSettings:
         case "metrics-api":
             return MetricsApiSettings(given.get("timeout_s", 10.0))
         case "file":
-            return FileSettings(at_home(given["path"]))
+            return FileSettings(expand_home(given["path"]))
         case kind:
             raise AssertionError(f"the schema lets through the kind {kind!r}")
 
@@ -105,12 +105,12 @@ def _prometheus(given: Mapping[str, Any]) -> PrometheusSettings:
         timeout_s=given.get("timeout_s", usual.timeout_s),
         answer_bytes_max=given.get("answer_bytes_max", usual.answer_bytes_max),
         bearer_token_file=_path(given, "bearer_token_file"),
-        basic_auth=_login(given, "basic_auth"),
+        basic_auth=_basic_auth(given, "basic_auth"),
         headers=given.get("headers", {}),
-        header_files={header: at_home(path) for header, path in given.get("header_files", {}).items()},
+        header_files={header: expand_home(path) for header, path in given.get("header_files", {}).items()},
         proxy=given.get("proxy"),
-        proxy_auth=_login(given, "proxy_auth"),
-        tls=TlsFiles(
+        proxy_auth=_basic_auth(given, "proxy_auth"),
+        tls=PrometheusTls(
             ca_file=_path(tls, "ca_file"),
             cert_file=_path(tls, "cert_file"),
             key_file=_path(tls, "key_file"),
@@ -121,13 +121,13 @@ def _prometheus(given: Mapping[str, Any]) -> PrometheusSettings:
 
 
 def _path(given: Mapping[str, Any], name: str) -> Path | None:
-    return at_home(given[name]) if name in given else None
+    return expand_home(given[name]) if name in given else None
 
 
-def _login(given: Mapping[str, Any], name: str) -> BasicAuth | None:
+def _basic_auth(given: Mapping[str, Any], name: str) -> BasicAuth | None:
     if name not in given:
         return None
-    return BasicAuth(given[name]["username"], at_home(given[name]["password_file"]))
+    return BasicAuth(given[name]["username"], expand_home(given[name]["password_file"]))
 
 
 def _is_time_zone(name: str) -> bool:

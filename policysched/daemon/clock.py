@@ -15,10 +15,10 @@ from threading import Lock
 
 log = logging.getLogger(__name__)
 
-SET_BACK_MOST_S = 60.0
+SET_BACK_MAX_S = 60.0
 """What is slept off, in twice that time."""
 
-LOOK_EVERY_S = 1.0
+CHECK_INTERVAL_S = 1.0
 
 
 class SteadyClock:
@@ -43,15 +43,15 @@ class SteadyClock:
             self._last_ns, self._last_monotonic_ns = max(wall_ns, slow_ns), monotonic_ns
             return self._last_ns
 
-    def ahead_s(self) -> float:
+    def offset_s(self) -> float:
         """By how much it is ahead of the wall clock, in seconds; 0 as long as nobody sets that back."""
         return max(0.0, (self.now_ns() - self._wall_ns()) / 1e9)
 
 
-async def until_set_back(clock: SteadyClock) -> float:
+async def wait_until_set_back(clock: SteadyClock) -> float:
     """Return once the wall clock was set back by more than can be slept off, in seconds by how much."""
     said = False
-    while (ahead_s := clock.ahead_s()) <= SET_BACK_MOST_S:
+    while (ahead_s := clock.offset_s()) <= SET_BACK_MAX_S:
         # An adjustment of a second or less is what time daemons do.
         if ahead_s > 1.0 and not said:
             log.warning(
@@ -59,7 +59,7 @@ async def until_set_back(clock: SteadyClock) -> float:
                 extra={"by_s": round(ahead_s, 1)},
             )
         said = ahead_s > 1.0
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(CHECK_INTERVAL_S)
     log.error(
         "ending, for the wall clock was set back by too much: to be started again with the right time",
         extra={"by_s": round(ahead_s, 1)},

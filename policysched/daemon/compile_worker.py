@@ -7,7 +7,7 @@ import signal
 import sys
 
 import policysched.lang.check  # noqa: F401 - imported before the job comes, which is what a spare worker is for
-from policysched.daemon.compiling import compile_here
+from policysched.daemon.compiling import compile_sync
 
 MEMORY_MAX_BYTES = 2**30
 
@@ -22,7 +22,7 @@ def main() -> None:
         return
     texts, place, timeout_s = pickle.loads(job)
     signal.setitimer(signal.ITIMER_PROF, timeout_s)
-    sys.stdout.buffer.write(pickle.dumps(compile_here(texts, place)))
+    sys.stdout.buffer.write(pickle.dumps(compile_sync(texts, place)))
 
 
 if __name__ == "__main__":

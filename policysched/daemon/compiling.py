@@ -16,14 +16,14 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
-from policysched.files import plain
-from policysched.lang.check.bundle import Bundle, Checked, check_bundle
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.files import normalize_text
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle, check_bundle
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.policy_files.parameter_values import (
-    SETTINGS_KEY,
-    byte_of_no_text,
-    given_in,
-    header_in,
+    SETTINGS_KEY_PREFIX,
+    invalid_utf8_offset,
+    policy_name_in,
+    read_parameter_values,
 )
 from policysched.policy_files.sources import PARAMETERS_SUFFIX
 from policysched.text import Diagnostic, Source, Span
@@ -31,54 +31,54 @@ from policysched.text import Diagnostic, Source, Span
 log = logging.getLogger(__name__)
 
 POLICY_SUFFIX = ".policy"
-Texts = Mapping[str, str]
-"""By key. A byte that is no part of UTF-8 is a half surrogate in it (`as_text`), which no text from the API server has."""
-Compile = Callable[[Texts, str], Awaitable[Bundle]]
+PolicyTexts = Mapping[str, str]
+"""By key. A byte that is no part of UTF-8 is a half surrogate in it (`decode_text`), which no text from the API server has."""
+Compile = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
 """Texts by key and what they stand in (`ConfigMap kube-system/policies`), to a bundle. Never raises for its input."""
 
 
-def policy_texts(data: Texts) -> dict[str, str]:
+def policy_texts(data: PolicyTexts) -> dict[str, str]:
     """The keys of a ConfigMap that are policies, libraries, and values for parameters; whatever else stands in it is not
     ours."""
     return {key: data[key] for key in sorted(data) if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX))}
 
 
-def as_text(raw: bytes) -> str:
+def decode_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def compile_here(texts: Texts, place: str) -> Bundle:
-    bundle = check_bundle(_sources(texts, place), given_in(_given_sources(texts, place)))
-    return _with_no_texts(bundle.checked, texts, place)
+def compile_sync(texts: PolicyTexts, place: str) -> PolicyBundle:
+    bundle = check_bundle(_sources(texts, place), read_parameter_values(_parameter_sources(texts, place)))
+    return _with_missing_texts(bundle.sources, texts, place)
 
 
-async def compile_in_line(texts: Texts, place: str) -> Bundle:
+async def compile_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
     """For simulations, whose clock stands still meanwhile."""
-    return compile_here(texts, place)
+    return compile_sync(texts, place)
 
 
-def _sources(texts: Texts, place: str) -> dict[str, Source]:
+def _sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
     """Of the policies and libraries, as `lint` reads them from files: kubectl takes a file into a ConfigMap with its byte order mark
     and its line ends."""
     return {
-        key: Source(f"{place} key {key}", plain(text))
+        key: Source(f"{place} key {key}", normalize_text(text))
         for key, text in texts.items()
-        if not key.endswith(PARAMETERS_SUFFIX) and byte_of_no_text(text) is None
+        if not key.endswith(PARAMETERS_SUFFIX) and invalid_utf8_offset(text) is None
     }
 
 
-def _with_no_texts(checked: Mapping[str, Checked], texts: Texts, place: str) -> Bundle:
+def _with_missing_texts(checked: Mapping[str, CheckedSource], texts: PolicyTexts, place: str) -> PolicyBundle:
     """With the keys that are to be policies and hold no text."""
     no_texts = {
-        key: Checked(key, False, None, (_no_text(f"{place} key {key}", at),), header_in(text))
+        key: CheckedSource(key, False, None, (_missing_text(f"{place} key {key}", at),), policy_name_in(text))
         for key, text in texts.items()
-        if not key.endswith(PARAMETERS_SUFFIX) and (at := byte_of_no_text(text)) is not None
+        if not key.endswith(PARAMETERS_SUFFIX) and (at := invalid_utf8_offset(text)) is not None
     }
-    return Bundle(dict(sorted({**checked, **no_texts}.items())))
+    return PolicyBundle(dict(sorted({**checked, **no_texts}.items())))
 
 
-def _no_text(name: str, at: int) -> Diagnostic:
-    return diagnostic(
+def _missing_text(name: str, at: int) -> Diagnostic:
+    return make_diagnostic(
         "PS907",
         f"not UTF-8 text (byte {at})",
         Span(Source(name, ""), 0, 0),
@@ -86,15 +86,15 @@ def _no_text(name: str, at: int) -> Diagnostic:
     )
 
 
-def _given_sources(texts: Texts, place: str) -> dict[str, Source]:
+def _parameter_sources(texts: PolicyTexts, place: str) -> dict[str, Source]:
     return {
-        key: Source("settings" if key.startswith(SETTINGS_KEY) else f"{place} key {key}", text)
+        key: Source("settings" if key.startswith(SETTINGS_KEY_PREFIX) else f"{place} key {key}", text)
         for key, text in texts.items()
         if key.endswith(PARAMETERS_SUFFIX)
     }
 
 
-HANGS_AFTER_TIMES, HANGS_AFTER_LEAST_S = 15, 60.0
+HANG_TIMEOUT_FACTOR, HANG_TIMEOUT_MIN_S = 15, 60.0
 """A worker that has not answered after so many times its limit, by the clock on the wall and no sooner than that, hangs."""
 
 
@@ -107,43 +107,43 @@ class WorkerCompiler:
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._spare: asyncio.subprocess.Process | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._spare_worker: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
 
-    async def __call__(self, texts: Texts, place: str) -> Bundle:
-        async with self._one_at_a_time:
+    async def __call__(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+        async with self._lock:
             try:
-                return await self._ask(texts, place)
+                return await self._compile_in_worker(texts, place)
             except WorkerFailed as error:
                 log.warning("policies could not be checked", extra={"place": place, "why": str(error)})
-                return _not_checked(texts, place, str(error))
+                return _unchecked_bundle(texts, place, str(error))
             finally:
-                self._spare = await self._start()
+                self._spare_worker = await self._start()
 
     async def warm_up(self) -> None:
         """Start the spare ahead of the first job."""
-        async with self._one_at_a_time:
-            self._spare = self._spare or await self._start()
+        async with self._lock:
+            self._spare_worker = self._spare_worker or await self._start()
 
     async def close(self) -> None:
-        async with self._one_at_a_time:
-            if self._spare is not None:
-                await _end(self._spare)
-                self._spare = None
+        async with self._lock:
+            if self._spare_worker is not None:
+                await _terminate(self._spare_worker)
+                self._spare_worker = None
 
-    async def _ask(self, texts: Texts, place: str) -> Bundle:
-        worker, self._spare = self._spare, None
+    async def _compile_in_worker(self, texts: PolicyTexts, place: str) -> PolicyBundle:
+        worker, self._spare_worker = self._spare_worker, None
         if worker is None or worker.returncode is not None:
             worker = await self._start()
         job = pickle.dumps((dict(texts), place, self._timeout_s))
-        hangs_after_s = max(HANGS_AFTER_LEAST_S, HANGS_AFTER_TIMES * self._timeout_s)
+        hangs_after_s = max(HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_FACTOR * self._timeout_s)
         try:
             async with asyncio.timeout(hangs_after_s):
                 answer, complaint = await worker.communicate(job)
         except TimeoutError:
             raise WorkerFailed(f"no answer within {hangs_after_s:g} s") from None
         finally:
-            await _end(worker)
+            await _terminate(worker)
         if worker.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
             raise WorkerFailed(f"checking took longer than {self._timeout_s:g} s")
         if worker.returncode != 0 or not answer:
@@ -151,7 +151,7 @@ class WorkerCompiler:
             raise WorkerFailed(f"the checking process ended with {worker.returncode}: {''.join(last)}")
         # A pickle from our own child, over a pipe that nobody else has.
         bundle = pickle.loads(answer)
-        assert isinstance(bundle, Bundle), f"the worker answered with {type(bundle)}"
+        assert isinstance(bundle, PolicyBundle), f"the worker answered with {type(bundle)}"
         return bundle
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -165,22 +165,25 @@ class WorkerCompiler:
         )
 
 
-async def _end(worker: asyncio.subprocess.Process) -> None:
+async def _terminate(worker: asyncio.subprocess.Process) -> None:
     if worker.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             worker.kill()
         await worker.wait()
 
 
-def _not_checked(texts: Texts, place: str, why: str) -> Bundle:
+def _unchecked_bundle(texts: PolicyTexts, place: str, why: str) -> PolicyBundle:
     """Nobody knows which text is to blame, so none of them is accepted: what runs, runs on."""
     sources = _sources(texts, place)
-    unchecked = {key: Checked(key, False, None, (_unchecked(one, why),)) for key, one in sources.items()}
-    return _with_no_texts(unchecked, texts, place)
+    unchecked = {
+        key: CheckedSource(key, False, None, (_unchecked_diagnostic(one, why),))
+        for key, one in sources.items()
+    }
+    return _with_missing_texts(unchecked, texts, place)
 
 
-def _unchecked(source: Source, why: str) -> Diagnostic:
-    return diagnostic(
+def _unchecked_diagnostic(source: Source, why: str) -> Diagnostic:
+    return make_diagnostic(
         "PS901",
         f"the texts of this ConfigMap could not be checked: {why}",
         Span(source, 0, 0),

@@ -1,4 +1,4 @@
-"""Carries out `Consult`, off the decision loop: reads the pod as it is now, asks its extenders (`daemon.consultation`), and delivers
+"""Carries out `CallExtenders`, off the decision loop: reads the pod as it is now, asks its extenders (`daemon.consultation`), and delivers
 what they say."""
 
 import asyncio
@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from policysched.daemon.consultation import Calls, consult
-from policysched.kube.client.api import Api, ApiProblem
-from policysched.kube.extender.client import ExtenderClient, NoExtenderAnswer, Peer
-from policysched.kube.watch.resources import NODES, Resource
-from policysched.lang.ir.extender_answers import ExtenderAnswer
-from policysched.scheduler.commands import Consult
-from policysched.scheduler.events import Consulted, NodeGone, NodeSeen
-from policysched.scheduler.extenders.terms import ExtenderTerms
+from policysched.daemon.consultation import ExtenderCallCounts, call_extenders
+from policysched.kube.client.api import ApiClient, ApiErrors
+from policysched.kube.extender.client import ExtenderCallFailed, ExtenderClient, ExtenderEndpoint
+from policysched.kube.watch.resources import NODES, WatchedResource
+from policysched.lang.ir.extender_answers import ExtenderResult
+from policysched.scheduler.commands import CallExtenders
+from policysched.scheduler.events import ExtendersAnswered, NodeDeleted, NodeUpdated
+from policysched.scheduler.extenders.terms import ExtenderCapabilities
 
 log = logging.getLogger(__name__)
 
@@ -23,87 +23,91 @@ Json = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class NodeShelf:
+class NodeObjectCache:
     """The nodes' JSON as the watch last showed it, for extenders that want whole nodes."""
 
     nodes: dict[str, Json] = field(default_factory=dict)
 
-    def beside(self, resource: Resource[NodeSeen | NodeGone]) -> Resource[NodeSeen | NodeGone]:
+    def wrap_resource(
+        self, resource: WatchedResource[NodeUpdated | NodeDeleted]
+    ) -> WatchedResource[NodeUpdated | NodeDeleted]:
         """The same resource, kept here too."""
 
-        def seen(obj: Json) -> NodeSeen | NodeGone:
-            event = resource.seen(obj)
+        def seen(obj: Json) -> NodeUpdated | NodeDeleted:
+            event = resource.updated_event(obj)
             self.nodes[str(obj["metadata"]["name"])] = obj
             return event
 
-        def gone(key: str) -> NodeSeen | NodeGone:
+        def gone(key: str) -> NodeUpdated | NodeDeleted:
             self.nodes.pop(key, None)
-            return resource.gone(key)
+            return resource.deleted_event(key)
 
-        return replace(resource, seen=seen, gone=gone)
+        return replace(resource, updated_event=seen, deleted_event=gone)
 
 
-def terms_of(peers: Mapping[str, Peer]) -> dict[str, ExtenderTerms]:
+def extender_capabilities(peers: Mapping[str, ExtenderEndpoint]) -> dict[str, ExtenderCapabilities]:
     """What the core is to know of them."""
     return {
-        name: ExtenderTerms(
+        name: ExtenderCapabilities(
             filters=one.filter is not None,
             scores=one.prioritize is not None,
             resources=one.resources,
-            at_once=one.at_once,
+            concurrent_calls_max=one.at_once,
         )
         for name, one in peers.items()
     }
 
 
-class Consultant:
-    """`put` never waits; `deliver` gets exactly one answer for each. `calls` counts by (extender, verb, outcome):
+class ExtenderCaller:
+    """`submit` never waits; `deliver` gets exactly one answer for each. `calls` counts by (extender, verb, outcome):
     `answered` or `failed`."""
 
     def __init__(
         self,
         clients: Mapping[str, ExtenderClient],
-        api: Api,
-        deliver: Callable[[Consulted], None],
+        api: ApiClient,
+        deliver: Callable[[ExtendersAnswered], None],
     ) -> None:
         self._clients = clients
         self._api = api
         self._deliver = deliver
-        self.calls: Calls = Counter()
-        self._waiting: asyncio.Queue[Consult] = asyncio.Queue()
-        whole = any(one.peer.whole_nodes for one in clients.values())
-        self._shelf = NodeShelf() if whole else None
+        self.calls: ExtenderCallCounts = Counter()
+        self._pending: asyncio.Queue[CallExtenders] = asyncio.Queue()
+        whole = any(one.endpoint.whole_nodes for one in clients.values())
+        self._node_cache = NodeObjectCache() if whole else None
 
     @property
-    def nodes(self) -> Resource[NodeSeen | NodeGone]:
+    def node_resource(self) -> WatchedResource[NodeUpdated | NodeDeleted]:
         """What the mirror is to follow, so that whole nodes are at hand where somebody wants them."""
-        return NODES if self._shelf is None else self._shelf.beside(NODES)
+        return NODES if self._node_cache is None else self._node_cache.wrap_resource(NODES)
 
-    def put(self, command: Consult) -> None:
-        self._waiting.put_nowait(command)
+    def submit(self, command: CallExtenders) -> None:
+        self._pending.put_nowait(command)
 
     async def run(self) -> None:
         """Until cancelled. The core does not ask more at once than the settings allow."""
         async with asyncio.TaskGroup() as group:
             while True:
-                group.create_task(self._answer(await self._waiting.get()))
+                group.create_task(self._handle(await self._pending.get()))
 
-    async def _answer(self, command: Consult) -> None:
+    async def _handle(self, command: CallExtenders) -> None:
         try:
-            answers = await self._ask(command)
-        except NoExtenderAnswer as error:
-            self._deliver(Consulted(command.number, {}, str(error)))
-        except ApiProblem as error:
+            answers = await self._call(command)
+        except ExtenderCallFailed as error:
+            self._deliver(ExtendersAnswered(command.call_id, {}, str(error)))
+        except ApiErrors as error:
             words = f"the pod cannot be read for its extenders: {error}"
-            self._deliver(Consulted(command.number, {}, words))
+            self._deliver(ExtendersAnswered(command.call_id, {}, words))
         else:
-            self._deliver(Consulted(command.number, answers))
+            self._deliver(ExtendersAnswered(command.call_id, answers))
 
-    async def _ask(self, command: Consult) -> dict[str, ExtenderAnswer]:
+    async def _call(self, command: CallExtenders) -> dict[str, ExtenderResult]:
         path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}"
         pod = {"apiVersion": "v1", "kind": "Pod", **await self._api.get(path)}
         extenders = [(self._clients[name], wanted) for name, wanted in command.extenders]
-        return await consult(extenders, pod, command.nodes, whole=self._whole(), calls=self.calls)
+        return await call_extenders(
+            extenders, pod, command.nodes, whole=self._node_objects(), calls=self.calls
+        )
 
-    def _whole(self) -> Mapping[str, Json]:
-        return {} if self._shelf is None else self._shelf.nodes
+    def _node_objects(self) -> Mapping[str, Json]:
+        return {} if self._node_cache is None else self._node_cache.nodes

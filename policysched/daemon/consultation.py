@@ -13,82 +13,84 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from policysched.kube.extender.client import Filtered, NoExtenderAnswer, Peer
-from policysched.lang.ir.extender_answers import ExtenderAnswer, ExtenderRefusal
+from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
+from policysched.lang.ir.extender_answers import ExtenderRefusal, ExtenderResult
 from policysched.model.objects import NodeName
 
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
-Calls = Counter[tuple[str, str, str]]
+ExtenderCallCounts = Counter[tuple[str, str, str]]
 """By (extender, verb, outcome): `answered` or `failed`."""
 
 
-class Extender(Protocol):
+class CallableExtender(Protocol):
     """Whoever answers. Both raise NoExtenderAnswer."""
 
     @property
-    def peer(self) -> Peer: ...
+    def endpoint(self) -> ExtenderEndpoint: ...
 
-    async def filter(self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]) -> Filtered: ...
+    async def filter(
+        self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]
+    ) -> ExtenderFilterResult: ...
 
     async def prioritize(
         self, pod: Json, nodes: Sequence[str], whole: Mapping[str, Json]
     ) -> dict[str, int]: ...
 
 
-async def consult(
-    extenders: Sequence[tuple[Extender, bool]],
+async def call_extenders(
+    extenders: Sequence[tuple[CallableExtender, bool]],
     pod: Json,
     nodes: Sequence[NodeName],
     *,
     whole: Mapping[str, Json],
-    calls: Calls,
-) -> dict[str, ExtenderAnswer]:
-    """With each extender whether its scores are wanted. `whole` are nodes as JSON, for those that want them.
+    calls: ExtenderCallCounts,
+) -> dict[str, ExtenderResult]:
+    """With each extender whether its scores are wanted. `node_objects` are nodes as JSON, for those that want them.
     Raises NoExtenderAnswer."""
-    talk = _Talk(pod, tuple(nodes), whole, calls)
-    for extender, _ in sorted(extenders, key=lambda one: one[0].peer.ignorable):
-        if talk.left:
+    talk = _ExtenderChain(pod, tuple(nodes), whole, calls)
+    for extender, _ in sorted(extenders, key=lambda one: one[0].endpoint.ignorable):
+        if talk.remaining_nodes:
             await talk.filter(extender)
-    if len(talk.left) > 1:
+    if len(talk.remaining_nodes) > 1:
         await asyncio.gather(*(talk.score(extender) for extender, wanted in extenders if wanted))
-    names = [extender.peer.name for extender, _ in extenders]
-    return {name: ExtenderAnswer(talk.refused.get(name, {}), talk.scores.get(name, {})) for name in names}
+    names = [extender.endpoint.name for extender, _ in extenders]
+    return {name: ExtenderResult(talk.refusals.get(name, {}), talk.scores.get(name, {})) for name in names}
 
 
 @dataclass(slots=True)
-class _Talk:
+class _ExtenderChain:
     """How far asking about one pod has come."""
 
     pod: Json
-    left: tuple[str, ...]
-    whole: Mapping[str, Json]
-    calls: Calls
-    refused: dict[str, dict[str, ExtenderRefusal]] = field(default_factory=dict)
+    remaining_nodes: tuple[str, ...]
+    node_objects: Mapping[str, Json]
+    calls: ExtenderCallCounts
+    refusals: dict[str, dict[str, ExtenderRefusal]] = field(default_factory=dict)
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    async def filter(self, extender: Extender) -> None:
-        peer = extender.peer
+    async def filter(self, extender: CallableExtender) -> None:
+        peer = extender.endpoint
         if peer.filter is None:
             return
         try:
-            found = await extender.filter(self.pod, self.left, self.whole)
-        except NoExtenderAnswer as error:
+            found = await extender.filter(self.pod, self.remaining_nodes, self.node_objects)
+        except ExtenderCallFailed as error:
             self.calls[peer.name, "filter", "failed"] += 1
             if not peer.ignorable:
                 raise
             log.warning("an extender was left out", extra={"extender": peer.name, "why": str(error)})
             return
         self.calls[peer.name, "filter", "answered"] += 1
-        self.refused[peer.name] = dict(found.refused)
-        self.left = tuple(NodeName(node) for node in found.passed)
+        self.refusals[peer.name] = dict(found.refused)
+        self.remaining_nodes = tuple(NodeName(node) for node in found.passed)
 
-    async def score(self, extender: Extender) -> None:
-        name = extender.peer.name
+    async def score(self, extender: CallableExtender) -> None:
+        name = extender.endpoint.name
         try:
-            self.scores[name] = await extender.prioritize(self.pod, self.left, self.whole)
-        except NoExtenderAnswer as error:
+            self.scores[name] = await extender.prioritize(self.pod, self.remaining_nodes, self.node_objects)
+        except ExtenderCallFailed as error:
             self.calls[name, "prioritize", "failed"] += 1
             log.warning("an extender gave no scores", extra={"extender": name, "why": str(error)})
         else:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-def run(main: Coroutine[Any, Any, Result]) -> Result:
+def run_event_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """As `asyncio.run`. Each bind and each event is a request, and a third of what one costs us is the loop's work."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)

@@ -10,7 +10,7 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.watch.reflector import Reflector
 from policysched.lang.ir.program import Program
 from policysched.scheduler.policies.policies import PolicyStatus, ReloadResult
-from policysched.serve.metrics import Family, Labels, counter, gauge
+from policysched.serve.metrics import Labels, MetricFamily, counter_family, gauge_family
 from policysched.text import Severity
 
 
@@ -24,15 +24,15 @@ class HasPolicies(Protocol):
     def policies_resource_version(self) -> str | None: ...
 
 
-def policy_families(source: HasPolicies) -> Iterator[Family]:
+def policy_families(source: HasPolicies) -> Iterator[MetricFamily]:
     statuses = source.policies()
     named = [(one.name or one.key or "", one) for one in statuses]
-    yield gauge(
+    yield gauge_family(
         "policysched_policy_last_reload_successful",
         "1: the text in the ConfigMap is the one that decides. 0: it is broken or gone.",
-        {(("policy", name),): float(one.state == "active") for name, one in named},
+        {(("policy", name),): float(one.phase == "active") for name, one in named},
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_policy_last_reload_success_timestamp_seconds",
         "When another text became active last; only a real change moves it.",
         {
@@ -52,46 +52,46 @@ def policy_families(source: HasPolicies) -> Iterator[Family]:
         for name, one in named
         if one.sha256 is not None
     }
-    yield gauge("policysched_policy_info", "The policies that decide.", infos)
-    yield counter(
+    yield gauge_family("policysched_policy_info", "The policies that decide.", infos)
+    yield counter_family(
         "policysched_policy_reload_total",
         "States of the ConfigMap that were taken in, by what became of them.",
         {(("result", result),): n for result, n in source.reloads().items()},
     )
     counts: dict[Labels, float] = {
-        (("policy", name), ("severity", severity.word)): 0.0 for name, _ in named for severity in Severity
+        (("policy", name), ("severity", severity.label)): 0.0 for name, _ in named for severity in Severity
     }
     for name, one in named:
         for found in one.diagnostics:
-            counts[("policy", name), ("severity", found.severity.word)] += 1
-    yield gauge(
+            counts[("policy", name), ("severity", found.severity.label)] += 1
+    yield gauge_family(
         "policysched_policy_diagnostics", "Findings in the text that is in the ConfigMap now.", counts
     )
 
 
-def sample_families(sampler: Sampler) -> Iterator[Family]:
+def sample_families(sampler: Sampler) -> Iterator[MetricFamily]:
     statuses = list(sampler.statuses())
-    good = [(one, one.good) for one in statuses if one.good is not None]
+    good = [(one, one.last_good_poll) for one in statuses if one.last_good_poll is not None]
 
     def labels(one: MetricStatus) -> Labels:
         return ("policy", one.policy), ("metric", one.metric.name)
 
-    yield counter(
+    yield counter_family(
         "policysched_sample_polls_total",
         "Polls of samples by how they ended: ok, or the kind of trouble.",
         {(("source", source), ("result", kind)): n for source, kind, n in sampler.polls()},
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_sample_last_good_poll_timestamp_seconds",
         "When samples of the metric were last polled well; absent before the first time.",
-        {labels(one): poll.at_ns / 1e9 for one, poll in good},
+        {labels(one): poll.polled_ns / 1e9 for one, poll in good},
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_sample_nodes",
         "Nodes with a usable sample of the metric in the last good poll.",
         {labels(one): poll.nodes for one, poll in good},
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_sample_left_out",
         "What the last good poll had and could not be used: unmatched (no such node), doubled (two series for a node), "
         "invalid (no value of the type).",
@@ -100,49 +100,49 @@ def sample_families(sampler: Sampler) -> Iterator[Family]:
             for one, poll in good
             for why, count in (
                 ("unmatched", poll.unmatched),
-                ("doubled", poll.doubled),
+                ("doubled", poll.duplicated),
                 ("invalid", poll.invalid),
             )
         },
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_sample_unserved",
         "1: a running policy declares the metric, and no source brings its samples.",
-        {labels(one): 1.0 for one in statuses if one.unserved is not None},
+        {labels(one): 1.0 for one in statuses if one.unserved_reason is not None},
     )
 
 
-def road_families(
+def api_connection_families(
     connectivity: Connectivity, reflectors: Iterable[Reflector[object]], malformed: Mapping[str, int]
-) -> Iterator[Family]:
+) -> Iterator[MetricFamily]:
     """`malformed` counts by kind the versions of objects that were left out."""
-    yield counter(
+    yield counter_family(
         "policysched_api_failures_total",
         "Requests that the API server did not answer well.",
         {(): connectivity.failures_total},
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_api_reachable",
         "0: the API server cannot be reached or does not answer.",
-        {(): float(not connectivity.away)},
+        {(): float(not connectivity.unreachable)},
     )
-    yield counter(
+    yield counter_family(
         "policysched_lists_total",
         "Whole lists of a kind, the first included.",
         {(("kind", one.kind),): one.lists_total for one in reflectors},
     )
-    yield counter(
+    yield counter_family(
         "policysched_watches_total",
         "Watches opened of a kind.",
         {(("kind", one.kind),): one.watches_total for one in reflectors},
     )
-    yield counter(
+    yield counter_family(
         "policysched_malformed_objects_total",
         "Object versions left out, for they could not be understood.",
         {(("kind", kind),): n for kind, n in malformed.items()},
     )
 
 
-def process_families(now_ns: int) -> Iterator[Family]:
-    yield gauge("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
-    yield gauge("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})
+def process_families(now_ns: int) -> Iterator[MetricFamily]:
+    yield gauge_family("policysched_build_info", "The version that runs.", {(("version", __version__),): 1})
+    yield gauge_family("policysched_time_seconds", "The clock that decides go by.", {(): now_ns / 1e9})

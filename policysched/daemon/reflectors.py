@@ -5,44 +5,48 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.watch.reflector import Reflector, ReflectSettings
-from policysched.kube.watch.resources import Resource
+from policysched.kube.watch.reflector import Reflector, ReflectorSettings
+from policysched.kube.watch.resources import WatchedResource
 from policysched.scheduler.events import Event, Synced
 
 log = logging.getLogger(__name__)
 
 
-class Mirror:
+class ReflectorSet:
     """`malformed` counts by kind the versions of objects that were left out."""
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         post: Callable[[Event], None],
         *,
         random: Callable[[str], Random],
         connectivity: Connectivity,
-        settings: ReflectSettings,
+        settings: ReflectorSettings,
     ) -> None:
         self._api = api
         self._post = post
         self._random = random
         self._connectivity = connectivity
         self._settings = settings
-        self._unlisted = 0
+        self._pending_lists = 0
         self.reflectors: list[Reflector[Any]] = []
         self.malformed: dict[str, int] = {}
 
-    def cluster(self, resources: Sequence[Resource[Any]]) -> dict[str, Coroutine[Any, Any, None]]:
+    def add_cluster_reflectors(
+        self, resources: Sequence[WatchedResource[Any]]
+    ) -> dict[str, Coroutine[Any, Any, None]]:
         """What is to be run, by kind; everything seen is posted. Once: afterwards the cluster is known."""
-        self._unlisted = len(resources)
-        return {one.kind: self.watch(one, self._post, self._listed_once()) for one in resources}
+        self._pending_lists = len(resources)
+        return {
+            one.kind: self.add_reflector(one, self._post, self._first_list_callback()) for one in resources
+        }
 
-    def watch(
-        self, resource: Resource[Any], emit: Callable[[Any], None], on_listed: Callable[[], None]
+    def add_reflector(
+        self, resource: WatchedResource[Any], emit: Callable[[Any], None], on_listed: Callable[[], None]
     ) -> Coroutine[Any, Any, None]:
         """Another kind, for somebody else."""
         reflector: Reflector[Any] = Reflector(
@@ -53,25 +57,25 @@ class Mirror:
             connectivity=self._connectivity,
             settings=self._settings,
             on_listed=on_listed,
-            on_malformed=self._left_out,
+            on_malformed=self._on_malformed,
         )
         self.reflectors.append(reflector)
         return reflector.run()
 
-    def _listed_once(self) -> Callable[[], None]:
+    def _first_list_callback(self) -> Callable[[], None]:
         first = True
 
         def listed() -> None:
             nonlocal first
             if first:
                 first = False
-                self._unlisted -= 1
-                if self._unlisted == 0:
+                self._pending_lists -= 1
+                if self._pending_lists == 0:
                     self._post(Synced())
 
         return listed
 
-    def _left_out(self, malformed: Malformed) -> None:
+    def _on_malformed(self, malformed: Malformed) -> None:
         self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
         log.warning(
             "left out, for it cannot be understood",

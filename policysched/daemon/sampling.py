@@ -15,16 +15,25 @@ from policysched.config.source_settings import (
 )
 from policysched.kube.client.transport import ApiRequest, Transport, TransportError
 from policysched.metric_sources import annotations, metrics_api
-from policysched.metric_sources.annotations import AnnotationsAsker, AnnotationsSettings
-from policysched.metric_sources.file import FileSamples
-from policysched.metric_sources.metrics_api import PATH, MetricsApiAsker
-from policysched.metric_sources.poll_status import Book, Unusable
-from policysched.metric_sources.polled import Fetch, PolledSource
-from policysched.metric_sources.prometheus import PrometheusAsker
-from policysched.metric_sources.prometheus_server import Pool, PrometheusServer, PrometheusSettings
+from policysched.metric_sources.annotations import AnnotationQueryClient, AnnotationsSettings
+from policysched.metric_sources.file import FileSampleSource
+from policysched.metric_sources.metrics_api import PATH, MetricsApiQueryClient
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
+from policysched.metric_sources.polled import FetchBody, PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.prometheus_server import (
+    HttpConnectionPool,
+    PrometheusHttpTransport,
+    PrometheusSettings,
+)
 from policysched.metric_sources.source import SampleSource
-from policysched.metric_sources.sources import Source, Sources, WhyNot, why_unserved
-from policysched.text.sanitize import one_line
+from policysched.metric_sources.sources import (
+    ConfiguredSource,
+    SampleSourceRouter,
+    UnsupportedReason,
+    unserved_reason,
+)
+from policysched.text.sanitize import sanitize_line
 
 log = logging.getLogger(__name__)
 
@@ -36,74 +45,74 @@ def make_sources(
     *,
     now_ns: Callable[[], int],
     random: Callable[[str], Random],
-) -> Sources:
+) -> SampleSourceRouter:
     """`file` is laid over all. Nothing is asked yet. Raises BadSamples where a file of samples cannot be used."""
-    pool = Pool(user_agent=f"policysched/{__version__}")
+    pool = HttpConnectionPool(user_agent=f"policysched/{__version__}")
     overlaid = None
     if file is not None:
-        book = Book("--metrics")
-        overlaid = FileSamples(file, book, now_ns=now_ns), book
+        book = SourcePollStatus("--metrics")
+        overlaid = FileSampleSource(file, book, now_ns=now_ns), book
 
-    def one(name: str, given: SourceSettings) -> Source:
-        book, dice = Book(name), random(f"samples {name}")
+    def one(name: str, given: SourceSettings) -> ConfiguredSource:
+        book, dice = SourcePollStatus(name), random(f"samples {name}")
         source: SampleSource
         match given:
             case FileSettings(path):
-                return Source("file", FileSamples(path, book, now_ns=now_ns), book)
+                return ConfiguredSource("file", FileSampleSource(path, book, now_ns=now_ns), book)
             case PrometheusSettings():
                 if not given.tls.verify:
                     log.warning("TLS is not verified, as the settings say", extra={"source": name})
-                asker = PrometheusAsker(PrometheusServer(given, pool), now_ns=now_ns)
-                source = PolledSource(asker, book, now_ns=now_ns, random=dice)
-                return Source("prometheus", source, book)
+                asker = PrometheusQueryClient(PrometheusHttpTransport(given, pool), now_ns=now_ns)
+                source = PollingSource(asker, book, now_ns=now_ns, random=dice)
+                return ConfiguredSource("prometheus", source, book)
             case AnnotationsSettings():
-                looker = AnnotationsAsker(given, now_ns=now_ns)
-                source = PolledSource(looker, book, now_ns=now_ns, random=dice)
-                return Source("annotations", source, book)
+                looker = AnnotationQueryClient(given, now_ns=now_ns)
+                source = PollingSource(looker, book, now_ns=now_ns, random=dice)
+                return ConfiguredSource("annotations", source, book)
             case MetricsApiSettings(timeout_s):
-                lister = MetricsApiAsker(_node_metrics(transport, timeout_s), now_ns=now_ns)
-                source = PolledSource(lister, book, now_ns=now_ns, random=dice)
-                return Source("metrics-api", source, book)
+                lister = MetricsApiQueryClient(_node_metrics_fetcher(transport, timeout_s), now_ns=now_ns)
+                source = PollingSource(lister, book, now_ns=now_ns, random=dice)
+                return ConfiguredSource("metrics-api", source, book)
 
     by_name = {name: one(name, given) for name, given in samples.sources.items()}
-    return Sources(by_name, samples.default, overlaid, lambda: pool)
+    return SampleSourceRouter(by_name, samples.default, overlaid, lambda: pool)
 
 
-def why_unserved_by(settings: Settings) -> WhyNot:
+def unserved_reason_lookup(settings: Settings) -> UnsupportedReason:
     """The same question without the sources themselves: for whoever only checks policies. What a file has, nobody asks."""
 
-    def says(given: SourceSettings) -> WhyNot:
+    def says(given: SourceSettings) -> UnsupportedReason:
         match given:
             case AnnotationsSettings():
-                return annotations.why_not
+                return annotations.unsupported_reason
             case MetricsApiSettings():
-                return metrics_api.why_not
+                return metrics_api.unsupported_reason
             case PrometheusSettings() | FileSettings():
                 return lambda _: None
 
     sources = {name: says(given) for name, given in settings.samples.sources.items()}
     if settings.metrics is not None and not sources:
         return lambda _: None
-    return lambda metric: why_unserved(metric, sources, settings.samples.default)
+    return lambda metric: unserved_reason(metric, sources, settings.samples.default)
 
 
-def _node_metrics(transport: Transport, timeout_s: float) -> Fetch:
+def _node_metrics_fetcher(transport: Transport, timeout_s: float) -> FetchBody:
     async def fetch() -> bytes:
         try:
             answer = await transport.request(ApiRequest("GET", PATH, timeout_s=timeout_s))
         except TransportError as error:
-            raise Unusable("unreachable", one_line(str(error))) from None
+            raise PollError("unreachable", sanitize_line(str(error))) from None
         if answer.status in (401, 403):
-            raise Unusable(
+            raise PollError(
                 "credentials",
                 f"the API server answers {answer.status}: apply deploy/metrics-api.yaml for the right",
             )
         if answer.status == 404:
-            raise Unusable(
+            raise PollError(
                 "status", "the API server answers 404: no metrics API is installed in this cluster"
             )
         if answer.status != 200:
-            raise Unusable("status", f"the API server answers {answer.status}")
+            raise PollError("status", f"the API server answers {answer.status}")
         return answer.body
 
     return fetch

@@ -3,7 +3,7 @@
 import signal
 
 
-def ending_signals() -> tuple[signal.Signals, ...]:
+def shutdown_signals() -> tuple[signal.Signals, ...]:
     """SIGHUP is among them, for a terminal that closes would else cut off binds in the midst and keep the Lease from the next one;
     not under `nohup`, where the process is to outlive its terminal."""
     outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

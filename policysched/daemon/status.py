@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Any
 
 from policysched.config.settings import Settings
-from policysched.config.source_settings import without_secrets
+from policysched.config.source_settings import redact_secrets
 from policysched.daemon.metric_families import HasPolicies
 from policysched.daemon.sampler import MetricStatus
 from policysched.scheduler.explain_record import parameter_values
-from policysched.scheduler.pending_reasons import Why
+from policysched.scheduler.pending_reasons import PendingPodStatus
 from policysched.scheduler.policies.policies import PolicyStatus
 from policysched.scheduler.records import Decision
 from policysched.scheduler.scheduler import Scheduler
@@ -55,22 +55,22 @@ def decisions_page(scheduler: Scheduler, limit: int, pod: str, *, note: str | No
     decisions = [_decision(one) for one in islice(wanted, limit)]
     if not pod:
         return {"decisions": decisions, "note": note}
-    waits = scheduler.why_named(pod)
+    waits = scheduler.pending_status_by_name(pod)
     if waits is not None:
-        return {"decisions": decisions, "waiting": _waiting(waits), "note": note}
-    return {"decisions": decisions, "waiting": None, "note": note or scheduler.why_not_ours(pod)}
+        return {"decisions": decisions, "waiting": _pending_pod(waits), "note": note}
+    return {"decisions": decisions, "waiting": None, "note": note or scheduler.not_pending_reason(pod)}
 
 
 def configz_page(settings: Settings) -> Json:
     """What was set, as it was given; everything else has its default."""
-    return {"policysched": {**without_secrets(settings.as_given), "policies": str(settings.policies)}}
+    return {"policysched": {**redact_secrets(settings.configured), "policies": str(settings.policies)}}
 
 
 def _policy(one: PolicyStatus, params: Json) -> Json:
     return {
         "name": one.name,
         "key": one.key,
-        "state": one.state,
+        "state": one.phase,
         "version": one.version,
         "sha256": one.sha256,
         "params": params,
@@ -81,24 +81,24 @@ def _policy(one: PolicyStatus, params: Json) -> Json:
 
 
 def _metric(one: MetricStatus, now_ns: int) -> Json:
-    good, trouble = one.good, one.trouble
+    good, trouble = one.last_good_poll, one.last_failure
     return {
         "source": one.source,
-        "unserved": one.unserved,
+        "unserved": one.unserved_reason,
         "last_good": None
         if good is None
         else {
-            "time": _time(good.at_ns),
-            "age_s": _seconds(now_ns - good.at_ns),
+            "time": _time(good.polled_ns),
+            "age_s": _seconds(now_ns - good.polled_ns),
             "nodes": good.nodes,
             "unmatched": good.unmatched,
-            "doubled": good.doubled,
+            "doubled": good.duplicated,
             "invalid": good.invalid,
             "warnings": list(good.warnings),
         },
         "trouble": None
         if trouble is None
-        else {"kind": trouble.kind, "message": trouble.words, "since": _time(trouble.since_ns)},
+        else {"kind": trouble.kind, "message": trouble.message, "since": _time(trouble.since_ns)},
     }
 
 
@@ -108,7 +108,7 @@ def _diagnostic(found: Diagnostic) -> Json:
     return {
         "code": found.code,
         "name": found.name,
-        "severity": found.severity.word,
+        "severity": found.severity.label,
         "message": found.message,
         "help": found.help,
         "key": source.name.rpartition(" ")[2] if source is not None else None,
@@ -117,18 +117,18 @@ def _diagnostic(found: Diagnostic) -> Json:
     }
 
 
-def _waiting(one: Why) -> Json:
+def _pending_pod(one: PendingPodStatus) -> Json:
     return {
         "pod": one.pod,
         "uid": one.uid,
         "policy": one.policy,
         "gang": one.gang,
-        "place": one.place,
+        "place": one.state,
         "message": one.message,
         "attempts": one.attempts,
         "queued": _time(one.queued_ns),
         "backoff_until": None if one.backoff_until_ns is None else _time(one.backoff_until_ns),
-        "wakes": list(one.wakes),
+        "wakes": list(one.requeue_events),
     }
 
 
@@ -142,8 +142,8 @@ def _decision(one: Decision) -> Json:
         "gang": one.gang,
         "attempt": one.attempt,
         "queued": _time(one.queued_ns),
-        "nodes": one.nodes,
-        "feasible": one.feasible,
+        "nodes": one.node_count,
+        "feasible": one.feasible_count,
         "rejected": dict(one.counts),
         "result": {"node": one.node, "score": one.score, "message": one.message},
         "samples": {

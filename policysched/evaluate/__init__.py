@@ -18,24 +18,24 @@ from policysched.evaluate.compile.gang_terms import GangTerms
 from policysched.evaluate.compile.listing import Listing, listing
 from policysched.evaluate.compile.plan import Plan
 from policysched.evaluate.compile.plan import compile_program as compile  # noqa: A004  # the seam's word
-from policysched.evaluate.compile.victims import MayEvict
+from policysched.evaluate.compile.victims import VictimPredicate
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluator import Evaluator
-from policysched.evaluate.topology_domains import Within
-from policysched.evaluate.verdict import BeforeBind, Verdict, VolumesToBind
+from policysched.evaluate.topology_domains import TopologyDomain
+from policysched.evaluate.verdict import PrebindRequirements, Verdict, VolumesToBind
 
 __all__ = [
-    "BeforeBind",
     "DryRun",
     "Evaluator",
     "GangTerms",
     "Listing",
-    "MayEvict",
     "Overlay",
     "Plan",
+    "PrebindRequirements",
+    "TopologyDomain",
     "Verdict",
+    "VictimPredicate",
     "VolumesToBind",
-    "Within",
     "compile",
     "listing",
     "text_hash",

@@ -9,107 +9,120 @@ from dataclasses import replace
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.columns.snapshot import World
+from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.compile.lower import Variant
 from policysched.evaluate.compile.plan import Plan
-from policysched.evaluate.compile.specialize import bind, bind_claims
-from policysched.evaluate.evaluation import State
-from policysched.evaluate.kernel import Around
-from policysched.evaluate.scalar.eval_context import Seen, Value
-from policysched.evaluate.snapshots import Worlds
+from policysched.evaluate.compile.specialize import specialize, specialize_claim_filters
+from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.kernel import ClusterContext
+from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
+from policysched.evaluate.snapshots import SnapshotBuilder
 
-StateKey = tuple[Plan, Hashable]
+EvaluationKey = tuple[Plan, Hashable]
 """What pods have in common that share a state: the plan, and what it reads of them."""
 
-_STATES_BYTES_MAX = 64 * 2**20
-_STATES_MIN = 4
-_BYTES_A_ROW = 120  # of a state: masks, totals and a few scores
+_CACHE_BYTES_MAX = 64 * 2**20
+_EVALUATIONS_MIN = 4
+_BYTES_PER_ROW = 120  # of a state: masks, totals and a few scores
 
 
-class KeptStates:
+class EvaluationCache:
     """Least recently used states go first, past 64 MB of them. Of overlays the states of the last one alone are kept."""
 
-    def __init__(self, worlds: Worlds) -> None:
-        self._worlds = worlds
-        self._states: OrderedDict[StateKey, State] = OrderedDict()
-        self._on_overlay: tuple[Overlay, dict[StateKey, State]] | None = None
+    def __init__(self, worlds: SnapshotBuilder) -> None:
+        self._snapshots = worlds
+        self._evaluations: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
+        self._overlay_evaluations: tuple[Overlay, dict[EvaluationKey, Evaluation]] | None = None
 
-    def keep_only(self, plans: Collection[Plan]) -> None:
+    def retain_only(self, plans: Collection[Plan]) -> None:
         """Give back the states of other plans."""
-        self._on_overlay = None
-        for key in [one for one in self._states if one[0] not in plans]:
-            del self._states[key]
+        self._overlay_evaluations = None
+        for key in [one for one in self._evaluations if one[0] not in plans]:
+            del self._evaluations[key]
 
-    def of(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> tuple[State, World]:
+    def get(
+        self, plan: Plan, variant: Variant, seen: EvalContext, overlay: Overlay | None
+    ) -> tuple[Evaluation, Snapshot]:
         """The state of all that ask the same, brought up to date. Of their claims pods have each their own: rules about these
         are asked on top of what all others say, for this one answer."""
-        shared, world = self.shared(plan, variant, seen, overlay)
-        if not seen.pod.claims or not plan.read_set(variant.active).claims:
+        shared, world = self.get_without_claims(plan, variant, seen, overlay)
+        if not seen.pod.claims or not plan.read_set(variant.active).reads_claims:
             return shared, world
-        bound, places = bind_claims(shared.bound, self._worlds.around(plan, variant, seen.pod))
+        bound, places = specialize_claim_filters(
+            shared.rules, self._snapshots.cluster_context(plan, variant, seen.pod)
+        )
         return shared.with_claims(bound, places, world), world
 
-    def shared(
-        self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None
-    ) -> tuple[State, World]:
+    def get_without_claims(
+        self, plan: Plan, variant: Variant, seen: EvalContext, overlay: Overlay | None
+    ) -> tuple[Evaluation, Snapshot]:
         """What pods say that agree on everything but their claims, as if they had none."""
         leaves = variant.machine.leaf_values(seen)
-        if overlay is not None and plan.read_set(variant.active).selected_labels:
-            overlay.pods.take_moves()  # their terms may ask about yet other labels
-        around = self._worlds.around(plan, variant, seen.pod)
+        if overlay is not None and plan.read_set(variant.active).reads_selected_labels:
+            overlay.pods.apply_pending_changes()  # their terms may ask about yet other labels
+        around = self._snapshots.cluster_context(plan, variant, seen.pod)
         key = self._key(plan, variant, seen, leaves, around)
-        base_world = self._worlds.of(plan, variant, seen, None)
-        state = self._states.get(key)
+        base_world = self._snapshots.build(plan, variant, seen, None)
+        state = self._evaluations.get(key)
         if state is None:
             bare = replace(seen, pod=replace(seen.pod, claims=())) if seen.pod.claims else seen
-            bound = bind(variant, bare, leaves, around)
-            bound.moment.seen = seen
-            state = self._states[key] = State(bound, plan.program.outage, base_world)
-            self._forget_old_states()
+            bound = specialize(variant, bare, leaves, around)
+            bound.activation.context = seen
+            state = self._evaluations[key] = Evaluation(bound, plan.program.outage, base_world)
+            self._evict_old()
         else:
-            self._states.move_to_end(key)
-            state.bound.moment.seen, state.bound.moment.leaves = seen, leaves
+            self._evaluations.move_to_end(key)
+            state.rules.activation.context, state.rules.activation.leaves = seen, leaves
             state.catch_up(base_world)
         if overlay is None:
             return state, base_world
-        world = self._worlds.of(plan, variant, seen, overlay)
-        if self._on_overlay is None or self._on_overlay[0] is not overlay:
-            self._on_overlay = (overlay, {})
-        laid = self._on_overlay[1].get(key)
+        world = self._snapshots.build(plan, variant, seen, overlay)
+        if self._overlay_evaluations is None or self._overlay_evaluations[0] is not overlay:
+            self._overlay_evaluations = (overlay, {})
+        laid = self._overlay_evaluations[1].get(key)
         if laid is None:
-            laid = self._on_overlay[1][key] = state.copied()
+            laid = self._overlay_evaluations[1][key] = state.copy()
         laid.catch_up(world)
         return laid, world
 
-    def fresh(
-        self, plan: Plan, seen: Seen, overlay: Overlay | None, *, among: Array | None
-    ) -> tuple[State, World]:
+    def evaluate_uncached(
+        self, plan: Plan, seen: EvalContext, overlay: Overlay | None, *, row_mask: Array | None
+    ) -> tuple[Evaluation, Snapshot]:
         """One that is not kept. `seen` gets the samples as the overlay has them, for texts that show values."""
         variant = plan.variant(plan.active_layers(seen))
-        world = self._worlds.of(plan, variant, seen, overlay)
+        world = self._snapshots.build(plan, variant, seen, overlay)
         if overlay is not None and plan.assume.metrics:
-            seen.samples = self._worlds.laid_on(overlay, plan, seen.samples).samples
-        bound = bind(
-            variant, seen, variant.machine.leaf_values(seen), self._worlds.around(plan, variant, seen.pod)
+            seen.samples = self._snapshots.overlay_load(overlay, plan, seen.samples).samples
+        bound = specialize(
+            variant,
+            seen,
+            variant.machine.leaf_values(seen),
+            self._snapshots.cluster_context(plan, variant, seen.pod),
         )
-        return State(bound, plan.program.outage, world, among=among), world
+        return Evaluation(bound, plan.program.outage, world, row_mask=row_mask), world
 
-    def _key(self, plan: Plan, variant: Variant, seen: Seen, leaves: list[Value], around: Around) -> StateKey:
+    def _key(
+        self, plan: Plan, variant: Variant, seen: EvalContext, leaves: list[EvalValue], around: ClusterContext
+    ) -> EvaluationKey:
         reads = plan.read_set(variant.active)
         clock = tuple(
-            [value for leaf, value in zip(variant.machine.leaves, leaves, strict=True) if leaf.in_key]
+            [value for leaf, value in zip(variant.machine.leaves, leaves, strict=True) if leaf.in_cache_key]
         )
-        timed = variant.clock.vague or bool(variant.clock.compares)
-        facts = seen.facts if reads.facts or timed else None
-        now_ns = seen.now_ns if variant.clock.in_words else None
-        labels = self._worlds.columns.placed.asked_labels(seen.pod) if reads.selected_labels else ()
-        share = seen.shares.of(seen.namespace.name) if variant.clock.shares_in_words else None
-        counts = tuple([count(seen) for count in variant.clock.counts_in_words])
+        timed = variant.clock_reads.has_other_reads or bool(variant.clock_reads.comparisons)
+        facts = seen.queue_facts if reads.reads_queue_facts or timed else None
+        now_ns = seen.now_ns if variant.clock_reads.in_messages else None
+        labels = (
+            self._snapshots.columns.placed_pods.selected_label_values(seen.pod)
+            if reads.reads_selected_labels
+            else ()
+        )
+        share = seen.shares.share_of(seen.namespace.name) if variant.clock_reads.shares_in_messages else None
+        counts = tuple([count(seen) for count in variant.clock_reads.counts_in_messages])
         # A claim for devices that pods share may be reserved for one of them.
         reserved_for = seen.pod.uid if seen.pod.device_claims else None
         return plan, (
             variant.active,
-            reads.key_but_claims(seen),
+            reads.key_without_claims(seen),
             reserved_for,
             labels,
             around,
@@ -120,7 +133,7 @@ class KeptStates:
             counts,
         )
 
-    def _forget_old_states(self) -> None:
-        most = max(_STATES_MIN, _STATES_BYTES_MAX // (_BYTES_A_ROW * self._worlds.columns.capacity))
-        while len(self._states) > most:
-            self._states.popitem(last=False)
+    def _evict_old(self) -> None:
+        most = max(_EVALUATIONS_MIN, _CACHE_BYTES_MAX // (_BYTES_PER_ROW * self._snapshots.columns.capacity))
+        while len(self._evaluations) > most:
+            self._evaluations.popitem(last=False)

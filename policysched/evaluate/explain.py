@@ -3,19 +3,21 @@
 from collections.abc import Mapping, Sequence
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.snapshot import World
+from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.evaluation import State
-from policysched.evaluate.reasons import deciding
-from policysched.evaluate.rules.bound_rules import BoundFilter, BoundScore, Measures
-from policysched.evaluate.scalar.eval_context import Seen
-from policysched.lang.ir.verdict import Explanation, Refusal, ScoreCell
+from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.reasons import refusals_in_order
+from policysched.evaluate.rules.bound_rules import RawScores, SpecializedFilter, SpecializedScore
+from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.lang.ir.verdict import NodeRefusal, NodeRuleScore, PlacementExplanation
 from policysched.model.objects import NodeName
 
-Reasons = Sequence[tuple[str, Array]]
+ReasonMasks = Sequence[tuple[str, Array]]
 
 
-def explanation(state: State, world: World, seen: Seen, selected: NodeName | None) -> Explanation:
+def explanation(
+    state: Evaluation, world: Snapshot, seen: EvalContext, selected: NodeName | None
+) -> PlacementExplanation:
     view, columns = world.view(), world.columns
     rows = sorted(
         (row for row in range(columns.size) if columns.valid[row]), key=lambda row: columns.names[row]
@@ -23,22 +25,24 @@ def explanation(state: State, world: World, seen: Seen, selected: NodeName | Non
     feasible = [row for row in rows if state.feasible[row]]
     names = columns.names
     scores = _scores(state, feasible, view, names)
-    rules: tuple[BoundFilter | BoundScore, ...] = (*state.bound.filters, *state.bound.scores)
-    return Explanation(
+    rules: tuple[SpecializedFilter | SpecializedScore, ...] = (*state.rules.filters, *state.rules.scores)
+    return PlacementExplanation(
         pod_refusal=None,
         feasible=tuple(names[row] for row in feasible),
-        rejected=_rejected(state, view, seen, rows),
+        refusals=_rejected(state, view, seen, rows),
         scores=scores,
         totals={names[row]: int(state.total[row]) for row in feasible},
         selected=selected,
-        out=tuple(sorted(state.out)),
-        off=tuple(rule.name for rule in rules if state.out.intersection(rule.metrics)),
+        metrics_in_outage=tuple(sorted(state.outage_metrics)),
+        disabled_rules=tuple(rule.name for rule in rules if state.outage_metrics.intersection(rule.metrics)),
     )
 
 
-def _rejected(state: State, view: View, seen: Seen, rows: list[int]) -> Mapping[str, tuple[Refusal, ...]]:
-    found: dict[int, dict[str, Refusal]] = {}
-    for rule, refused, _ in deciding(state, view):
+def _rejected(
+    state: Evaluation, view: View, seen: EvalContext, rows: list[int]
+) -> Mapping[str, tuple[NodeRefusal, ...]]:
+    found: dict[int, dict[str, NodeRefusal]] = {}
+    for rule, refused, _ in refusals_in_order(state, view):
         hopeless, reasons = rule.kernel.unresolvable(view), rule.kernel.reasons(view)
         for row in rows:
             # A rule that has refused a node ahead of the others does not refuse it a second time.
@@ -48,20 +52,24 @@ def _rejected(state: State, view: View, seen: Seen, rows: list[int]) -> Mapping[
 
 
 def refusal_at(
-    row: int, rule: BoundFilter, hopeless: Array, reasons: Reasons, view: View, seen: Seen
-) -> Refusal:
+    row: int, rule: SpecializedFilter, hopeless: Array, reasons: ReasonMasks, view: View, seen: EvalContext
+) -> NodeRefusal:
     """One refusal in words. `hopeless` and `reasons` are what the rule's kernel says of the whole view."""
     groups = tuple(group for group, mask in reasons if mask[row])
     texts = _texts(rule, groups, view, row, seen)
-    return Refusal(rule.name, texts, groups, not hopeless[row], rule.scaleup)
+    return NodeRefusal(rule.name, texts, groups, not hopeless[row], rule.scaleup)
 
 
-def _texts(rule: BoundFilter, groups: tuple[str, ...], view: View, row: int, seen: Seen) -> tuple[str, ...]:
+def _texts(
+    rule: SpecializedFilter, groups: tuple[str, ...], view: View, row: int, seen: EvalContext
+) -> tuple[str, ...]:
     at = view.node_at(row)
     assert at is not None, f"row {row} is refused and holds no node"
-    if rule.text is None:
+    if rule.message_at is None:
         return groups
-    return tuple(rule.text(seen.on(*at)) if group == rule.own_group else group for group in groups)
+    return tuple(
+        rule.message_at(seen.with_node(*at)) if group == rule.reason_group else group for group in groups
+    )
 
 
 def _name(view: View, row: int) -> str:
@@ -71,30 +79,32 @@ def _name(view: View, row: int) -> str:
 
 
 def _scores(
-    state: State, feasible: list[int], view: View, names: list[NodeName]
-) -> dict[str, Mapping[str, ScoreCell]]:
-    found: dict[str, Mapping[str, ScoreCell]] = {}
+    state: Evaluation, feasible: list[int], view: View, names: list[NodeName]
+) -> dict[str, Mapping[str, NodeRuleScore]]:
+    found: dict[str, Mapping[str, NodeRuleScore]] = {}
     candidates = state.feasible[: view.count]
-    for rule in state.bound.scores:
-        if state.out.intersection(rule.metrics) or not feasible:
+    for rule in state.rules.scores:
+        if state.outage_metrics.intersection(rule.metrics) or not feasible:
             continue
-        measures = rule.measure(view, candidates)
+        measures = rule.raw_scores(view, candidates)
         if measures.applies is not None and not (measures.applies & candidates).any():
             continue
-        if rule.local:
-            scores, shown = rule.local_scores(measures), measures.raw
+        if rule.node_local:
+            scores, shown = rule.node_local_scores(measures), measures.raw
         else:
-            facts = rule.candidate_facts(measures, candidates)
+            facts = rule.candidate_stats(measures, candidates)
             scores = rule.candidate_scores(measures, facts)
-            shown = measures.raw if facts is None else rule.shown(measures.raw, facts[0])
+            shown = measures.raw if facts is None else rule.display_raw(measures.raw, facts[0])
         found[rule.name] = {names[row]: _cell(rule, measures, scores, shown, row) for row in feasible}
     return found
 
 
-def _cell(rule: BoundScore, measures: Measures, scores: Array, shown: Array, row: int) -> ScoreCell:
+def _cell(
+    rule: SpecializedScore, measures: RawScores, scores: Array, shown: Array, row: int
+) -> NodeRuleScore:
     there = (measures.known is None or bool(measures.known[row])) and (
         measures.applies is None or bool(measures.applies[row])
     )
     raw = shown[row].item() if there and rule.has_raw else None
     score = int(scores[row])
-    return ScoreCell(raw, score, rule.weight, rule.weight * score)
+    return NodeRuleScore(raw, score, rule.weight, rule.weight * score)

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.snapshot import World
-from policysched.evaluate.evaluation import State
+from policysched.evaluate.columns.snapshot import Snapshot
+from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.explain import refusal_at
-from policysched.evaluate.nominated import Withheld
-from policysched.evaluate.reasons import deciding
-from policysched.evaluate.scalar.eval_context import Seen
-from policysched.lang.ir.verdict import Judgement, Refusal
+from policysched.evaluate.nominated import NominatedRefusal
+from policysched.evaluate.reasons import refusals_in_order
+from policysched.evaluate.scalar.eval_context import EvalContext
+from policysched.lang.ir.verdict import NodeRefusal, NodeSubsetVerdict
 from policysched.model.objects import NodeName
 
 MAX_SCORE = 100
 
 
-def rows_of(columns: Columns, nodes: Iterable[NodeName]) -> Array:
+def row_mask(columns: Columns, nodes: Iterable[NodeName]) -> Array:
     """bool[capacity]: the rows of those of the nodes that exist."""
     mask = np.zeros(columns.capacity, np.bool_)
     for name in nodes:
@@ -31,33 +31,41 @@ def rows_of(columns: Columns, nodes: Iterable[NodeName]) -> Array:
     return mask
 
 
-def judgement(
-    state: State, world: World, seen: Seen, among: Array, withheld: Mapping[int, Withheld]
-) -> Judgement:
-    """`state` was made for `among` alone, less what is `withheld`."""
+def node_subset_result(
+    state: Evaluation,
+    world: Snapshot,
+    seen: EvalContext,
+    among: Array,
+    nominated_rows: Mapping[int, NominatedRefusal],
+) -> NodeSubsetVerdict:
+    """`state` was made for `among` alone, less what is `nominated_rows`."""
     names = world.columns.names
     rows = sorted(np.flatnonzero(state.feasible).tolist(), key=lambda row: names[row])
-    return Judgement(
+    return NodeSubsetVerdict(
         pod_refusal=None,
         totals={names[row]: int(state.total[row]) for row in rows},
-        refusals=_refusals(state, world, seen, among, withheld),
-        total_max=MAX_SCORE * sum(step.rule.weight for step in state.bound.variant.scores),
+        refusals=_refusals(state, world, seen, among, nominated_rows),
+        total_max=MAX_SCORE * sum(step.rule.weight for step in state.rules.variant.scores),
     )
 
 
 def _refusals(
-    state: State, world: World, seen: Seen, among: Array, withheld: Mapping[int, Withheld]
-) -> dict[str, Refusal]:
+    state: Evaluation,
+    world: Snapshot,
+    seen: EvalContext,
+    among: Array,
+    withheld: Mapping[int, NominatedRefusal],
+) -> dict[str, NodeRefusal]:
     view = world.view()
     left = (among & world.columns.valid)[: view.count]
-    found: dict[str, Refusal] = {}
+    found: dict[str, NodeRefusal] = {}
     for row, one in withheld.items():
         rule = one.rules[0]
-        found[world.columns.names[row]] = Refusal(
-            rule.name, one.groups, one.groups, one.curable, rule.scaleup
+        found[world.columns.names[row]] = NodeRefusal(
+            rule.name, one.groups, one.groups, one.resolvable, rule.scaleup
         )
         left[row] = False
-    for rule, refused, _ in deciding(state, view):
+    for rule, refused, _ in refusals_in_order(state, view):
         here = np.flatnonzero(left & refused).tolist()
         if not here:
             continue

@@ -1,6 +1,6 @@
 """What a built-in is to the plan: bound to one pod, it answers for all rows of a view at once.
 
-A module of `builtins.kernels` has `bind_filter(pod, params, around)`, `bind_score(pod, params, around)` or both; None says that the built-in
+A module of `builtins.kernels` has `specialize_filter(pod, params, around)`, `specialize_score(pod, params, around)` or both; None says that the built-in
 has nothing to do for this pod, as kube-scheduler's PreFilter and PreScore do with Skip. What is bound keeps nothing of
 a node: it is asked again for the rows that changed.
 """
@@ -12,33 +12,33 @@ from typing import Protocol
 
 import numpy as np
 
-from policysched.cluster.pod_sets import Siblings
+from policysched.cluster.pod_sets import DefaultSelector
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.lang.ir.program import ParamValue
+from policysched.lang.ir.program import BuiltinParamValue
 
 MAX_SCORE = 100
-Params = Mapping[str, ParamValue]
+KernelParams = Mapping[str, BuiltinParamValue]
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ClusterContext:
     """What other objects of the cluster say of the pod, as far as its plan reads it. Pods that share an evaluation agree
-    on it. `siblings`: None as well where the pod has constraints of its own. Of a pod that asks for extended resources:
-    `gives_devices`, the policy gives devices where classes stand for these, and `left_over`, a claim that was made for that is still there."""
+    on it. `selector_group`: None as well where the pod has constraints of its own. Of a pod that asks for extended resources:
+    `allocates_devices`, the policy gives devices where classes stand for these, and `has_stale_claim`, a claim that was made for that is still there."""
 
-    siblings: Siblings | None = None
-    gives_devices: bool = False
-    left_over: bool = False
-
-
-NOTHING_AROUND = Around()
+    selector_group: DefaultSelector | None = None
+    allocates_devices: bool = False
+    has_stale_claim: bool = False
 
 
-class Touch(Flag):
+EMPTY_CLUSTER_CONTEXT = ClusterContext()
+
+
+class Dependency(Flag):
     """What can change an answer: the node, the pods on it, facts about all nodes, volumes, devices and claims, samples, the clock."""
 
-    NOTHING = 0
+    NONE = 0
     NODE = auto()
     USAGE = auto()
     CLUSTER = auto()
@@ -48,7 +48,7 @@ class Touch(Flag):
 
 
 class FilterKernel(Protocol):
-    touch: Touch
+    depends_on: Dependency
 
     def refused(self, view: View) -> Array:
         """bool[view.count]: the rows that are refused."""
@@ -62,20 +62,20 @@ class FilterKernel(Protocol):
         """bool[view.count]: where evicting pods would not help. Only asked of refused rows."""
         ...
 
-    def ahead(self, view: View) -> Array | None:
+    def early_reject(self, view: View) -> Array | None:
         """bool[view.count]: refusals that are found before any other rule looks at the node. Mostly None."""
         ...
 
-    def beforehand(self, view: View) -> str | None:
+    def prefilter(self, view: View) -> str | None:
         """Why the pod is refused whatever the node; then every row is refused for it. Mostly None."""
         ...
 
     def fingerprint(self, view: View) -> Hashable:
-        """The facts about the whole cluster that a refusal reads, where `touch` says CLUSTER or VOLUMES. If they differ,
+        """The facts about the whole cluster that a refusal reads, where `depends_on` says CLUSTER or VOLUMES. If they differ,
         every row has to be asked again. `()`: none, and whichever pods go there will be none."""
         ...
 
-    def apart(self, view: View) -> bool:
+    def is_node_local(self, view: View) -> bool:
         """Whether pods that come to a node or leave it change nothing for another."""
         ...
 
@@ -83,32 +83,32 @@ class FilterKernel(Protocol):
 class Normalizer(Protocol):
     """From raw values to scores from 0 to 100."""
 
-    local: bool
+    node_local: bool
     """Whether a score depends on its own row alone."""
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         """What of all candidates the scores depend on. `taking_part` is a mask, not empty."""
         ...
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         """int64 like `raw`; rows that take no part may hold anything from 0 to 100."""
         ...
 
 
 class ScoreKernel(Protocol):
-    touch: Touch
+    depends_on: Dependency
     normalizer: Normalizer
 
     def raw(self, view: View) -> Array:
         """int64[view.count], or as many rows of what its normalizer makes one number of: what is counted."""
         ...
 
-    def skips(self, view: View) -> bool:
+    def skip(self, view: View) -> bool:
         """Whether, as the cluster stands, there is nothing to score."""
         ...
 
-    def shown(self, raw: Array, facts: Hashable) -> Array:
-        """int64[view.count]: what was counted, as one number; `facts` are the normalizer's."""
+    def display_raw(self, raw: Array, facts: Hashable) -> Array:
+        """int64[view.count]: what was counted, as one number; `candidate_stats` are the normalizer's."""
         ...
 
     def fingerprint(self, view: View) -> Hashable:
@@ -116,42 +116,42 @@ class ScoreKernel(Protocol):
         ...
 
 
-class Local:
+class IdentityNormalizer:
     """The raw value is the score."""
 
-    local = True
+    node_local = True
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         return ()
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         return raw
 
 
-class ByMaximum:
+class DefaultNormalizer:
     """`floor(100 * raw / max)` over the candidates, 0 where the maximum is 0; reversed: 100 less that.
 
     Source: `DefaultNormalizeScore` in kubernetes' `pkg/scheduler/framework/plugins/helper`.
     """
 
-    local = False
+    node_local = False
 
     def __init__(self, *, reverse: bool) -> None:
         self._reverse = reverse
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         return int(np.max(raw, where=taking_part, initial=0))
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, int)
         share = raw * 0 if facts == 0 else np.clip(raw * MAX_SCORE // facts, 0, MAX_SCORE)
         return MAX_SCORE - share if self._reverse else share
 
 
-class PlainFilter:
+class FilterKernelBase:
     """A built-in with one reason, which evicting does not cure unless the class says so."""
 
-    touch = Touch.NODE
+    depends_on = Dependency.NODE
     reason = ""
     resolvable = False
 
@@ -164,29 +164,29 @@ class PlainFilter:
     def unresolvable(self, view: View) -> Array:
         return np.full(view.count, not self.resolvable)
 
-    def ahead(self, view: View) -> Array | None:
+    def early_reject(self, view: View) -> Array | None:
         return None
 
-    def beforehand(self, view: View) -> str | None:
+    def prefilter(self, view: View) -> str | None:
         return None
 
     def fingerprint(self, view: View) -> Hashable:
         return ()
 
-    def apart(self, view: View) -> bool:
-        return not self.touch & Touch.CLUSTER or self.fingerprint(view) == ()
+    def is_node_local(self, view: View) -> bool:
+        return not self.depends_on & Dependency.CLUSTER or self.fingerprint(view) == ()
 
 
-class PlainScore:
+class ScoreKernelBase:
     """A score that reads nothing of the cluster as a whole."""
 
-    touch = Touch.NODE
-    normalizer: Normalizer = Local()
+    depends_on = Dependency.NODE
+    normalizer: Normalizer = IdentityNormalizer()
 
-    def skips(self, view: View) -> bool:
+    def skip(self, view: View) -> bool:
         return False
 
-    def shown(self, raw: Array, facts: Hashable) -> Array:
+    def display_raw(self, raw: Array, facts: Hashable) -> Array:
         return raw
 
     def fingerprint(self, view: View) -> Hashable:

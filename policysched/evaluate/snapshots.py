@@ -6,60 +6,64 @@ on an overlay add to metrics.
 
 from collections.abc import Collection, Mapping
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.samples import Samples
-from policysched.cluster.shares import ShareOf
+from policysched.cluster.shares import ShareLookup
 from policysched.evaluate.columns.columns import Columns
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.columns.pod_counts import Counts, Without
-from policysched.evaluate.columns.snapshot import World
-from policysched.evaluate.compile.assumed_load import Laid
+from policysched.evaluate.columns.pod_counts import ClusterPodCounter, HypotheticalPodCounter
+from policysched.evaluate.columns.snapshot import Snapshot
+from policysched.evaluate.compile.assumed_load import OverlayLoad
 from policysched.evaluate.compile.lower import Variant
 from policysched.evaluate.compile.plan import Plan
-from policysched.evaluate.compile.read_set import nameless
-from policysched.evaluate.kernel import NOTHING_AROUND, Around
-from policysched.evaluate.scalar.eval_context import Seen
+from policysched.evaluate.compile.read_set import unknown_namespace
+from policysched.evaluate.kernel import EMPTY_CLUSTER_CONTEXT, ClusterContext
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.program import Metric
-from policysched.model.objects import Namespace, Pod, PodFacts
+from policysched.model.objects import Namespace, Pod, QueuedPodInfo
 
 
-class Worlds:
+class SnapshotBuilder:
     """Of one cache. `columns` are to be refreshed before a world is made."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: ClusterCache) -> None:
         self.columns = Columns(cache)
         self._cache = cache
-        self._counts = Counts(cache)
+        self._counts = ClusterPodCounter(cache)
         self._metric_columns: dict[tuple[str, Metric], MetricColumn] = {}
-        self._laid: dict[Plan, Laid] = {}
+        self._overlay_loads: dict[Plan, OverlayLoad] = {}
 
-    def keep_only(self, plans: Collection[Plan]) -> None:
+    def retain_only(self, plans: Collection[Plan]) -> None:
         """Give back what was kept for the metrics of others."""
         metrics = {(plan.program.name, metric) for plan in plans for metric in plan.program.metrics.values()}
         self._metric_columns = {key: one for key, one in self._metric_columns.items() if key in metrics}
-        self._laid = {plan: laid for plan, laid in self._laid.items() if plan in plans}
+        self._overlay_loads = {plan: laid for plan, laid in self._overlay_loads.items() if plan in plans}
 
-    def seen(self, pod: Pod, facts: PodFacts, now_ns: int, samples: Samples, overlay: Overlay | None) -> Seen:
-        shares: ShareOf = self._cache.shares if overlay is None else overlay.shares
-        counts = self._counts if overlay is None else Without(self._counts, overlay)
-        return Seen(pod, self.namespace(pod), facts, now_ns, samples, shares=shares, everybody=counts)
+    def eval_context(
+        self, pod: Pod, facts: QueuedPodInfo, now_ns: int, samples: Samples, overlay: Overlay | None
+    ) -> EvalContext:
+        shares: ShareLookup = self._cache.shares if overlay is None else overlay.shares
+        counts = self._counts if overlay is None else HypotheticalPodCounter(self._counts, overlay)
+        return EvalContext(
+            pod, self.namespace(pod), facts, now_ns, samples, shares=shares, pod_counter=counts
+        )
 
     def namespace(self, pod: Pod) -> Namespace:
-        return self._cache.namespaces.get(pod.namespace) or nameless(pod)
+        return self._cache.namespaces.get(pod.namespace) or unknown_namespace(pod)
 
-    def around(self, plan: Plan, variant: Variant, pod: Pod) -> Around:
+    def cluster_context(self, plan: Plan, variant: Variant, pod: Pod) -> ClusterContext:
         siblings = None
-        if not pod.spread and plan.read_set(variant.active).siblings:
-            siblings = self._cache.pod_sets.siblings(pod)
-        if pod.extended and plan.sees_to_devices:
-            left_over = DeviceStock(self._cache.devices).has_made_for(pod.uid)
-            return Around(siblings, gives_devices=True, left_over=left_over)
-        return NOTHING_AROUND if siblings is None else Around(siblings)
+        if not pod.spread and plan.read_set(variant.active).reads_selector_group:
+            siblings = self._cache.pod_sets.default_selector(pod)
+        if pod.extended and plan.covers_devices:
+            left_over = AvailableDevices(self._cache.devices).has_extended_claim(pod.uid)
+            return ClusterContext(siblings, allocates_devices=True, has_stale_claim=left_over)
+        return EMPTY_CLUSTER_CONTEXT if siblings is None else ClusterContext(siblings)
 
-    def of(self, plan: Plan, variant: Variant, seen: Seen, overlay: Overlay | None) -> World:
+    def build(self, plan: Plan, variant: Variant, seen: EvalContext, overlay: Overlay | None) -> Snapshot:
         columns: dict[str, MetricColumn] = {}
         for name in variant.metrics:
             metric = plan.program.metrics[name]
@@ -70,16 +74,20 @@ class Worlds:
             columns[name] = column
         laid: Mapping[str, Mapping[int, Number]] = {}
         if overlay is not None and plan.assume.metrics:
-            laid = self.laid_on(overlay, plan, seen.samples).values
-        generations = tuple([column.generation for column in columns.values()])
-        return World(self.columns, overlay, columns, seen.now_ns, generations, laid)
+            laid = self.overlay_load(overlay, plan, seen.samples).values
+        generations = tuple([column.samples_version for column in columns.values()])
+        return Snapshot(self.columns, overlay, columns, seen.now_ns, generations, laid)
 
-    def laid_on(self, overlay: Overlay, plan: Plan, samples: Samples) -> Laid:
+    def overlay_load(self, overlay: Overlay, plan: Plan, samples: Samples) -> OverlayLoad:
         """What the pods on the overlay add to the plan's metrics."""
-        found = self._laid.get(plan)
-        if found is None or not found.is_of(overlay, samples):
+        found = self._overlay_loads.get(plan)
+        if found is None or not found.matches(overlay, samples):
             # Overlays are as large as the cluster: those that are over are not held until their policy needs another.
-            self._laid = {one: laid for one, laid in self._laid.items() if laid.overlay is overlay}
-            found = self._laid[plan] = Laid(plan.assume, overlay, self.columns, self.namespace, samples)
+            self._overlay_loads = {
+                one: laid for one, laid in self._overlay_loads.items() if laid.overlay is overlay
+            }
+            found = self._overlay_loads[plan] = OverlayLoad(
+                plan.assume, overlay, self.columns, self.namespace, samples
+            )
         found.catch_up(samples)
         return found

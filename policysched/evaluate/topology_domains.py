@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import Allocatable, PodCount, Requested, Text
+from policysched.evaluate.columns.column_kinds import Allocatable, NodeMapEntry, PodCount, Requested
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.compile.lower import Variant
-from policysched.evaluate.evaluation import State
+from policysched.evaluate.evaluation import Evaluation
 from policysched.lang.ir.program import BuiltinFilter
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class TopologyDomain:
     """The nodes whose label `key` has the value. None: no node at all."""
 
     key: str
@@ -30,26 +30,28 @@ class Within:
         if self.value is None:
             return np.zeros(view.count, np.bool_)
         code = view.codes.strings.find(self.value)
-        inside: Array = view.column(Text("labels", self.key)) == code
+        inside: Array = view.column(NodeMapEntry("labels", self.key)) == code
         return inside
 
 
-def domains_worth_trying(
-    state: State, view: View, key: str, order: Array, room: Array | None, needed: int
+def candidate_domains(
+    state: Evaluation, view: View, key: str, order: Array, pod_capacity: Array | None, pods_needed: int
 ) -> tuple[str, ...]:
-    """Values of the label, of the nodes that would do. `order` has the rows, best first; `room` an upper bound of how many
-    members each row takes, None where none is known; domains that cannot take `needed` are left out."""
-    codes = view.column(Text("labels", key))
+    """Values of the label, of the nodes that would do. `order` has the rows, best first; `pod_capacity` an upper bound of how many
+    members each row takes, None where none is known; domains that cannot take `pods_needed` are left out."""
+    codes = view.column(NodeMapEntry("labels", key))
     found: dict[int, int] = {}
     for row in order.tolist():
         code = int(codes[row])
         if code != ABSENT and state.feasible[row]:
-            found[code] = found.get(code, 0) + (needed if room is None else min(needed, int(room[row])))
+            found[code] = found.get(code, 0) + (
+                pods_needed if pod_capacity is None else min(pods_needed, int(pod_capacity[row]))
+            )
     strings = view.codes.strings.values
-    return tuple(strings[code] for code, members in found.items() if members >= needed)
+    return tuple(strings[code] for code, members in found.items() if members >= pods_needed)
 
 
-def room_for(requests: Mapping[str, int], variant: Variant, view: View) -> Array | None:
+def pod_capacity(requests: Mapping[str, int], variant: Variant, view: View) -> Array | None:
     """How many pods with these requests each node takes at the most, by what `node_resources_fit` asks of cpu, memory and
     the number of pods; None where that filter does not always apply."""
     fits = any(

@@ -19,7 +19,7 @@ class VolumesToBind:
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeBind:
+class PrebindRequirements:
     """What has to be done for a pod between its node and its bind: not both nothing. `devices_timeout_s` is how long devices may take
     to be bound."""
 
@@ -29,14 +29,14 @@ class BeforeBind:
 
 
 @dataclass(frozen=True, slots=True)
-class NoNode:
-    """Why there is none. `counts`: for each reason the nodes that it refuses, a node counted under the first rule that refuses
-    it (all of that rule's reasons). `only_scaleup_no`: every node is held back only by rules of which the policy says
+class UnschedulableDiagnosis:
+    """Why there is none. `reason_counts`: for each reason the nodes that it refuses, a node counted under the first rule that refuses
+    it (all of that rule's reasons). `scaleup_would_not_help`: every node is held back only by rules of which the policy says
     that a new node would not help."""
 
-    counts: Mapping[str, int]
-    only_scaleup_no: bool
-    wakes: frozenset[ClusterEvent]
+    reason_counts: Mapping[str, int]
+    scaleup_would_not_help: bool
+    requeue_events: frozenset[ClusterEvent]
 
 
 class Verdict:
@@ -48,10 +48,10 @@ class Verdict:
     """
 
     __slots__ = (
-        "_why",
-        "_why_not",
-        "elsewhere",
+        "_diagnose",
+        "_diagnosis",
         "feasible_count",
+        "feasible_outside_domain",
         "node_count",
         "pod_refusal",
         "refused_by",
@@ -69,8 +69,8 @@ class Verdict:
         selected: NodeName | None,
         score: int,
         valid_until_ns: int | None,
-        why_not: Callable[[], NoNode],
-        elsewhere: int = 0,
+        diagnose: Callable[[], UnschedulableDiagnosis],
+        feasible_outside_domain: int = 0,
         refused_by: str | None = None,
     ) -> None:
         self.refused_by = refused_by
@@ -80,24 +80,24 @@ class Verdict:
         self.selected = selected
         self.score = score
         self.valid_until_ns = valid_until_ns
-        self.elsewhere = elsewhere
-        self._why_not = why_not
-        self._why = why_not() if selected is None else None
+        self.feasible_outside_domain = feasible_outside_domain
+        self._diagnose = diagnose
+        self._diagnosis = diagnose() if selected is None else None
 
-    def counts(self) -> Mapping[str, int]:
-        return self._reasons().counts
+    def reason_counts(self) -> Mapping[str, int]:
+        return self._get_diagnosis().reason_counts
 
-    def only_scaleup_no(self) -> bool:
-        return self._reasons().only_scaleup_no
+    def scaleup_would_not_help(self) -> bool:
+        return self._get_diagnosis().scaleup_would_not_help
 
-    def wakes(self) -> frozenset[ClusterEvent]:
+    def requeue_events(self) -> frozenset[ClusterEvent]:
         """The events that can turn this no into a yes."""
-        return self._reasons().wakes
+        return self._get_diagnosis().requeue_events
 
-    def _reasons(self) -> NoNode:
-        if self._why is None:
-            self._why = self._why_not()
-        return self._why
+    def _get_diagnosis(self) -> UnschedulableDiagnosis:
+        if self._diagnosis is None:
+            self._diagnosis = self._diagnose()
+        return self._diagnosis
 
     def __repr__(self) -> str:
         if self.pod_refusal is not None:

@@ -16,31 +16,31 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
-from policysched.config.logs import say
-from policysched.config.settings import Place
+from policysched.config.logs import write_log
+from policysched.config.settings import NamespacedName
 from policysched.daemon.compiling import Compile
-from policysched.daemon.policy_feed import LastGood, PolicyFeed
-from policysched.daemon.reflectors import Mirror
-from policysched.daemon.sampler import FIRST_SAMPLES_S, Sampler
+from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
+from policysched.daemon.reflectors import ReflectorSet
+from policysched.daemon.sampler import FIRST_SAMPLES_TIMEOUT_S, Sampler
 from policysched.extender.settings import ExtenderSettings
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
-from policysched.kube.watch.resources import NAMESPACES, NODES, POD_SETS, PODS, STORAGE, config_map
+from policysched.kube.watch.resources import NAMESPACES, NODES, POD_SETS, PODS, STORAGE_RESOURCES, config_map
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.report import About, Reporter, Words
-from policysched.metric_sources.sources import Sources
+from policysched.kube.write.report import EventContent, EventObject, Reporter
+from policysched.metric_sources.sources import SampleSourceRouter
 from policysched.policy_files.folder import PolicyFolder
 from policysched.scheduler import commands as c
-from policysched.scheduler.events import Event, StatesKept
-from policysched.scheduler.extenders.extender_server import Answering
+from policysched.scheduler.events import Event, SavedPolicyStatesLoaded
+from policysched.scheduler.extenders.extender_server import ExtenderServer
 
 log = logging.getLogger(__name__)
 
-SLICE_EVENTS = 64
+EVENTS_PER_SLICE = 64
 """How many events are applied before a question may be answered."""
 
-OURSELVES = "policysched-extender"
+EVENT_COMPONENT = "policysched-extender"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ExtenderRuntime:
     monotonic_s: Callable[[], float]
     random: Callable[[str], Random]
     identity: str
-    samples: Sources = field(default_factory=Sources)
+    samples: SampleSourceRouter = field(default_factory=SampleSourceRouter)
     beat: Callable[[], None] = field(default=lambda: None)
 
 
@@ -67,10 +67,12 @@ class ExtenderApp:
     def __init__(self, settings: ExtenderSettings, runtime: ExtenderRuntime) -> None:
         self.settings = settings
         self.runtime = runtime
-        self.answering = Answering(first_samples_s=FIRST_SAMPLES_S, source_of=runtime.samples.name_for)
+        self.extender_server = ExtenderServer(
+            first_samples_s=FIRST_SAMPLES_TIMEOUT_S, source_name_of=runtime.samples.source_name_for
+        )
         self.connectivity = Connectivity(runtime.monotonic_s)
-        api = Api(runtime.transport)
-        self.mirror = Mirror(
+        api = ApiClient(runtime.transport)
+        self.reflector_set = ReflectorSet(
             api,
             self.post,
             random=runtime.random,
@@ -83,33 +85,33 @@ class ExtenderApp:
             instance=runtime.identity,
             now_ns=runtime.now_ns,
             random=runtime.random("report"),
-            binds_waiting=lambda: 0,
-            shown=lambda _: None,  # conditions of pods are kube-scheduler's
+            queued_binds=lambda: 0,
+            unbound_version=lambda _: None,  # conditions of pods are kube-scheduler's
             settings=settings.reporting,
         )
-        self._last_good: LastGood | None = None
+        self._last_good: LastGoodStore | None = None
         self._folder: PolicyFolder | None = None
-        if isinstance(settings.source, Place):
+        if isinstance(settings.source, NamespacedName):
             assert settings.last_good is not None, "a ConfigMap has its last known good"
-            self._last_good = LastGood(
+            self._last_good = LastGoodStore(
                 api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
             )
-        self.feed = PolicyFeed(
-            settings.place,
+        self.policy_feed = PolicyFeed(
+            settings.source_name,
             "" if settings.last_good is None else f"ConfigMap {settings.last_good}",
             runtime.compile_texts,
             self.post,
             read_last_good=self._read_last_good,
             params=settings.params,
         )
-        if not isinstance(settings.source, Place):
-            self._folder = PolicyFolder(settings.source, self.feed.take)
+        if not isinstance(settings.source, NamespacedName):
+            self._folder = PolicyFolder(settings.source, self.policy_feed.on_config_map)
         self.sampler = Sampler(
             runtime.samples,
-            wanted=self.answering.metrics,
-            nodes=self.answering.nodes,
+            wanted=self.extender_server.metrics,
+            nodes=self.extender_server.nodes,
             deliver=self.post,
-            report=lambda command: self._carry_out([command]),
+            report=lambda command: self._dispatch([command]),
         )
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
@@ -123,24 +125,28 @@ class ExtenderApp:
         """Raises NothingToRun, and what is a bug of ours."""
         try:
             async with asyncio.TaskGroup() as group:
-                for name, work in self._parts().items():
+                for name, work in self._background_tasks().items():
                     group.create_task(work, name=name)
         except* NothingToRun as group_of_one:
             raise group_of_one.exceptions[0] from None
 
-    def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
-        parts = self.mirror.cluster((NAMESPACES, NODES, PODS, *POD_SETS, *STORAGE))
-        if isinstance(self.settings.source, Place):
+    def _background_tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        parts = self.reflector_set.add_cluster_reflectors(
+            (NAMESPACES, NODES, PODS, *POD_SETS, *STORAGE_RESOURCES)
+        )
+        if isinstance(self.settings.source, NamespacedName):
             watched = config_map(self.settings.source.namespace, self.settings.source.name)
-            parts["ConfigMap"] = self.mirror.watch(watched, self.feed.take, self.feed.listed)
+            parts["ConfigMap"] = self.reflector_set.add_reflector(
+                watched, self.policy_feed.on_config_map, self.policy_feed.on_listed
+            )
             parts["reporter"] = self.reporter.run()
         if self._last_good is not None:
             parts["last good"] = self._last_good.run()
         if self._folder is not None:
             parts["files"] = self._folder.run()
-        parts["policies"] = self.feed.run()
+        parts["policies"] = self.policy_feed.run()
         parts["samples"] = self.sampler.run()
-        parts["core"] = self._follow()
+        parts["core"] = self._process_events()
         return parts
 
     async def _read_last_good(self) -> Mapping[str, str]:
@@ -148,19 +154,19 @@ class ExtenderApp:
             return {}
         texts = await self._last_good.read()
         if self._last_good.states:
-            self.post(StatesKept(self._last_good.states))
+            self.post(SavedPolicyStatesLoaded(self._last_good.states))
         return texts
 
-    async def _follow(self) -> None:
-        answering, now_ns = self.answering, self.runtime.now_ns
+    async def _process_events(self) -> None:
+        answering, now_ns = self.extender_server, self.runtime.now_ns
         while True:
             self._wake.clear()
             self.runtime.beat()
-            for _ in range(min(SLICE_EVENTS, len(self._inbox))):
-                self._carry_out(answering.handle(self._inbox.popleft(), now_ns()))
-            self._carry_out(answering.advance(now_ns()))
-            if answering.fatal_at_start is not None:
-                raise NothingToRun(answering.fatal_at_start)
+            for _ in range(min(EVENTS_PER_SLICE, len(self._inbox))):
+                self._dispatch(answering.handle(self._inbox.popleft(), now_ns()))
+            self._dispatch(answering.advance(now_ns()))
+            if answering.startup_error is not None:
+                raise NothingToRun(answering.startup_error)
             if self._inbox or answering.busy:
                 await asyncio.sleep(0)  # questions and watches first
                 continue
@@ -170,26 +176,28 @@ class ExtenderApp:
             except TimeoutError:
                 continue
 
-    def _carry_out(self, commands: Iterable[c.Command]) -> None:
+    def _dispatch(self, commands: Iterable[c.Command]) -> None:
         for command in commands:
             match command:
                 case c.Log():
-                    say(log, command)
-                case c.ReportPolicies(event_type, reason, message):
+                    write_log(log, command)
+                case c.ReportPolicyEvent(event_type, reason, message):
                     level = logging.WARNING if event_type == "Warning" else logging.INFO
-                    log.log(level, message, extra={"reason": reason, "place": self.settings.place})
+                    log.log(level, message, extra={"reason": reason, "place": self.settings.source_name})
                     self._report(event_type, reason, message)
-                case c.KeepPolicies(texts):
+                case c.SavePolicyTexts(texts):
                     if self._last_good is not None:
-                        self._last_good.keep(texts)
-                case c.KeepStates(texts):
+                        self._last_good.save_policies(texts)
+                case c.SavePolicyStates(texts):
                     if self._last_good is not None:
-                        self._last_good.keep_states(texts)
+                        self._last_good.save_states(texts)
                 case _:
                     raise AssertionError(f"nothing here asks for {command}")
 
     def _report(self, event_type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         source = self.settings.source
-        if isinstance(source, Place):
-            about = About("ConfigMap", source.namespace, source.name, self.feed.uid)
-            self.reporter.say(Words(about, event_type, reason, "Reloading", message, OURSELVES))
+        if isinstance(source, NamespacedName):
+            about = EventObject("ConfigMap", source.namespace, source.name, self.policy_feed.uid)
+            self.reporter.record_event(
+                EventContent(about, event_type, reason, "Reloading", message, EVENT_COMPONENT)
+            )

@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.kube.extender import wire
-from policysched.kube.extender.wire import BadArguments, NodeReader
+from policysched.kube.extender.wire import BadExtenderArgs, NodeDecodeCache
 from policysched.kube.write.bind import Binder, BindOutcome
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed
 from policysched.scheduler.extenders.extender_server import (
-    Answering,
-    NoAnswer,
-    Question,
-    Scale,
-    Victims,
+    ExtenderQuery,
+    ExtenderServer,
+    ExtenderServerError,
+    NodeVictims,
+    ScoreScale,
 )
-from policysched.serve.extender import Call, Reply, Work
+from policysched.serve.extender import ExtenderHttpCall, ExtenderResponse, PendingResponse
 
-Note = Callable[[str, str, str, float], None]
+RecordRequest = Callable[[str, str, str, float], None]
 """Policy, verb, outcome, seconds."""
 
 
@@ -44,156 +44,164 @@ class ExtenderLimits:
     requests_max: int = 128
 
 
-_WORDS_S = 0.1
+_REPLY_MARGIN_S = 0.1
 """How long before the end of the budget a bind is given up, so that what is known of it can still be said."""
 
 
-class ExtenderDesk:
-    """A `serve.extender.Desk`. `post` takes what became of binds; `note` is called in the main loop."""
+class ExtenderHandlers:
+    """A `serve.extender.Desk`. `post` takes what became of binds; `record` is called in the main loop."""
 
     def __init__(
         self,
-        answering: Answering,
+        answering: ExtenderServer,
         binder: Binder,
         post: Callable[[BindOutcome], None],
-        note: Note,
+        note: RecordRequest,
         *,
         main_loop: asyncio.AbstractEventLoop,
         now_ns: Callable[[], int],
         limits: ExtenderLimits,
     ) -> None:
-        self._answering = answering
+        self._extender_server = answering
         self._binder = binder
         self._post = post
-        self._note = note
+        self._record_request = note
         self._main_loop = main_loop
         self._now_ns = now_ns
-        self._nodes = NodeReader()
-        self._settling: set[asyncio.Task[None]] = set()
+        self._node_reader = NodeDecodeCache()
+        self._unresolved_binds: set[asyncio.Task[None]] = set()
         self.budget_s = limits.budget_s
         self.requests_max = limits.requests_max
 
     # ── in the thread that serves ──────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, call: Call) -> Work | Reply:
+    def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse:
         try:
             match call.verb:
                 case "filter":
-                    return self._timely(call, self._filter(call, wire.read_arguments(call.body, self._nodes)))
+                    return self._with_deadline(
+                        call, self._filter(call, wire.parse_args(call.body, self._node_reader))
+                    )
                 case "prioritize":
-                    asked = wire.read_arguments(call.body, self._nodes)
-                    return self._timely(call, self._prioritize(call, asked, _scale(call)))
+                    asked = wire.parse_args(call.body, self._node_reader)
+                    return self._with_deadline(call, self._prioritize(call, asked, _scale(call)))
                 case "preempt":
-                    return self._timely(call, self._preempt(call, wire.read_preemption(call.body)))
+                    return self._with_deadline(
+                        call, self._preempt(call, wire.parse_preemption_args(call.body))
+                    )
                 case "bind":
-                    return self._timely(call, self._bind(call, wire.read_binding(call.body)))
+                    return self._with_deadline(call, self._bind(call, wire.parse_binding_args(call.body)))
                 case verb:
                     raise AssertionError(f"a route for {verb}")
-        except BadArguments as error:
-            return _failure(call, 400, "bad", str(error))
+        except BadExtenderArgs as error:
+            return _failure_reply(call, 400, "bad", str(error))
 
-    def late(self, call: Call) -> Reply:
-        return _failure(call, 503, "late", f"no answer within {self.budget_s:g} s")
+    def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse:
+        return _failure_reply(call, 503, "late", f"no answer within {self.budget_s:g} s")
 
-    def note(self, call: Call, reply: Reply, seconds: float) -> None:
+    def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None:
         if not self._main_loop.is_closed():
-            self._main_loop.call_soon_threadsafe(self._note, call.policy, call.verb, reply.outcome, seconds)
+            self._main_loop.call_soon_threadsafe(
+                self._record_request, call.policy, call.verb, reply.outcome, seconds
+            )
 
     # ── in the main loop ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _timely(self, call: Call, work: Work) -> Work:
-        async def timely() -> Reply:
+    def _with_deadline(self, call: ExtenderHttpCall, work: PendingResponse) -> PendingResponse:
+        async def timely() -> ExtenderResponse:
             if time.monotonic() >= call.deadline_s:
-                return self.late(call)
+                return self.timeout_response(call)
             try:
                 return await work()
-            except NoAnswer as error:
-                return _failure(call, 404 if error.ready else 503, "unanswered", str(error))
+            except ExtenderServerError as error:
+                return _failure_reply(call, 404 if error.ready else 503, "unanswered", str(error))
 
         return timely
 
-    def _filter(self, call: Call, asked: wire.Arguments) -> Work:
-        async def work() -> Reply:
-            found = self._answering.filter(_question(call, asked), self._now_ns())
-            return _answered(wire.filter_result(asked, found.passed, found.failed, found.hopeless))
+    def _filter(self, call: ExtenderHttpCall, asked: wire.ExtenderArgs) -> PendingResponse:
+        async def work() -> ExtenderResponse:
+            found = self._extender_server.filter(_extender_request(call, asked), self._now_ns())
+            return _success_reply(wire.filter_result(asked, found.passed, found.failed, found.unresolvable))
 
         return work
 
-    def _prioritize(self, call: Call, asked: wire.Arguments, scale: Scale) -> Work:
-        async def work() -> Reply:
-            scores = self._answering.scores(_question(call, asked), scale, self._now_ns())
-            return _answered(wire.priorities(scores))
+    def _prioritize(
+        self, call: ExtenderHttpCall, asked: wire.ExtenderArgs, scale: ScoreScale
+    ) -> PendingResponse:
+        async def work() -> ExtenderResponse:
+            scores = self._extender_server.scores(_extender_request(call, asked), scale, self._now_ns())
+            return _success_reply(wire.host_priority_list(scores))
 
         return work
 
-    def _preempt(self, call: Call, asked: wire.PreemptionArguments) -> Work:
-        async def work() -> Reply:
-            victims = {node: Victims(one.uids, one.pods) for node, one in asked.victims.items()}
-            kept = self._answering.preempt(call.policy, asked.pod, victims, self._now_ns())
-            return _answered(wire.preemption_result(asked, kept))
+    def _preempt(self, call: ExtenderHttpCall, asked: wire.ExtenderPreemptionArgs) -> PendingResponse:
+        async def work() -> ExtenderResponse:
+            victims = {node: NodeVictims(one.uids, one.pods) for node, one in asked.victims.items()}
+            kept = self._extender_server.preempt(call.policy, asked.pod, victims, self._now_ns())
+            return _success_reply(wire.preemption_result(asked, kept))
 
         return work
 
-    def _bind(self, call: Call, asked: wire.BindingArguments) -> Work:
-        async def work() -> Reply:
-            bind = self._answering.assume(
+    def _bind(self, call: ExtenderHttpCall, asked: wire.ExtenderBindingArgs) -> PendingResponse:
+        async def work() -> ExtenderResponse:
+            bind = self._extender_server.assume(
                 call.policy, asked.uid, asked.namespace, asked.name, asked.node, self._now_ns()
             )
             try:
-                async with asyncio.timeout(call.deadline_s - time.monotonic() - _WORDS_S):
+                async with asyncio.timeout(call.deadline_s - time.monotonic() - _REPLY_MARGIN_S):
                     outcome = await self._binder.bind_now(bind)
             except (TimeoutError, asyncio.CancelledError):
-                self._settle(bind)
+                self._resolve_unknown_bind(bind)
                 words = f"the API server did not answer within {self.budget_s:g} s; whether the pod is bound is not known"
-                return _failure(call, 503, "late", words)
+                return _failure_reply(call, 503, "late", words)
             self._post(outcome)
             if isinstance(outcome, BindConfirmed):
-                return _answered(wire.binding_result(""))
-            return _failure(call, 409, "refused", outcome.reason)
+                return _success_reply(wire.binding_result(""))
+            return _failure_reply(call, 409, "refused", outcome.reason)
 
         return work
 
-    def _settle(self, bind: Bind) -> None:
+    def _resolve_unknown_bind(self, bind: Bind) -> None:
         """Find out later, whoever waits."""
 
         async def settle() -> None:
-            self._post(await self._binder.look(bind))
+            self._post(await self._binder.resolve_abandoned_bind(bind))
 
         task = asyncio.get_running_loop().create_task(settle(), name=f"settle {bind.namespace}/{bind.name}")
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        self._unresolved_binds.add(task)
+        task.add_done_callback(self._unresolved_binds.discard)
 
     async def close(self) -> None:
         """End what is still being found out: another process will see it by its watch."""
-        for task in list(self._settling):
+        for task in list(self._unresolved_binds):
             task.cancel()
-        await asyncio.gather(*self._settling, return_exceptions=True)
+        await asyncio.gather(*self._unresolved_binds, return_exceptions=True)
 
 
-def _question(call: Call, asked: wire.Arguments) -> Question:
-    return Question(call.policy, asked.pod, asked.names, asked.nodes)
+def _extender_request(call: ExtenderHttpCall, asked: wire.ExtenderArgs) -> ExtenderQuery:
+    return ExtenderQuery(call.policy, asked.pod, asked.names, asked.nodes)
 
 
-def _scale(call: Call) -> Scale:
+def _scale(call: ExtenderHttpCall) -> ScoreScale:
     match call.options.get("scale", "policy"):
         case "policy":
             return "policy"
         case "candidates":
             return "candidates"
         case other:
-            raise BadArguments(f"scale is `policy` or `candidates`, not `{other}`")
+            raise BadExtenderArgs(f"scale is `policy` or `candidates`, not `{other}`")
 
 
-def _answered(value: Any) -> Reply:
-    return Reply(200, value, "answered")
+def _success_reply(value: Any) -> ExtenderResponse:
+    return ExtenderResponse(200, value, "answered")
 
 
-def _failure(call: Call, status: int, outcome: str, words: str) -> Reply:
+def _failure_reply(call: ExtenderHttpCall, status: int, outcome: str, words: str) -> ExtenderResponse:
     words = f"policysched extender, policy {call.policy}: {words}"
     match call.verb:
         case "filter":
-            return Reply(200, wire.filter_error(words), outcome)
+            return ExtenderResponse(200, wire.filter_error(words), outcome)
         case "bind":
-            return Reply(200, wire.binding_result(words), outcome)
+            return ExtenderResponse(200, wire.binding_result(words), outcome)
         case _:
-            return Reply(status, f"{words}\n", outcome)
+            return ExtenderResponse(status, f"{words}\n", outcome)

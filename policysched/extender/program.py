@@ -12,46 +12,46 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from policysched import __version__
-from policysched.config.settings import Place
-from policysched.config.source_settings import without_secrets
-from policysched.daemon.clock import SteadyClock, until_set_back
+from policysched.config.settings import NamespacedName
+from policysched.config.source_settings import redact_secrets
+from policysched.daemon.clock import SteadyClock, wait_until_set_back
 from policysched.daemon.compiling import WorkerCompiler
-from policysched.daemon.event_loop import run
+from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.sampling import make_sources
-from policysched.daemon.signals import ending_signals
+from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import policy_page
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
-from policysched.extender.handlers import ExtenderDesk
+from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
-from policysched.kube.client.session import Where, connect
+from policysched.kube.client.session import ConnectionSettings, connect
 from policysched.serve.extender import extender_routes
-from policysched.serve.health import Health, Pulse
-from policysched.serve.server import Extras, HttpThread, Pages
+from policysched.serve.health import Health, Heartbeat
+from policysched.serve.server import HttpServerOptions, HttpThread, StatusEndpoints
 from policysched.serve.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
-STUCK_AFTER_S = 60.0
-CLOCK_SET_BACK = 4
+STUCK_TIMEOUT_S = 60.0
+EXIT_CLOCK_SET_BACK = 4
 """The exit code, as of `policysched run`."""
 
 
 def run_extender(settings: ExtenderSettings) -> int:
     """Until a signal; the exit code. Raises BadConfiguration, BadSamples, BadCertificate, UnusableFile and
     CannotListen before anything is answered."""
-    return run(_run(settings))
+    return run_event_loop(_run(settings))
 
 
 async def _run(settings: ExtenderSettings) -> int:
-    where = Where(
+    where = ConnectionSettings(
         settings.kubeconfig,
         settings.context,
         settings.connections_max,
         user_agent=f"policysched-extender/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Pulse(stuck_after_s=STUCK_AFTER_S), ExtenderTelemetry(), SteadyClock()
+    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), ExtenderTelemetry(), SteadyClock()
     tls = ServerTls(settings.tls) if settings.tls is not None else None
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(where))
@@ -74,25 +74,25 @@ async def _run(settings: ExtenderSettings) -> int:
             beat=pulse.beat,
         )
         app = ExtenderApp(settings, runtime)
-        telemetry.watch(app, clock.now_ns)
+        telemetry.attach(app, clock.now_ns)
         stopping = asyncio.Event()
         await _serve(settings, app, pulse, telemetry, clock, tls, stopping, stack)
         loop = asyncio.get_running_loop()
-        for number in ending_signals():
+        for number in shutdown_signals():
             loop.add_signal_handler(number, stopping.set)
         log.info(
             "started",
             extra={
                 "version": __version__,
                 "server": session.host,
-                "policies": settings.place,
+                "policies": settings.source_name,
                 "pid": os.getpid(),
             },
         )
         work = [asyncio.create_task(app.run(), name="app")]
         if tls is not None:
-            work.append(asyncio.create_task(tls.follow(), name="certificate"))
-        return await _until_stopped(work, stopping, asyncio.create_task(until_set_back(clock)))
+            work.append(asyncio.create_task(tls.watch_files(), name="certificate"))
+        return await _until_stopped(work, stopping, asyncio.create_task(wait_until_set_back(clock)))
 
 
 async def _until_stopped(
@@ -105,7 +105,7 @@ async def _until_stopped(
             if task.done():
                 task.result()
         log.info("stopping")
-        return CLOCK_SET_BACK if set_back.done() else 0
+        return EXIT_CLOCK_SET_BACK if set_back.done() else 0
     except NothingToRun as error:
         log.error("ending, for there is no policy to answer by", extra={"why": str(error)})
         return 3
@@ -119,7 +119,7 @@ async def _until_stopped(
 async def _serve(
     settings: ExtenderSettings,
     app: ExtenderApp,
-    pulse: Pulse,
+    pulse: Heartbeat,
     telemetry: ExtenderTelemetry,
     clock: SteadyClock,
     tls: ServerTls | None,
@@ -127,11 +127,11 @@ async def _serve(
     stack: AsyncExitStack,
 ) -> None:
     loop = asyncio.get_running_loop()
-    desk = ExtenderDesk(
-        app.answering,
+    desk = ExtenderHandlers(
+        app.extender_server,
         app.binder,
         app.post,
-        telemetry.note,
+        telemetry.record_request,
         main_loop=loop,
         now_ns=clock.now_ns,
         limits=settings.limits,
@@ -141,23 +141,23 @@ async def _serve(
         live={"loop": pulse.check},
         ready={
             "shutdown": lambda: "stopping" if stopping.is_set() else "",
-            "sync": lambda: "" if app.answering.synced else "the first lists are not in yet",
-            "policies": lambda: "" if app.answering.programs() else "no policy is active",
-            "api": lambda: app.connectivity.trouble,
+            "sync": lambda: "" if app.extender_server.synced else "the first lists are not in yet",
+            "policies": lambda: "" if app.extender_server.programs() else "no policy is active",
+            "api": lambda: app.connectivity.problem,
         },
     )
-    place = str(settings.source) if isinstance(settings.source, Place) else settings.place
-    pages = Pages(
+    place = str(settings.source) if isinstance(settings.source, NamespacedName) else settings.source_name
+    pages = StatusEndpoints(
         metrics=telemetry.registry.render,
-        policy=lambda: policy_page(app.answering, place, app.sampler.statuses(), clock.now_ns()),
+        policy=lambda: policy_page(app.extender_server, place, app.sampler.statuses(), clock.now_ns()),
         decisions=None,
-        configz=lambda: {"policysched": without_secrets(settings.as_given)},
+        configz=lambda: {"policysched": redact_secrets(settings.configured)},
     )
-    extras = Extras(
+    extras = HttpServerOptions(
         routes=extender_routes(
             desk,
             loop,
-            certificates=settings.tls is not None and settings.tls.client_ca is not None,
+            require_client_certificate=settings.tls is not None and settings.tls.client_ca is not None,
         ),
         tls=None if tls is None else tls.context,
         body_bytes_max=settings.limits.body_bytes_max,

@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from policysched.config.logs import LogFormat
-from policysched.config.setting_layers import Given, Wrong
-from policysched.config.settings import Place, made, wrong_for_all
+from policysched.config.setting_layers import LayeredSettings, SettingProblem
+from policysched.config.settings import NamespacedName, common_problems, with_overrides
 from policysched.config.source_settings import SamplesSettings, samples_settings
 from policysched.extender.handlers import ExtenderLimits
-from policysched.kube.watch.reflector import ReflectSettings
-from policysched.kube.write.report import ReportSettings
-from policysched.resources import at_home
-from policysched.serve.server import Address
-from policysched.serve.tls import TlsFiles
+from policysched.kube.watch.reflector import ReflectorSettings
+from policysched.kube.write.report import ReporterSettings
+from policysched.resources import expand_home
+from policysched.serve.server import ListenAddress
+from policysched.serve.tls import ServerTlsFiles
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
     """`source` is the policies' ConfigMap, or files and folders; `last_good` goes with a ConfigMap."""
 
-    source: Place | tuple[Path, ...]
-    last_good: Place | None
-    http: Address
+    source: NamespacedName | tuple[Path, ...]
+    last_good: NamespacedName | None
+    http: ListenAddress
     limits: ExtenderLimits = field(default_factory=ExtenderLimits)
-    tls: TlsFiles | None = None
+    tls: ServerTlsFiles | None = None
     kubeconfig: Path | None = None
     context: str | None = None
     metrics: Path | None = None
@@ -36,16 +36,16 @@ class ExtenderSettings:
     log_format: LogFormat = "text"
     log_level: str = "info"
     connections_max: int = 96
-    reflecting: ReflectSettings = field(default_factory=ReflectSettings)
-    reporting: ReportSettings = field(default_factory=ReportSettings)
+    reflecting: ReflectorSettings = field(default_factory=ReflectorSettings)
+    reporting: ReporterSettings = field(default_factory=ReporterSettings)
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compile_timeout_s: float = 20.0
-    as_given: Mapping[str, Any] = field(default_factory=dict)
+    configured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def place(self) -> str:
+    def source_name(self) -> str:
         """Where the policies stand, for words about them."""
-        if isinstance(self.source, Place):
+        if isinstance(self.source, NamespacedName):
             return f"ConfigMap {self.source}"
         return f"files {', '.join(map(str, self.source))}"
 
@@ -54,25 +54,25 @@ def read_extender_settings(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> ExtenderSettings:
     """`flags` has the form of the file, without what was not given. Raises BadSettings."""
-    layers = Given(file, environment, flags)
+    layers = LayeredSettings(file, environment, flags)
     # A flag for the one wins over the other in the file.
     from_files = "policy_files" in flags or ("policy_files" in layers.value and "policies" not in flags)
-    if not from_files and layers.may_lack("policies"):
+    if not from_files and layers.is_missing("policies"):
         layers.problems.append(
             "nothing says where the policies are: give --policies NAMESPACE/CONFIGMAP or --policy-files PATH"
         )
-    if layers.may_lack("http"):
+    if layers.is_missing("http"):
         layers.problems.append(
             "nothing says where to listen: give --http HOST:PORT, or `http` in the settings file"
         )
-    layers.refuse(wrong_for_all(layers))
-    layers.refuse(_wrong_tls(layers))
-    layers.complete()
+    layers.add_problems(common_problems(layers))
+    layers.add_problems(_tls_problems(layers))
+    layers.raise_problems()
     return _settings(layers.value, from_files=from_files)
 
 
-def _wrong_tls(given: Given) -> Iterator[Wrong]:
-    tls = given.sound("extender_server", "tls")
+def _tls_problems(given: LayeredSettings) -> Iterator[SettingProblem]:
+    tls = given.valid("extender_server", "tls")
     if tls is not None and not {"certificate", "key"} <= tls.keys():
         yield ("extender_server", "tls"), "a certificate and its key belong together: give both"
 
@@ -80,35 +80,37 @@ def _wrong_tls(given: Given) -> Iterator[Wrong]:
 def _settings(given: Mapping[str, Any], *, from_files: bool) -> ExtenderSettings:
     own = given.get("extender_server", {})
     api, log = given.get("api", {}), given.get("log", {})
-    source: Place | tuple[Path, ...]
+    source: NamespacedName | tuple[Path, ...]
     if from_files:
-        source, last_good = tuple(at_home(one) for one in given["policy_files"]), None
+        source, last_good = tuple(expand_home(one) for one in given["policy_files"]), None
     else:
-        source = Place.parse(given["policies"])
-        last_good = Place.parse(given.get("last_good", f"{source}-last-good"))
+        source = NamespacedName.parse(given["policies"])
+        last_good = NamespacedName.parse(given.get("last_good", f"{source}-last-good"))
     return ExtenderSettings(
         source=source,
         last_good=last_good,
-        http=Address.parse(given["http"]),
-        limits=made(ExtenderLimits, {name: one for name, one in own.items() if name != "tls"}),
+        http=ListenAddress.parse(given["http"]),
+        limits=with_overrides(ExtenderLimits, {name: one for name, one in own.items() if name != "tls"}),
         tls=_tls(own.get("tls")),
-        kubeconfig=at_home(given["kubeconfig"]) if "kubeconfig" in given else None,
+        kubeconfig=expand_home(given["kubeconfig"]) if "kubeconfig" in given else None,
         context=given.get("context"),
-        metrics=at_home(given["metrics"]) if "metrics" in given else None,
+        metrics=expand_home(given["metrics"]) if "metrics" in given else None,
         samples=samples_settings(given),
         log_format=log.get("format", "text"),
         log_level=log.get("level", "info"),
         connections_max=api.get("connections_max", 96),
-        reflecting=made(ReflectSettings, {name: api[name] for name in ("page_size",) if name in api}),
-        reporting=made(ReportSettings, given.get("reporting", {})),
+        reflecting=with_overrides(
+            ReflectorSettings, {name: api[name] for name in ("page_size",) if name in api}
+        ),
+        reporting=with_overrides(ReporterSettings, given.get("reporting", {})),
         params=given.get("params", {}),
         compile_timeout_s=given.get("compile_timeout_s", 20.0),
-        as_given=given,
+        configured=given,
     )
 
 
-def _tls(given: Mapping[str, str] | None) -> TlsFiles | None:
+def _tls(given: Mapping[str, str] | None) -> ServerTlsFiles | None:
     if given is None:
         return None
-    files = {name: at_home(path) for name, path in given.items()}
-    return TlsFiles(files["certificate"], files["key"], files.get("client_ca"))
+    files = {name: expand_home(path) for name, path in given.items()}
+    return ServerTlsFiles(files["certificate"], files["key"], files.get("client_ca"))

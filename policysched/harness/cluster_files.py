@@ -13,14 +13,14 @@ from typing import Any
 import orjson
 import yaml
 
-from policysched.cluster.cache import Cache
-from policysched.files import Unreadable, read_bytes
+from policysched.cluster.cache import ClusterCache
+from policysched.files import UnreadableFile, read_bytes
 from policysched.kube.decode import pods as wire
-from policysched.kube.decode.devices import READERS as _DEVICES
+from policysched.kube.decode.devices import DEVICE_DECODERS as _DEVICES
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.decode.object_shapes import SHAPES
-from policysched.kube.decode.reading import refuse_misfit
-from policysched.kube.decode.storage import READERS as _STORAGE
+from policysched.kube.decode.object_shapes import OBJECT_SCHEMAS
+from policysched.kube.decode.reading import require_schema
+from policysched.kube.decode.storage import STORAGE_DECODERS as _STORAGE
 from policysched.model.devices import DeviceObject
 from policysched.model.objects import (
     CsiNode,
@@ -34,8 +34,8 @@ from policysched.model.objects import (
 from policysched.model.storage import StorageObject
 from policysched.policy_files.sources import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
-from policysched.scheduler.events import NodeObjectSeen
-from policysched.text.quote_value import shown
+from policysched.scheduler.events import NodeObjectUpdated
+from policysched.text.quote_value import quote_value
 
 
 @dataclass(slots=True)
@@ -47,39 +47,39 @@ class ClusterFiles:
     namespaces: list[Namespace] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
     pod_sets: list[PodSet] = field(default_factory=list)
-    node_objects: list[NodeObjectSeen] = field(default_factory=list)
+    node_objects: list[NodeObjectUpdated] = field(default_factory=list)
     storage: list[StorageObject | CsiNode] = field(default_factory=list)
     devices: list[DeviceObject] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
-    def take(self, obj: dict[str, Any] | Malformed) -> None:
+    def add(self, obj: dict[str, Any] | Malformed) -> None:
         """One more object, as the API server or a manifest has it."""
         if isinstance(obj, Malformed):
             self.malformed.append(obj)
             return
         try:
-            if (kind_name := str(obj.get("kind"))) in SHAPES:
-                refuse_misfit(kind_name, obj)
+            if (kind_name := str(obj.get("kind"))) in OBJECT_SCHEMAS:
+                require_schema(kind_name, obj)
             match obj.get("kind"):
                 case "Node":
-                    self.nodes.append(wire.node(obj))
+                    self.nodes.append(wire.decode_node(obj))
                 case "Pod":
-                    self.pods.append(wire.pod(obj))
+                    self.pods.append(wire.decode_pod(obj))
                 case "Namespace":
-                    self.namespaces.append(wire.namespace(obj))
+                    self.namespaces.append(wire.decode_namespace(obj))
                 case "PodDisruptionBudget":
-                    self.budgets.append(wire.disruption_budget(obj))
+                    self.budgets.append(wire.decode_disruption_budget(obj))
                 case "Service" | "ReplicationController" | "ReplicaSet" | "StatefulSet" as kind:
-                    self.pod_sets.append(wire.pod_set(obj, kind))
+                    self.pod_sets.append(wire.decode_pod_set(obj, kind))
                 case "ResourceClaim" | "ResourceSlice" | "DeviceClass" as kind:
                     self.devices.append(_DEVICES[kind](obj))
                 case str(kind) if kind in _STORAGE:
                     self.storage.append(_STORAGE[kind](obj))
-                case kind if _may_be_a_nodes(obj):
+                case kind if _is_cluster_scoped_custom_resource(obj):
                     self.node_objects.append(
-                        NodeObjectSeen(
-                            str(kind).lower(), NodeName(wire.required_name(obj)), wire.json_text(obj)
+                        NodeObjectUpdated(
+                            str(kind).lower(), NodeName(wire.required_name(obj)), wire.canonical_json(obj)
                         )
                     )
                 case kind:
@@ -90,9 +90,9 @@ class ClusterFiles:
     def node_names(self) -> frozenset[NodeName]:
         return frozenset(node.name for node in self.nodes)
 
-    def cache(self) -> Cache:
+    def build_cache(self) -> ClusterCache:
         """All of it as the scheduler would have seen it. A pod's namespace exists even where the files leave it out."""
-        cache = Cache()
+        cache = ClusterCache()
         for name in sorted({seen.pod.namespace for seen in self.pods}):
             cache.put_namespace(Namespace(name, {}, {}))
         for space in self.namespaces:
@@ -114,7 +114,7 @@ class ClusterFiles:
         return cache
 
 
-def _may_be_a_nodes(obj: Mapping[str, Any]) -> bool:
+def _is_cluster_scoped_custom_resource(obj: Mapping[str, Any]) -> bool:
     """Whether it is a cluster-scoped custom resource: of a group with a domain that is not Kubernetes' own."""
     group, slash, _ = str(obj.get("apiVersion", "")).partition("/")
     custom = bool(slash) and "." in group and not group.endswith("k8s.io")
@@ -126,12 +126,12 @@ def read_cluster_files(paths: Iterable[str]) -> ClusterFiles:
     """Read every file (`-` is standard input). Raises UnusableFile."""
     found = ClusterFiles()
     for path in paths:
-        for obj in objects_in(path):
-            found.take(obj)
+        for obj in read_objects(path):
+            found.add(obj)
     return found
 
 
-def objects_in(path: str) -> Iterator[dict[str, Any] | Malformed]:
+def read_objects(path: str) -> Iterator[dict[str, Any] | Malformed]:
     """Every object of a file, Lists taken apart; for an item of a List that is none, what to say of it. Raises
     UnusableFile with the place of the fault."""
     text = _read(path)
@@ -144,10 +144,10 @@ def objects_in(path: str) -> Iterator[dict[str, Any] | Malformed]:
                 f"{path}: document {number} is no Kubernetes object: it has no `kind` (expected what "
                 "`kubectl get nodes,pods,namespaces -A -o yaml` prints)"
             )
-        yield from _flattened(path, document)
+        yield from _flatten_lists(path, document)
 
 
-def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
+def _flatten_lists(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
     items = document.get("items")
     if not document["kind"].endswith("List") or items is None:
         yield document
@@ -156,7 +156,7 @@ def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] |
         raise UnusableFile(f"{path}: the items of a {document['kind']} are no list")
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            why = f"is {shown(item)}, and should be a map"
+            why = f"is {quote_value(item)}, and should be a map"
             yield Malformed(document["kind"], f"of {path}", f"items[{index}]", why)
             continue
         # The items of a typed list (PodList) do not repeat their kind.
@@ -166,7 +166,7 @@ def _flattened(path: str, document: dict[str, Any]) -> Iterator[dict[str, Any] |
 def _read(path: str) -> bytes:
     try:
         return read_bytes(path)
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from policysched.cluster.samples import MetricSamples
 from policysched.files import STANDARD_INPUT, read_text
-from policysched.lang.check.bundle import Bundle
+from policysched.lang.check.bundle import PolicyBundle
 from policysched.lang.ir.program import Program
-from policysched.metric_sources.file import read_samples, written
+from policysched.metric_sources.file import convert_file_metric, read_samples_file
 from policysched.model.objects import NodeName
-from policysched.policy_files.checking import check_set, refuse_unused
+from policysched.policy_files.checking import check_source_set, reject_unused_parameters
 from policysched.policy_files.sources import UnusableFile, load_policy_sources
 from policysched.text import Diagnostic, Severity
 
-_NAMED_MAX = 3
+_NAMES_SHOWN_MAX = 3
 
 
 class PolicyHasErrors(Exception):
@@ -33,16 +33,16 @@ def choose_policy(path: str, name: str | None, flags: Sequence[str] = ()) -> Pro
     """
     programs: dict[str, Program] = {}
     errors: list[Diagnostic] = []
-    bundles: list[Bundle] = []
+    bundles: list[PolicyBundle] = []
     for one in load_policy_sources([path], stdin=partial(read_text, STANDARD_INPUT)):
-        bundles.append(check_set(one, flags))
-        for key, checked in bundles[-1].checked.items():
-            if key not in one.asked:
+        bundles.append(check_source_set(one, flags))
+        for key, checked in bundles[-1].sources.items():
+            if key not in one.requested:
                 continue
             errors += [found for found in checked.diagnostics if found.severity >= Severity.ERROR]
             if checked.program is not None:
                 programs[checked.program.name] = checked.program
-    refuse_unused(flags, bundles)
+    reject_unused_parameters(flags, bundles)
     wanted = [program for program in programs.values() if name in (None, program.name)]
     if len(wanted) == 1 and (name is not None or not errors):
         return wanted[0]
@@ -62,19 +62,19 @@ def load_samples(
 ) -> tuple[Mapping[str, MetricSamples], list[str]]:
     """The samples that the policy's metrics have in the file, counted as measured now, and notes for the user about
     metrics without samples, samples without a metric or a node, and what is no value. Raises BadSamples."""
-    table = read_samples(path) if path is not None else {}
+    table = read_samples_file(path) if path is not None else {}
     source = path if path is not None else "no --metrics file was given"
     samples, notes = dict[str, MetricSamples](), list[str]()
     for name, metric in program.metrics.items():
         if name not in table:
             notes.append(f"metric {name} has no samples ({source})")
             continue
-        found = written(metric, table[name], nodes, now_ns)
+        found = convert_file_metric(metric, table[name], nodes, now_ns)
         samples[name] = found.samples
-        if found.lost is not None:
-            notes.append(f"{path}: {found.lost}")
-        if found.strange:
-            names = some_of(found.strange)
+        if found.invalid_message is not None:
+            notes.append(f"{path}: {found.invalid_message}")
+        if found.unknown_nodes:
+            names = abbreviate_names(found.unknown_nodes)
             notes.append(f"{path}: metric {name} has samples of nodes that are not there: {names}")
     notes += [
         f"{path}: the policy declares no metric {name}" for name in table if name not in program.metrics
@@ -82,7 +82,7 @@ def load_samples(
     return samples, notes
 
 
-def some_of(names: Sequence[str]) -> str:
+def abbreviate_names(names: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return f"{', '.join(names[:_NAMED_MAX])}{more}"
+    more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
+    return f"{', '.join(names[:_NAMES_SHOWN_MAX])}{more}"

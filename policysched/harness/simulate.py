@@ -11,22 +11,22 @@ from typing import Any, Literal
 
 from policysched.cluster.samples import MetricSamples
 from policysched.harness.cluster_files import ClusterFiles
-from policysched.harness.simulated_prebind import carried_out
-from policysched.lang.check.bundle import Bundle, Checked
+from policysched.harness.simulated_prebind import simulate_prebind
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
 from policysched.model.objects import Namespace, ObservedPod, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
 Scope = Literal["named", "all"]
 
-_DECISIONS_KEPT = 10**7  # all of them: the scores are read from the records at the end
+_DECISIONS_KEPT_MAX = 10**7  # all of them: the scores are read from the records at the end
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class SimulatedPlacement:
     order: int
     pod: str
     node: str
@@ -34,17 +34,17 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulationResult:
     """`placements` in the order in which they were decided; `pending` sorted by pod, with the event's message;
-    `preempted` in the order in which they were evicted; `first_words` what was first said of each pod that had to wait,
+    `preempted` in the order in which they were evicted; `first_messages` what was first said of each pod that had to wait,
     those included that went somewhere afterwards."""
 
     program: Program
-    placements: tuple[Placed, ...]
+    placements: tuple[SimulatedPlacement, ...]
     pending: tuple[tuple[str, str], ...]
     preempted: tuple[str, ...]
-    considered: Scope
-    first_words: Mapping[str, str] = field(default_factory=dict)
+    scope: Scope
+    first_messages: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As `schemas/simulate.json` describes it."""
@@ -57,14 +57,16 @@ class Simulated:
             ],
             "pending": [{"pod": pod, "message": message} for pod, message in self.pending],
             "preempted": list(self.preempted),
-            "considered": self.considered,
+            "considered": self.scope,
         }
 
 
-def scope_of(files: ClusterFiles, policy: str) -> Scope:
+def choose_scope(files: ClusterFiles, policy: str) -> Scope:
     """Pods that name the policy in `schedulerName`; where no pending pod does, every pending pod, since the question
     is then what the policy would do with them."""
-    return "named" if any(_waits(seen) and seen.pod.scheduler == policy for seen in files.pods) else "all"
+    return (
+        "named" if any(_is_pending(seen) and seen.pod.scheduler == policy for seen in files.pods) else "all"
+    )
 
 
 def simulate(
@@ -76,16 +78,18 @@ def simulate(
     scope: Scope,
     now_ns: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Simulated:
+) -> SimulationResult:
     """Decide for every pending pod in the scope. `kept` are the values of the policy's states as a scheduler keeps them (None: all are
     as they start); what the files say of containers moves none. `progress` is told how many of how many are decided."""
-    scheduler = Scheduler(Limits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT))
-    pods = [_considered(seen, program.name, scope) for seen in files.pods]
-    waiting = {seen.pod.uid: seen for seen in pods if _waits(seen) and seen.pod.scheduler == program.name}
+    scheduler = Scheduler(SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX))
+    pods = [_with_policy(seen, program.name, scope) for seen in files.pods]
+    waiting = {
+        seen.pod.uid: seen for seen in pods if _is_pending(seen) and seen.pod.scheduler == program.name
+    }
     alone = replace(program, extenders=())  # there is nobody to ask; who shows the answer says so
     if kept is not None:
-        scheduler.handle(e.StatesKept({program.name: kept}), now_ns)
-    for event in _events(files, pods, alone, samples):
+        scheduler.handle(e.SavedPolicyStatesLoaded({program.name: kept}), now_ns)
+    for event in _initial_events(files, pods, alone, samples):
         scheduler.handle(event, now_ns)
 
     messages: dict[PodUid, str] = {}
@@ -100,14 +104,14 @@ def simulate(
                     del waiting[uid]
                     binds.append(bind)
                     commands += scheduler.handle(e.BindConfirmed(uid, node), now_ns)
-                case c.Prepare() as prepare:
-                    for happened in carried_out(prepare, scheduler.cache):
+                case c.Prebind() as prepare:
+                    for happened in simulate_prebind(prepare, scheduler.cache):
                         commands += scheduler.handle(happened, now_ns)
                 case c.Evict(uid=uid, victims=victims):
                     preempted += [f"{one.namespace}/{one.name}" for one in victims]
                     told = tuple(one.uid for one in victims)
                     for one in told:
-                        commands += scheduler.handle(e.PodGone(one), now_ns)
+                        commands += scheduler.handle(e.PodDeleted(one), now_ns)
                     commands += scheduler.handle(e.Evicted(uid, told), now_ns)
                 case c.ReportPending(uid=uid, message=message) as words:
                     messages[uid] = message
@@ -117,45 +121,45 @@ def simulate(
         progress(len(binds), len(binds) + len(waiting))
     scores = {one.uid: one.score or 0 for one in scheduler.decisions if one.node is not None}
     placements = [
-        Placed(order, f"{bind.namespace}/{bind.name}", bind.node, scores[bind.uid])
+        SimulatedPlacement(order, f"{bind.namespace}/{bind.name}", bind.node, scores[bind.uid])
         for order, bind in enumerate(binds, start=1)
     ]
     pending = sorted(
         (seen.pod.full_name, pending_message(scheduler, seen, messages)) for seen in waiting.values()
     )
-    return Simulated(program, tuple(placements), tuple(pending), tuple(preempted), scope, first_words)
+    return SimulationResult(program, tuple(placements), tuple(pending), tuple(preempted), scope, first_words)
 
 
-def _events(
+def _initial_events(
     files: ClusterFiles, pods: list[ObservedPod], program: Program, samples: Mapping[str, MetricSamples]
 ) -> list[e.Event]:
     named = {space.name for space in files.namespaces}
     implied = sorted({seen.pod.namespace for seen in pods} - named)
     key = f"{program.name}.policy"
-    bundle = Bundle({key: Checked(key, library=False, program=program, diagnostics=())})
+    bundle = PolicyBundle({key: CheckedSource(key, is_library=False, program=program, diagnostics=())})
     return [
-        *(e.NamespaceSeen(space) for space in files.namespaces),
-        *(e.NamespaceSeen(Namespace(name, {}, {})) for name in implied),
-        *(e.NodeSeen(node) for node in files.nodes),
+        *(e.NamespaceUpdated(space) for space in files.namespaces),
+        *(e.NamespaceUpdated(Namespace(name, {}, {})) for name in implied),
+        *(e.NodeUpdated(node) for node in files.nodes),
         *files.node_objects,
-        *(e.BudgetSeen(budget) for budget in files.budgets),
-        *(e.PodSetSeen(one) for one in files.pod_sets),
-        *(e.StorageSeen(one) for one in files.storage),
-        *(e.DeviceObjectSeen(one) for one in files.devices),
-        *(e.PodSeen(seen) for seen in pods),
-        e.PoliciesOffered(bundle, resource_version=""),
+        *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
+        *(e.PodSetUpdated(one) for one in files.pod_sets),
+        *(e.StorageObjectUpdated(one) for one in files.storage),
+        *(e.DeviceObjectUpdated(one) for one in files.devices),
+        *(e.PodUpdated(seen) for seen in pods),
+        e.PoliciesUpdated(bundle, resource_version=""),
         *(e.SamplesArrived(program.name, metric, found) for metric, found in samples.items()),
         e.Synced(),
     ]
 
 
-def _waits(seen: ObservedPod) -> bool:
+def _is_pending(seen: ObservedPod) -> bool:
     return seen.node is None and not seen.finished and not seen.deleting
 
 
-def _considered(seen: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
-    seen = replace(seen, containers=())
-    if scope == "all" and _waits(seen):
+def _with_policy(seen: ObservedPod, policy: str, scope: Scope) -> ObservedPod:
+    seen = replace(seen, container_events=())
+    if scope == "all" and _is_pending(seen):
         return replace(seen, pod=replace(seen.pod, scheduler=policy))
     return seen
 
@@ -166,5 +170,5 @@ def pending_message(scheduler: Scheduler, seen: ObservedPod, messages: Mapping[P
         return messages[seen.pod.uid]
     if seen.pod.gates:
         return f"Scheduling is blocked due to non-empty scheduling gates: {', '.join(seen.pod.gates)}"
-    why = scheduler.why(seen.pod.uid)
+    why = scheduler.pending_status(seen.pod.uid)
     return why.message if why is not None and why.message else "waiting"

@@ -12,20 +12,20 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from policysched.cluster.samples import EVERYWHERE, MetricSamples
-from policysched.files import Unreadable, read_text, yaml_of
-from policysched.harness.inputs import some_of
-from policysched.lang.ir.arithmetic import finite
+from policysched.cluster.samples import ALL_NODES, MetricSamples
+from policysched.files import UnreadableFile, parse_yaml, read_text
+from policysched.harness.inputs import abbreviate_names
+from policysched.lang.ir.arithmetic import clamp_finite
 from policysched.lang.ir.expr import Const
-from policysched.lang.ir.program import Program, State
+from policysched.lang.ir.program import Program, StateSpec
 from policysched.lang.types.units import parse_value
 from policysched.model.objects import Namespace, NodeName
 from policysched.policy_files.sources import UnusableFile
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
-from policysched.scheduler.policies.states import Entry, States, kept_text, readable
+from policysched.scheduler.policies.states import PolicyStates, StateEntry, parse_state_text, state_text
 
 
-class BadValues(Exception):
+class BadStateValues(Exception):
     """What stands at `path` is no value, or no table, of the state."""
 
     def __init__(self, message: str, path: tuple[str, ...]) -> None:
@@ -33,38 +33,38 @@ class BadValues(Exception):
         self.path = path
 
 
-def entries_of(state: State, values: Any) -> list[Entry]:
+def parse_state_entries(state: StateSpec, values: Any) -> list[StateEntry]:
     """Raises BadValues."""
     return list(_entries(state, values))
 
 
-def _entries(state: State, values: Any) -> Iterator[Entry]:
+def _entries(state: StateSpec, values: Any) -> Iterator[StateEntry]:
     keyed = not (isinstance(state.key, Const) and state.key.value == "")
-    for key, of_key, path in _split(values, (), "keys") if keyed else [("", values, ())]:
-        if state.per == "cluster":
-            yield key, EVERYWHERE, _number(state, of_key, path)
+    for key, of_key, path in _map_items(values, (), "keys") if keyed else [("", values, ())]:
+        if state.scope == "cluster":
+            yield key, ALL_NODES, _number(state, of_key, path)
             continue
-        for node, value, place in _split(of_key, path, "nodes"):
+        for node, value, place in _map_items(of_key, path, "nodes"):
             yield key, NodeName(node), _number(state, value, place)
 
 
-def _split(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+def _map_items(values: Any, path: tuple[str, ...], what: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     if not isinstance(values, dict):
-        raise BadValues(f"here stands a map of {what}", path)
+        raise BadStateValues(f"here stands a map of {what}", path)
     for name, value in values.items():
         if not isinstance(name, str):
-            raise BadValues(f"`{name}` is no text; put it in quotes", path)
+            raise BadStateValues(f"`{name}` is no text; put it in quotes", path)
         yield name, value, (*path, name)
 
 
-def _number(state: State, value: Any, path: tuple[str, ...]) -> float:
+def _number(state: StateSpec, value: Any, path: tuple[str, ...]) -> float:
     found = parse_value(str(value), state.type, None) if isinstance(value, str | int | float) else None
-    if not isinstance(found, int | float) or isinstance(value, bool) or finite(float(found)) != found:
-        raise BadValues(f"`{value}` is no {state.type}", path)
+    if not isinstance(found, int | float) or isinstance(value, bool) or clamp_finite(float(found)) != found:
+        raise BadStateValues(f"`{value}` is no {state.type}", path)
     return float(found)
 
 
-def load_states(
+def load_state_values(
     path: Path | None, program: Program, nodes: Collection[NodeName], *, now_ns: int
 ) -> tuple[str | None, list[str]]:
     """What the file says of the policy's states, as a scheduler keeps it, and notes for the user about states without values
@@ -76,7 +76,7 @@ def load_states(
     document = _document(path)
     if document.keys() == {"fed_ns", "values"}:
         try:
-            given: Mapping[str, Any] = readable(document)["values"]
+            given: Mapping[str, Any] = parse_state_text(document)["values"]
         except (TypeError, ValueError, OverflowError) as error:
             raise UnusableFile(f"{path}: {error}") from error
         tables = {name: list(map(_entry, one)) for name, one in given.items() if name in program.states}
@@ -85,22 +85,22 @@ def load_states(
         for name, values in document.items():
             if name in program.states:
                 try:
-                    tables[name] = entries_of(program.states[name], values)
-                except BadValues as error:
+                    tables[name] = parse_state_entries(program.states[name], values)
+                except BadStateValues as error:
                     place = ".".join((name, *error.path))
                     raise UnusableFile(f"{path}: {place}: {error}") from error
     notes = [f"state {name} has no values ({path})" for name in program.states if name not in given]
     notes += [f"{path}: the policy declares no state {name}" for name in given if name not in program.states]
     for name, entries in tables.items():
-        strange = dict.fromkeys(node for _, node, _ in entries if node != EVERYWHERE and node not in nodes)
+        strange = dict.fromkeys(node for _, node, _ in entries if node != ALL_NODES and node not in nodes)
         if strange:
             notes.append(
-                f"{path}: state {name} has values of nodes that are not there: {some_of(list(strange))}"
+                f"{path}: state {name} has values of nodes that are not there: {abbreviate_names(list(strange))}"
             )
-    return kept_text(now_ns, tables), notes
+    return state_text(now_ns, tables), notes
 
 
-def _entry(values: list[Any]) -> Entry:
+def _entry(values: list[Any]) -> StateEntry:
     key, node, value = values
     return key, NodeName(node), float(value)
 
@@ -110,18 +110,18 @@ def _document(path: Path) -> dict[str, Any]:
         text = read_text(path)
         if nests_too_deep(text.encode()):
             raise UnusableFile(f"{path}: nests more than {NESTING_MAX} levels deep")
-        found = yaml_of(text)
-    except Unreadable as error:
+        found = parse_yaml(text)
+    except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise UnusableFile(f"{path}: it is no map of states")
     return found
 
 
-def tables_of(program: Program, kept: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
+def state_tables(program: Program, kept: str | None, *, now_ns: int) -> Mapping[str, MetricSamples]:
     """The tables that rules see of what was kept."""
-    states = States(lambda seen: Namespace(seen.pod.namespace, {}, {}))
+    states = PolicyStates(lambda seen: Namespace(seen.pod.namespace, {}, {}))
     if kept is not None:
         problems = states.restore({program.name: kept})
         assert not problems, problems
-    return states.follow(program, now_ns)
+    return states.activate(program, now_ns)

@@ -22,28 +22,28 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from policysched.kube.client.api import Api, ApiProblem, Conflict, Garbled, NotFound
-from policysched.kube.write.bind import REQUEST_LIFE_S
+from policysched.kube.client.api import ApiClient, ApiErrors, Conflict, InvalidResponse, NotFound
+from policysched.kube.write.bind import SERVER_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
-RELEASED = "policysched.dev/released-after-transitions"
+RELEASED_ANNOTATION = "policysched.dev/released-after-transitions"
 """Annotation: at this count of transitions the holder ended with nothing in flight. Another holder moves the count."""
 
-_SOONER = 4.0
+_FAILED_RENEWAL_SPEEDUP = 4.0
 """A renewal that failed is tried again after this part of `retry_s`: many tries fit before the deadline, so that a server that
 answers only now and then costs nobody the leadership."""
-_SHORTEST_TRY_S = 0.001
+_ATTEMPT_MIN_S = 0.001
 """No answer comes in less. A wait as short as a clock's rounding may end without the clock having moved, and so for ever."""
 
-UNTOUCHED_S = 60.0
+NEVER_HELD_AGE_S = 60.0
 """A Lease that is older than this and was never held: nobody is left who may have held one of that name before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """kube-scheduler's times. `settle_s` is the request life and a margin for clocks and roads."""
+    """kube-scheduler's times. `handover_wait_s` is the request life and a margin for clocks and roads."""
 
     namespace: str = "kube-system"
     name: str = "policysched"
@@ -51,28 +51,28 @@ class LeaseSettings:
     renew_deadline_s: float = 10.0
     retry_s: float = 2.0
     request_timeout_s: float = 4.0
-    settle_s: float = REQUEST_LIFE_S + 2.0
+    handover_wait_s: float = SERVER_TIMEOUT_S + 2.0
 
     def __post_init__(self) -> None:
         assert self.retry_s < self.renew_deadline_s < self.duration_s, f"times in the wrong order: {self}"
 
 
-class Standing(Enum):
+class LeadershipStatus(Enum):
     FOLLOWING = "following"
     LEADING = "leading"
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ObservedLease:
     """The Lease as another left it, and when we first saw it so (monotonic seconds)."""
 
     holder: str
-    renewed: str
-    at_s: float
+    renew_time: str
+    observed_s: float
 
 
-class Elector:
+class LeaderElector:
     """`run` until it ends: as LOST. `leads` and `may_decide` can be asked from any thread:
     they compare a clock with a number and so are right even while the elector's own loop is stuck.
 
@@ -81,7 +81,7 @@ class Elector:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         settings: LeaseSettings,
         *,
         identity: str,
@@ -95,14 +95,14 @@ class Elector:
         self._monotonic_s = monotonic_s
         self._now_ns = now_ns
         self._random = random
-        self.on_change: Callable[[Standing], None] | None = None
-        self._seen: _Seen | None = None
-        self._said = ""  # the last that was said of standing by
+        self.on_change: Callable[[LeadershipStatus], None] | None = None
+        self._observed: _ObservedLease | None = None
+        self._last_logged = ""  # the last that was said of standing by
         self._leads_until_s = float("-inf")
         self._decides_from_s = float("inf")
-        self._ours: Json | None = None
-        self._unanswered_s: dict[str, float] = {}  # by renewTime: when it was sent
-        self.standing = Standing.FOLLOWING
+        self._written_lease: Json | None = None
+        self._unanswered_renewals_s: dict[str, float] = {}  # by renewTime: when it was sent
+        self.status = LeadershipStatus.FOLLOWING
         self.holder = ""
 
     @property
@@ -128,26 +128,26 @@ class Elector:
 
     async def run(self) -> None:
         """Ends only as LOST; cancel it to stop without that."""
-        while self.standing is Standing.FOLLOWING:
+        while self.status is LeadershipStatus.FOLLOWING:
             try:
                 await self._try_to_acquire()
             except Conflict:
                 log.debug("another was first to write the Lease", extra={"lease": self._name})
-            except ApiProblem as error:
-                self._say_once(
+            except ApiErrors as error:
+                self._log_once(
                     logging.WARNING, "standing by: the Lease cannot be read or taken", why=str(error)
                 )
-            if self.standing is Standing.FOLLOWING:
+            if self.status is LeadershipStatus.FOLLOWING:
                 await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._random.random()))
-        await self._keep()
+        await self._renew_until_lost()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
         """Give the Lease up on a clean stop. With binds still unanswered it is left to expire, so that the next
         leader waits. Call it after `run` was cancelled."""
-        if self.standing is not Standing.LEADING:
+        if self.status is not LeadershipStatus.LEADING:
             return
         self._leads_until_s = float("-inf")
-        self._change(Standing.LOST)
+        self._set_status(LeadershipStatus.LOST)
         if not nothing_in_flight:
             log.warning("stopping with unanswered binds: the Lease is left to expire")
             return
@@ -157,15 +157,15 @@ class Elector:
             if spec.get("holderIdentity") != self._identity:
                 return
             annotations = lease["metadata"].setdefault("annotations", {})
-            annotations[RELEASED] = str(spec.get("leaseTransitions") or 0)
+            annotations[RELEASED_ANNOTATION] = str(spec.get("leaseTransitions") or 0)
             lease["spec"] = {
                 **spec,
                 "holderIdentity": "",
                 "leaseDurationSeconds": 1,
-                "renewTime": self._now_text(),
+                "renewTime": self._now_micro_time(),
             }
             await self._replace(lease)
-        except ApiProblem as error:
+        except ApiErrors as error:
             log.warning("the Lease could not be released and will expire", extra={"why": str(error)})
 
     # ── following ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,78 +181,78 @@ class Elector:
                 "metadata": {"name": self._settings.name, "namespace": self._settings.namespace},
                 "spec": self._spec({}, transitions=0),
             }
-            self._ours = _as_lease(
+            self._written_lease = _require_lease(
                 await self._api.create(self._path, body, timeout_s=self._settings.request_timeout_s)
             )
-            self._acquired(sent_s, settle_s=self._settings.settle_s)
+            self._acquired(sent_s, handover_wait_s=self._settings.handover_wait_s)
             return
         spec = lease["spec"]
         self.holder = str(spec.get("holderIdentity") or "")
         if self.holder and self.holder != self._identity and (left_s := self._expires_in_s(spec)) > 0:
-            self._say_once(logging.INFO, "standing by: another leads", holder=self.holder)
+            self._log_once(logging.INFO, "standing by: another leads", holder=self.holder)
             facts = {"renewed": spec.get("renewTime"), "expires_in_s": round(left_s, 1)}
             log.debug("the Lease is held", extra={"holder": self.holder, **facts})
             return
         transitions = int(spec.get("leaseTransitions") or 0)
-        settle_s = 0.0 if self._nothing_can_be_in_flight(lease) else self._settings.settle_s
-        lease["metadata"].get("annotations", {}).pop(RELEASED, None)
+        settle_s = 0.0 if self._no_bind_in_flight(lease) else self._settings.handover_wait_s
+        lease["metadata"].get("annotations", {}).pop(RELEASED_ANNOTATION, None)
         lease["spec"] = self._spec(
             spec, transitions=transitions + 1 if spec.get("acquireTime") else transitions
         )
         sent_s = self._monotonic_s()
         await self._replace(lease)
-        self._acquired(sent_s, settle_s=settle_s)
+        self._acquired(sent_s, handover_wait_s=settle_s)
 
-    def _say_once(self, level: int, message: str, **facts: str) -> None:
+    def _log_once(self, level: int, message: str, **facts: str) -> None:
         """Again only when it is another thing than the last time."""
         said = f"{message} {facts}"
-        if said != self._said:
+        if said != self._last_logged:
             log.log(level, message, extra={"lease": self._name, **facts})
-        self._said = said
+        self._last_logged = said
 
     def _expires_in_s(self, spec: Json) -> float:
         """By our own clock, from when we first saw this renewal."""
         holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
         now_s = self._monotonic_s()
-        if self._seen is None or (self._seen.holder, self._seen.renewed) != (holder, renewed):
-            self._seen = _Seen(holder, renewed, now_s)
+        if self._observed is None or (self._observed.holder, self._observed.renew_time) != (holder, renewed):
+            self._observed = _ObservedLease(holder, renewed, now_s)
         duration_s = float(spec.get("leaseDurationSeconds") or self._settings.duration_s)
-        return self._seen.at_s + duration_s - now_s
+        return self._observed.observed_s + duration_s - now_s
 
-    def _nothing_can_be_in_flight(self, lease: Json) -> bool:
+    def _no_bind_in_flight(self, lease: Json) -> bool:
         meta, spec = lease["metadata"], lease["spec"]
         if spec.get("holderIdentity"):
             return False
         if not spec.get("acquireTime"):
             created = meta.get("creationTimestamp")
             age_s = self._now_ns() / 1e9 - datetime.fromisoformat(created).timestamp() if created else 0.0
-            return age_s > UNTOUCHED_S
-        released = (meta.get("annotations") or {}).get(RELEASED)
+            return age_s > NEVER_HELD_AGE_S
+        released = (meta.get("annotations") or {}).get(RELEASED_ANNOTATION)
         return released is not None and released == str(spec.get("leaseTransitions") or 0)
 
-    def _acquired(self, sent_s: float, *, settle_s: float) -> None:
+    def _acquired(self, sent_s: float, *, handover_wait_s: float) -> None:
         self.holder = self._identity
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
-        self._decides_from_s = self._monotonic_s() + settle_s
-        log.info("leading", extra={"lease": self._name, "first_decision_in_s": settle_s})
-        self._change(Standing.LEADING)
+        self._decides_from_s = self._monotonic_s() + handover_wait_s
+        log.info("leading", extra={"lease": self._name, "first_decision_in_s": handover_wait_s})
+        self._set_status(LeadershipStatus.LEADING)
 
     # ── leading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _keep(self) -> None:
+    async def _renew_until_lost(self) -> None:
         failing = False
         while True:
             left_s = self._leads_until_s - self._monotonic_s()
-            if left_s < _SHORTEST_TRY_S:
+            if left_s < _ATTEMPT_MIN_S:
                 break
-            retry_s = self._settings.retry_s / _SOONER if failing else self._settings.retry_s
+            retry_s = self._settings.retry_s / _FAILED_RENEWAL_SPEEDUP if failing else self._settings.retry_s
             await asyncio.sleep(min(retry_s, left_s))
             try:
                 async with asyncio.timeout(max(0.0, self._leads_until_s - self._monotonic_s())):
                     if not await self._renew():
                         break
                 failing = False
-            except ApiProblem as error:
+            except ApiErrors as error:
                 if not failing:
                     log.warning("the Lease could not be renewed", extra={"why": str(error)})
                 failing = True
@@ -260,30 +260,30 @@ class Elector:
                 failing = True  # and over, unless a look has told meanwhile that an earlier try arrived
         self._leads_until_s = float("-inf")
         log.error("the Lease is lost", extra={"lease": self._name, "holder": self.holder})
-        self._change(Standing.LOST)
+        self._set_status(LeadershipStatus.LOST)
 
     async def _renew(self) -> bool:
         """False where another holds it now, or it was deleted: then anybody may create it anew at any time. The version
         that we wrote last is written over without a look, for a server that fails often is more likely to answer one
         request than two in a row."""
-        lease = self._ours or await self._held()
+        lease = self._written_lease or await self._read_if_held()
         if lease is None:
             return False
         try:
-            await self._renewed(lease)
+            await self._write_renewal(lease)
         except (Conflict, NotFound):
             # Somebody changed it between, perhaps an earlier try of ours that got no answer: the look tells whose it is.
-            self._ours = None
-            lease = await self._held()
+            self._written_lease = None
+            lease = await self._read_if_held()
             if lease is None:
                 return False
             try:
-                await self._renewed(lease)
+                await self._write_renewal(lease)
             except Conflict:
-                self._ours = None
+                self._written_lease = None
         return True
 
-    async def _held(self) -> Json | None:
+    async def _read_if_held(self) -> Json | None:
         """The Lease as it is now; None where it is not ours any more. A renewal of ours that it shows has been made."""
         try:
             lease = await self._get()
@@ -292,38 +292,38 @@ class Elector:
         self.holder = str(lease["spec"].get("holderIdentity") or "")
         if self.holder != self._identity:
             return None
-        sent_s = self._unanswered_s.get(str(lease["spec"].get("renewTime")))
+        sent_s = self._unanswered_renewals_s.get(str(lease["spec"].get("renewTime")))
         if sent_s is not None:
             # A renewal that got no answer is there all the same, and nobody saw it before it was sent.
             self._leads_until_s = max(self._leads_until_s, sent_s + self._settings.renew_deadline_s)
         return lease
 
-    async def _renewed(self, lease: Json) -> None:
+    async def _write_renewal(self, lease: Json) -> None:
         spec = lease["spec"]
         lease = {**lease, "spec": self._spec(spec, transitions=int(spec.get("leaseTransitions") or 0))}
         sent_s, renew_time = self._monotonic_s(), lease["spec"]["renewTime"]
         if renew_time != spec.get("renewTime"):  # else it could not be told from the one before it
-            self._unanswered_s[renew_time] = sent_s
+            self._unanswered_renewals_s[renew_time] = sent_s
         await self._replace(lease)
-        self._unanswered_s.clear()
+        self._unanswered_renewals_s.clear()
         self._leads_until_s = sent_s + self._settings.renew_deadline_s
 
     # ── the Lease on the wire ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _get(self) -> Json:
         path = f"{self._path}/{self._settings.name}"
-        return _as_lease(await self._api.get(path, timeout_s=self._settings.request_timeout_s))
+        return _require_lease(await self._api.get(path, timeout_s=self._settings.request_timeout_s))
 
     async def _replace(self, lease: Json) -> None:
         """With the version that was read: of two that try at once, one gets a Conflict."""
-        self._ours = _as_lease(
+        self._written_lease = _require_lease(
             await self._api.replace(
                 f"{self._path}/{self._settings.name}", lease, timeout_s=self._settings.request_timeout_s
             )
         )
 
     def _spec(self, before: Json, *, transitions: int) -> Json:
-        now = self._now_text()
+        now = self._now_micro_time()
         ours = before.get("holderIdentity") == self._identity
         return {
             **before,
@@ -334,18 +334,18 @@ class Elector:
             "leaseTransitions": transitions,
         }
 
-    def _now_text(self) -> str:
+    def _now_micro_time(self) -> str:
         return micro_time(self._now_ns())
 
-    def _change(self, standing: Standing) -> None:
-        self.standing = standing
+    def _set_status(self, standing: LeadershipStatus) -> None:
+        self.status = standing
         if self.on_change is not None:
             self.on_change(standing)
 
 
-def _as_lease(answer: Json) -> Json:
+def _require_lease(answer: Json) -> Json:
     if not isinstance(answer.get("metadata"), dict) or not isinstance(answer.get("spec"), dict | None):
-        raise Garbled("the answer is not a Lease")
+        raise InvalidResponse("the answer is not a Lease")
     answer["spec"] = answer.get("spec") or {}
     return answer
 

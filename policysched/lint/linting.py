@@ -3,32 +3,32 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from policysched.lang.check.bundle import Bundle
-from policysched.lang.diagnostics.catalogue import diagnostic
-from policysched.lang.diagnostics.ignore_comments import without_ignored
-from policysched.policy_files.checking import check_set, refuse_unused
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
+from policysched.policy_files.checking import check_source_set, reject_unused_parameters
 from policysched.policy_files.sources import SourceSet
 from policysched.text import Diagnostic, Severity, Span
 
 if TYPE_CHECKING:
-    from policysched.lint.settings_checks import SettingsAtHand  # without settings, lint needs nothing of it
+    from policysched.lint.settings_checks import SettingsChecks  # without settings, lint needs nothing of it
 
 
-class CannotAsk(Exception):
+class LiveQueryFailed(Exception):
     """A server that lint is to ask does not answer: one line that says which and why."""
 
 
 def lint(
-    sets: Sequence[SourceSet], flags: Sequence[str] = (), at_hand: "SettingsAtHand | None" = None
+    sets: Sequence[SourceSet], flags: Sequence[str] = (), at_hand: "SettingsChecks | None" = None
 ) -> tuple[Diagnostic, ...]:
     """Each finding once. Texts that are only there to be included are not reported on. `flags` are values for
     parameters, `NAME=VALUE`; raises UnusableFile where one cannot be used. `at_hand` is what can be
     said where settings are given; raises what that raises."""
     found: dict[tuple[str, str, int, int, str], Diagnostic] = {}
-    bundles = [check_set(one, flags) for one in sets]
-    refuse_unused(flags, bundles)
+    bundles = [check_source_set(one, flags) for one in sets]
+    reject_unused_parameters(flags, bundles)
     for one, bundle in zip(sets, bundles, strict=True):
-        for finding in _of_set(one, bundle, at_hand):
+        for finding in _lint_set(one, bundle, at_hand):
             place = (finding.span.start, finding.span.end) if finding.span is not None else (0, 0)
             name = (
                 f"{finding.span.source.name} {finding.span.source.origin.note}"
@@ -39,26 +39,26 @@ def lint(
     return tuple(found.values())
 
 
-def _of_set(one: SourceSet, bundle: Bundle, at_hand: "SettingsAtHand | None") -> Iterator[Diagnostic]:
+def _lint_set(one: SourceSet, bundle: PolicyBundle, at_hand: "SettingsChecks | None") -> Iterator[Diagnostic]:
     for key in one.sources:
-        if key not in one.asked:
+        if key not in one.requested:
             continue
-        if key in one.quoted:
-            yield diagnostic(
+        if key in one.quoted_keys:
+            yield make_diagnostic(
                 "PS105",
                 f"`{key}` is a quoted text, so places in it cannot be shown exactly",
                 Span(one.sources[key], 0, 0),
                 label="the text begins here",
                 help=f"write it as a block: `{key}: |`, and the policy indented below",
             )
-        checked = bundle.checked[key]
+        checked = bundle.sources[key]
         found = [*checked.diagnostics]
         if at_hand is not None and checked.program is not None:
             found += at_hand.findings(checked.program)
-        yield from without_ignored(one.sources[key], _sure(found))
+        yield from apply_ignore_comments(one.sources[key], _certain_findings(found))
 
 
-def _sure(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+def _certain_findings(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     """While a statement cannot be read, whether something is used or left out is not known."""
     if not any(one.code.startswith("PS1") and one.severity is Severity.ERROR for one in found):
         return found

@@ -11,67 +11,71 @@ from collections.abc import Iterator
 
 from policysched import __version__
 from policysched.config.settings import Settings
-from policysched.daemon.consultant import terms_of
-from policysched.daemon.sampling import why_unserved_by
-from policysched.lang.diagnostics.catalogue import diagnostic
-from policysched.lang.ir.program import Between, Metric, Program, of_nodes
-from policysched.lint.linting import CannotAsk
-from policysched.metric_sources.poll_status import Unusable
-from policysched.metric_sources.prometheus_answer import read_answer, reading
-from policysched.metric_sources.prometheus_server import Pool, PrometheusServer, PrometheusSettings
-from policysched.metric_sources.sources import name_for
-from policysched.scheduler.extenders.terms import not_to_be_asked
+from policysched.daemon.consultant import extender_capabilities
+from policysched.daemon.sampling import unserved_reason_lookup
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.ir.program import Metric, PairJoinSpec, Program, is_node_metric
+from policysched.lint.linting import LiveQueryFailed
+from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.prometheus_answer import parse_response, parse_series
+from policysched.metric_sources.prometheus_server import (
+    HttpConnectionPool,
+    PrometheusHttpTransport,
+    PrometheusSettings,
+)
+from policysched.metric_sources.sources import source_name_for
+from policysched.scheduler.extenders.terms import unusable_extenders
 from policysched.text import Diagnostic
 
-_THE_POLICYS = frozenset({"query", "wrong_type"})
+_POLICY_FAULTS = frozenset({"query", "wrong_type"})
 """Kinds of trouble that the query is to blame for."""
 
 
-class SettingsAtHand:
+class SettingsChecks:
     """`live`: ask the servers, too."""
 
     def __init__(self, settings: Settings, *, live: bool) -> None:
         self._samples = settings.samples
-        self._why_unserved = why_unserved_by(settings)
-        self._extenders = terms_of(settings.extenders)
+        self._why_unserved = unserved_reason_lookup(settings)
+        self._extenders = extender_capabilities(settings.extenders)
         self._live = live
-        self._answers: dict[tuple[str, str], list[dict[str, object]] | Unusable] = {}
+        self._labels_cache: dict[tuple[str, str], list[dict[str, object]] | PollError] = {}
 
     def findings(self, program: Program) -> Iterator[Diagnostic]:
         """Raises CannotAsk."""
         for metric in program.metrics.values():
-            yield from self._of_metric(metric)
-        yield from not_to_be_asked(program, self._extenders)
+            yield from self._metric_findings(metric)
+        yield from unusable_extenders(program, self._extenders)
 
-    def _of_metric(self, metric: Metric) -> Iterator[Diagnostic]:
+    def _metric_findings(self, metric: Metric) -> Iterator[Diagnostic]:
         why = self._why_unserved(metric)
         if why is not None:
             words = f"`{metric.name}` would be missing for every node: {why}"
-            yield diagnostic("PS902", words, metric.span, label="no source brings its samples")
+            yield make_diagnostic("PS902", words, metric.span, label="no source brings its samples")
         elif self._live:
             samples = self._samples
-            name = name_for(metric, samples.sources, samples.default)
+            name = source_name_for(metric, samples.sources, samples.default)
             source = samples.sources.get(name) if name is not None else None
             if name is not None and isinstance(source, PrometheusSettings):
-                yield from self._answered(metric, metric.query, name, source)
+                yield from self._query_findings(metric, metric.query, name, source)
                 if metric.sampled_at is not None:
-                    yield from self._answered(metric, metric.sampled_at, name, source)
+                    yield from self._query_findings(metric, metric.sampled_at, name, source)
 
-    def _answered(
+    def _query_findings(
         self, metric: Metric, query: str, name: str, source: PrometheusSettings
     ) -> Iterator[Diagnostic]:
-        found = self._ask(query, name, source)
-        if isinstance(found, Unusable):
-            if found.kind not in _THE_POLICYS:
-                raise CannotAsk(f"source `{name}`: {found}")
-            yield diagnostic(
+        found = self._query_labels(query, name, source)
+        if isinstance(found, PollError):
+            if found.kind not in _POLICY_FAULTS:
+                raise LiveQueryFailed(f"source `{name}`: {found}")
+            yield make_diagnostic(
                 "PS904",
                 f"`{metric.name}` cannot be asked of `{name}`: {found}",
                 metric.span,
                 label=f"asks `{query}`",
             )
             return
-        names = joined_by(metric.join)
+        names = join_labels(metric.join)
         label = "`, `".join(names)
         values = Counter(
             ", ".join(str(labels[name]) for name in names) for labels in found if labels.keys() >= set(names)
@@ -83,7 +87,7 @@ class SettingsAtHand:
                 if found
                 else "there is no series"
             )
-            yield diagnostic(
+            yield make_diagnostic(
                 "PS903",
                 f"`{metric.name}` has nothing on `{name}` now: {what}",
                 metric.span,
@@ -92,25 +96,27 @@ class SettingsAtHand:
             return
         value, count = values.most_common(1)[0]
         if count > 1:
-            yield diagnostic(
+            yield make_diagnostic(
                 "PS905",
-                f"`{metric.name}` has {count} series with `{label}` = `{value}`, so {'that node has' if of_nodes(metric) else 'those two pods have'} no sample",
+                f"`{metric.name}` has {count} series with `{label}` = `{value}`, so {'that node has' if is_node_metric(metric) else 'those two pods have'} no sample",
                 metric.span,
                 label=f"asks `{query}`",
                 help=f"make one of them: `sum by ({', '.join(names)}) (...)`, or `max by`",
             )
 
-    def _ask(self, query: str, name: str, source: PrometheusSettings) -> list[dict[str, object]] | Unusable:
+    def _query_labels(
+        self, query: str, name: str, source: PrometheusSettings
+    ) -> list[dict[str, object]] | PollError:
         """The labels of the series, asked once."""
-        if (name, query) not in self._answers:
-            self._answers[name, query] = asyncio.run(_labels(query, source))
-        return self._answers[name, query]
+        if (name, query) not in self._labels_cache:
+            self._labels_cache[name, query] = asyncio.run(_fetch_labels(query, source))
+        return self._labels_cache[name, query]
 
 
-def joined_by(join: str | tuple[str, str] | Between) -> tuple[str, ...]:
+def join_labels(join: str | tuple[str, str] | PairJoinSpec) -> tuple[str, ...]:
     """The labels of a series that say what it is about."""
     match join:
-        case Between(sender=sender, receiver=receiver):
+        case PairJoinSpec(sender=sender, receiver=receiver):
             return (*sender, *receiver)
         case (label, _):
             return (label,)
@@ -118,10 +124,10 @@ def joined_by(join: str | tuple[str, str] | Between) -> tuple[str, ...]:
             return (join,)
 
 
-async def _labels(query: str, source: PrometheusSettings) -> list[dict[str, object]] | Unusable:
+async def _fetch_labels(query: str, source: PrometheusSettings) -> list[dict[str, object]] | PollError:
     try:
-        async with Pool(f"policysched/{__version__}") as pool:
-            answer = read_answer(await PrometheusServer(source, pool).query(query))
-    except Unusable as error:
+        async with HttpConnectionPool(f"policysched/{__version__}") as pool:
+            answer = parse_response(await PrometheusHttpTransport(source, pool).query(query))
+    except PollError as error:
         return error
-    return [dict(one.labels) for one in map(reading, answer.series) if one is not None]
+    return [dict(one.labels) for one in map(parse_series, answer.series) if one is not None]

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from policysched.lang.ir.program import Metric, of_nodes
-from policysched.metric_sources.clock_skew import FirstSight
-from policysched.metric_sources.polled import Measured, in_slices
+from policysched.lang.ir.program import Metric, is_node_metric
+from policysched.metric_sources.clock_skew import ClockSkewTracker
+from policysched.metric_sources.polled import QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.objects import NodeName
 
 _NS = 1_000_000_000
-_LONGEST_TIME = 40
+_TIME_LENGTH_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class AnnotationsSettings:
     time_zone: str | None = None
 
 
-def why_not(metric: Metric) -> str | None:
+def unsupported_reason(metric: Metric) -> str | None:
     """Why such a metric cannot come from annotations; None where it can."""
-    if not of_nodes(metric):
+    if not is_node_metric(metric):
         return "a node's annotations say nothing of two pods"
     if metric.join != "node":
         return "a node's annotations are its own: write `join = node`"
@@ -39,26 +39,26 @@ def why_not(metric: Metric) -> str | None:
     return None
 
 
-class AnnotationsAsker:
-    """An `Asker` that looks at the nodes as they are known. Never fails."""
+class AnnotationQueryClient:
+    """An `QueryClient` that looks at the nodes as they are known. Never fails."""
 
     def __init__(self, settings: AnnotationsSettings, *, now_ns: Callable[[], int]) -> None:
         self._zone = None if settings.time_zone is None else ZoneInfo(settings.time_zone)
         self._now_ns = now_ns
-        self._first_sight = FirstSight()
+        self._clock_skew = ClockSkewTracker()
 
-    def why_not(self, metric: Metric) -> str | None:
-        return why_not(metric)
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return unsupported_reason(metric)
 
-    def question(self, metric: Metric) -> str:
+    def query_for(self, metric: Metric) -> str:
         return metric.query
 
-    def words(self, question: str) -> str:
+    def query_text(self, question: str) -> str:
         return question
 
-    async def ask(self, question: str, nodes: Callable[[], Nodes]) -> Measured:
+    async def fetch(self, question: str, nodes: Callable[[], Nodes]) -> QueryResult:
         now_ns = self._now_ns()
-        sight = self._first_sight.look(question, nodes(), now_ns)
+        sight = self._clock_skew.begin_query(question, nodes(), now_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unreadable = 0
@@ -66,23 +66,23 @@ class AnnotationsAsker:
         def look(some: list[tuple[NodeName, str]]) -> None:
             nonlocal unreadable
             for name, text in some:
-                found = self.read(text)
+                found = self.parse_annotation(text)
                 if found is None:
                     unreadable += 1
                     continue
                 values[name], at_ns = found
                 if at_ns is not None:
-                    times_ns[name] = sight.at_ns(name, (values[name], at_ns), at_ns)
+                    times_ns[name] = sight.clamp_ns(name, (values[name], at_ns), at_ns)
 
         texts = [
             (name, text)
             for name, node in nodes().items()
             if (text := node.annotations.get(question)) is not None
         ]
-        await in_slices(texts, look)
-        return Measured(RawSamples(values, now_ns, times_ns), unreadable=unreadable)
+        await process_in_batches(texts, look)
+        return QueryResult(RawSamples(values, now_ns, times_ns), unreadable=unreadable)
 
-    def read(self, text: str) -> tuple[float | str, int | None] | None:
+    def parse_annotation(self, text: str) -> tuple[float | str, int | None] | None:
         """The value and when it was true (None: it does not say). A value with a unit stays a text."""
         value, comma, time = text.partition(",")
         value = value.strip()
@@ -95,7 +95,7 @@ class AnnotationsAsker:
             return value, at_ns
 
     def _time_ns(self, text: str) -> int | None:
-        if not text or len(text) > _LONGEST_TIME:
+        if not text or len(text) > _TIME_LENGTH_MAX:
             return None
         try:
             seconds = float(text)

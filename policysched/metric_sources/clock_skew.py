@@ -10,48 +10,50 @@ from dataclasses import dataclass
 
 from policysched.model.objects import NodeName
 
-_QUESTIONS_MAX = 64
+_QUERIES_MAX = 64
 """Questions that are remembered; those asked last are kept."""
 
-Shown = tuple[float | str, float | int]
+ClaimedSample = tuple[float | str, float | int]
 """A value, and the time it says."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    shown: Shown
-    first_ns: int
+class _FutureSample:
+    claimed: ClaimedSample
+    first_seen_ns: int
 
 
 @dataclass(slots=True)
-class Look:
+class QuerySkew:
     """One answer to one question, at `now_ns`."""
 
-    ahead: dict[NodeName, _Seen]
+    future_samples: dict[NodeName, _FutureSample]
     now_ns: int
 
-    def at_ns(self, node: NodeName, shown: Shown, claimed_ns: int) -> int:
+    def clamp_ns(self, node: NodeName, shown: ClaimedSample, claimed_ns: int) -> int:
         """When the sample was true at the latest: as it claims, or when it was first seen."""
-        before = self.ahead.get(node)
-        if before is not None and before.shown == shown:
-            return min(claimed_ns, before.first_ns)
+        before = self.future_samples.get(node)
+        if before is not None and before.claimed == shown:
+            return min(claimed_ns, before.first_seen_ns)
         if claimed_ns <= self.now_ns:
-            self.ahead.pop(node, None)
+            self.future_samples.pop(node, None)
             return claimed_ns
-        self.ahead[node] = _Seen(shown, self.now_ns)
+        self.future_samples[node] = _FutureSample(shown, self.now_ns)
         return self.now_ns
 
 
-class FirstSight:
+class ClockSkewTracker:
     """Of one source: by question and node what was ahead of our clock, and since when."""
 
     def __init__(self) -> None:
-        self._ahead: dict[Hashable, dict[NodeName, _Seen]] = {}
+        self._future_samples: dict[Hashable, dict[NodeName, _FutureSample]] = {}
 
-    def look(self, question: Hashable, nodes: Collection[NodeName], now_ns: int) -> Look:
+    def begin_query(self, question: Hashable, nodes: Collection[NodeName], now_ns: int) -> QuerySkew:
         """`nodes` are those that there are: what others showed is forgotten."""
-        before = self._ahead.pop(question, {})
-        ahead = self._ahead[question] = {node: seen for node, seen in before.items() if node in nodes}
-        if len(self._ahead) > _QUESTIONS_MAX:
-            del self._ahead[next(iter(self._ahead))]
-        return Look(ahead, now_ns)
+        before = self._future_samples.pop(question, {})
+        ahead = self._future_samples[question] = {
+            node: seen for node, seen in before.items() if node in nodes
+        }
+        if len(self._future_samples) > _QUERIES_MAX:
+            del self._future_samples[next(iter(self._future_samples))]
+        return QuerySkew(ahead, now_ns)

@@ -12,37 +12,37 @@ from typing import Any
 
 import orjson
 
-from policysched.lang.ir.program import Metric, of_nodes
-from policysched.lang.types.kinds import Kind
+from policysched.lang.ir.program import Metric, is_node_metric
+from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import unit_factor
-from policysched.metric_sources.clock_skew import FirstSight
-from policysched.metric_sources.poll_status import Unusable
-from policysched.metric_sources.polled import Fetch, Measured, in_slices
+from policysched.metric_sources.clock_skew import ClockSkewTracker
+from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.polled import FetchBody, QueryResult, process_in_batches
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.objects import NodeName
 from policysched.model.quantity import parse_quantity
 
 PATH = "/apis/metrics.k8s.io/v1beta1/nodes"
 
-_HELD = {"cpu": (Kind.CPU, 1000), "memory": (Kind.BYTES, 1)}
+_RESOURCES = {"cpu": (TypeKind.CPU, 1000), "memory": (TypeKind.BYTES, 1)}
 """What can be asked: the type that it is of, and how many held units one base unit is."""
 
-_LONGEST_QUANTITY = 64
+_QUANTITY_LENGTH_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsApiQuestion:
+class MetricsApiQuery:
     """`factor`: how many of the metric's units one core or byte is."""
 
     resource: str
     factor: Fraction
 
 
-def why_not(metric: Metric) -> str | None:
+def unsupported_reason(metric: Metric) -> str | None:
     """Why such a metric cannot come from this API; None where it can."""
-    if not of_nodes(metric):
+    if not is_node_metric(metric):
         return "the metrics API says nothing of two pods"
-    known = _HELD.get(metric.query)
+    known = _RESOURCES.get(metric.query)
     if known is None:
         return f'the metrics API has "cpu" and "memory", not `{metric.query}`'
     if metric.type.kind is not known[0]:
@@ -54,30 +54,30 @@ def why_not(metric: Metric) -> str | None:
     return None
 
 
-class MetricsApiAsker:
-    """An `Asker`. `fetch` brings the list; questions within one moment share no answer, for there are two of them at most."""
+class MetricsApiQueryClient:
+    """An `QueryClient`. `fetch` brings the list; questions within one moment share no answer, for there are two of them at most."""
 
-    def __init__(self, fetch: Fetch, *, now_ns: Callable[[], int]) -> None:
+    def __init__(self, fetch: FetchBody, *, now_ns: Callable[[], int]) -> None:
         self._fetch = fetch
         self._now_ns = now_ns
-        self._first_sight = FirstSight()
+        self._clock_skew = ClockSkewTracker()
 
-    def why_not(self, metric: Metric) -> str | None:
-        return why_not(metric)
+    def unsupported_reason(self, metric: Metric) -> str | None:
+        return unsupported_reason(metric)
 
-    def question(self, metric: Metric) -> MetricsApiQuestion:
+    def query_for(self, metric: Metric) -> MetricsApiQuery:
         factor = unit_factor(metric.type, metric.unit)
         assert factor is not None, f"{metric.name} was checked with the unit {metric.unit!r}"
-        return MetricsApiQuestion(metric.query, Fraction(_HELD[metric.query][1]) / factor)
+        return MetricsApiQuery(metric.query, Fraction(_RESOURCES[metric.query][1]) / factor)
 
-    def words(self, question: MetricsApiQuestion) -> str:
+    def query_text(self, question: MetricsApiQuery) -> str:
         return f"{PATH} {question.resource}"
 
-    async def ask(self, question: MetricsApiQuestion, nodes: Callable[[], Nodes]) -> Measured:
+    async def fetch(self, question: MetricsApiQuery, nodes: Callable[[], Nodes]) -> QueryResult:
         sent_ns = self._now_ns()
         items = _items(await self._fetch())
         known = nodes()
-        sight = self._first_sight.look(question, known, sent_ns)
+        sight = self._clock_skew.begin_query(question, known, sent_ns)
         values: dict[str, float | str] = {}
         times_ns: dict[str, int] = {}
         unmatched = unreadable = 0
@@ -85,7 +85,7 @@ class MetricsApiAsker:
         def look(some: list[Any]) -> None:
             nonlocal unmatched, unreadable
             for item in some:
-                found = _reading(item, question)
+                found = _parse_item(item, question)
                 if found is None:
                     unreadable += 1
                     continue
@@ -93,28 +93,28 @@ class MetricsApiAsker:
                 if name not in known:
                     unmatched += 1
                     continue
-                values[name], times_ns[name] = value, sight.at_ns(name, (value, at_ns), at_ns)
+                values[name], times_ns[name] = value, sight.clamp_ns(name, (value, at_ns), at_ns)
 
-        await in_slices(items, look)
-        return Measured(RawSamples(values, sent_ns, times_ns), unmatched=unmatched, unreadable=unreadable)
+        await process_in_batches(items, look)
+        return QueryResult(RawSamples(values, sent_ns, times_ns), unmatched=unmatched, unreadable=unreadable)
 
 
 def _items(body: bytes) -> list[Any]:
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise Unusable("garbage", "the answer is not JSON") from None
+        raise PollError("garbage", "the answer is not JSON") from None
     items = answer.get("items") if isinstance(answer, dict) else None
     if not isinstance(items, list):
-        raise Unusable("garbage", "the answer is no list of the metrics API")
+        raise PollError("garbage", "the answer is no list of the metrics API")
     return items
 
 
-def _reading(item: Any, question: MetricsApiQuestion) -> tuple[NodeName, float, int] | None:
+def _parse_item(item: Any, question: MetricsApiQuery) -> tuple[NodeName, float, int] | None:
     """(node, value in the metric's unit, when it was true)."""
     try:
         name, text, time = item["metadata"]["name"], item["usage"][question.resource], item["timestamp"]
-        if not isinstance(name, str) or not isinstance(text, str) or len(text) > _LONGEST_QUANTITY:
+        if not isinstance(name, str) or not isinstance(text, str) or len(text) > _QUANTITY_LENGTH_MAX:
             return None
         at = datetime.fromisoformat(time)
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from policysched.cluster.samples import MetricSamples, Peer
+from policysched.cluster.samples import MetricSamples, PairEndpoint
 from policysched.lang.ir.program import Metric
-from policysched.metric_sources.source import holder
+from policysched.metric_sources.source import value_converter
 
-Pair = tuple[Peer, Peer]
+PodPair = tuple[PairEndpoint, PairEndpoint]
 """Who sends and who receives."""
 
-MutablePairs = dict[Peer, dict[Peer, float | None]]
+MutablePodPairs = dict[PairEndpoint, dict[PairEndpoint, float | None]]
 
-_WRITTEN = re.compile(r"\s*([^\s/]+)/([^\s/]+)\s*->\s*([^\s/]+)/([^\s/]+)\s*\Z")
+_PAIR_TEXT = re.compile(r"\s*([^\s/]+)/([^\s/]+)\s*->\s*([^\s/]+)/([^\s/]+)\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +32,37 @@ class PairLabels:
 @dataclass(frozen=True, slots=True)
 class RawPairs:
     """One metric as a source has it, by sender and receiver: a number is in the metric's unit, a text may say its own. None: there
-    are two series. `at_ns` is when it was asked."""
+    are two series. `polled_ns` is when it was asked."""
 
-    values: Mapping[Pair, float | str | None]
-    at_ns: int
+    values: Mapping[PodPair, float | str | None]
+    polled_ns: int
 
 
 @dataclass(slots=True)
-class PairJoin:
+class PairSeriesJoin:
     """Values by pair as the series are gone through."""
 
     labels: PairLabels
-    values: dict[Pair, float | str | None] = field(default_factory=dict)
-    doubled: int = 0
+    values: dict[PodPair, float | str | None] = field(default_factory=dict)
+    duplicated: int = 0
     unmatched: int = 0
     unreadable: int = 0
 
-    def take(self, labels: Mapping[str, Any], value: float) -> None:
-        sender, receiver = peer_of(labels, self.labels.sender), peer_of(labels, self.labels.receiver)
+    def add_series(self, labels: Mapping[str, Any], value: float) -> None:
+        sender, receiver = (
+            pod_of_series(labels, self.labels.sender),
+            pod_of_series(labels, self.labels.receiver),
+        )
         if sender is None or receiver is None:
             self.unmatched += 1
         elif (sender, receiver) not in self.values:
             self.values[sender, receiver] = value
         elif self.values[sender, receiver] is not None:
-            self.doubled += 1
+            self.duplicated += 1
             self.values[sender, receiver] = None
 
 
-def peer_of(labels: Mapping[str, Any], names: tuple[str, ...]) -> Peer | None:
+def pod_of_series(labels: Mapping[str, Any], names: tuple[str, ...]) -> PairEndpoint | None:
     """The pod that a series names under these labels; None where it names none (traffic from outside the cluster)."""
     texts = [labels.get(name) for name in names]
     if len(texts) == 1 and isinstance(texts[0], str):
@@ -72,31 +75,31 @@ def peer_of(labels: Mapping[str, Any], names: tuple[str, ...]) -> Peer | None:
             return None
 
 
-def pair_written(key: str) -> Pair | None:
+def parse_pair(key: str) -> PodPair | None:
     """What a person writes for two pods, `namespace/name -> namespace/name`; None where it is something else."""
-    match = _WRITTEN.match(key)
+    match = _PAIR_TEXT.match(key)
     if match is None:
         return None
     namespace, name, other_namespace, other = match.groups()
     return (namespace, name), (other_namespace, other)
 
 
-def pair_samples(metric: Metric, raw: RawPairs) -> MetricSamples:
-    pairs: MutablePairs = {}
+def convert_pair_samples(metric: Metric, raw: RawPairs) -> MetricSamples:
+    pairs: MutablePodPairs = {}
     convert_pairs(metric, raw.values.items(), pairs)
-    return MetricSamples({}, polled_ns=raw.at_ns, pairs=pairs)
+    return MetricSamples({}, polled_ns=raw.polled_ns, pairs=pairs)
 
 
 def convert_pairs(
-    metric: Metric, some: Iterable[tuple[Pair, float | str | None]], into: MutablePairs
+    metric: Metric, some: Iterable[tuple[PodPair, float | str | None]], into: MutablePodPairs
 ) -> None:
     """In the held unit, both directions as one: what is not usable of one of them makes the pair unusable."""
-    held: Callable[[float | str], float | None] = holder(metric)
+    held: Callable[[float | str], float | None] = value_converter(metric)
     for pair, value in some:
         add_pair(into, pair, None if value is None else held(value))
 
 
-def add_pair(into: MutablePairs, pair: Pair, value: float | None) -> None:
+def add_pair(into: MutablePodPairs, pair: PodPair, value: float | None) -> None:
     """One direction of a pair more."""
     sender, receiver = pair
     before = into.setdefault(sender, {}).get(receiver, 0.0)
@@ -105,7 +108,7 @@ def add_pair(into: MutablePairs, pair: Pair, value: float | None) -> None:
     into.setdefault(receiver, {})[sender] = both
 
 
-def unusable_pairs(raw: RawPairs, samples: MetricSamples) -> int:
+def count_unusable_pairs(raw: RawPairs, samples: MetricSamples) -> int:
     """How many pairs there are samples of that cannot be used, doubled ones aside."""
     found = {frozenset(pair) for pair, value in raw.values.items() if value is not None}
     return sum(samples.pairs[(two := tuple(pair))[0]][two[-1]] is None for pair in found)

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
+MetricKey = tuple[str, str]
 """Policy, metric."""
 
 
-class Unusable(Exception):
-    """A poll without a usable answer. `kind` is one word for counters: see `KINDS`. The words have no secrets in them."""
+class PollError(Exception):
+    """A poll without a usable answer. `kind` is one word for counters: see `POLL_ERROR_KINDS`. The words have no secrets in them."""
 
     def __init__(self, kind: str, words: str) -> None:
-        assert kind in KINDS, kind
+        assert kind in POLL_ERROR_KINDS, kind
         super().__init__(words)
         self.kind = kind
 
 
-KINDS = frozenset(
+POLL_ERROR_KINDS = frozenset(
     {
         "unreachable",  # no connection, or it broke
         "timeout",
@@ -40,76 +40,76 @@ KINDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class PollResult:
     """What the last good poll of a metric gave: nodes with a usable sample; series that belong to no node, nodes left
     out for having two series, nodes whose value is none of the metric's type. Of a metric between pods: pods, series that do not
     name two pods, pairs."""
 
-    at_ns: int
+    polled_ns: int
     nodes: int
     unmatched: int = 0
-    doubled: int = 0
+    duplicated: int = 0
     invalid: int = 0
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PollFailure:
     kind: str
-    words: str
+    message: str
     since_ns: int
 
 
-class Book:
+class SourcePollStatus:
     """Of the source of this name."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.polls: dict[str, int] = {"ok": 0}
-        self.good: dict[Key, Poll] = {}
-        self.trouble: dict[Key, Trouble] = {}
-        self._said: dict[Hashable, str] = {}
-        self._warned: dict[Hashable, tuple[str, ...]] = {}
+        self.polls_by_outcome: dict[str, int] = {"ok": 0}
+        self.last_good: dict[MetricKey, PollResult] = {}
+        self.failures: dict[MetricKey, PollFailure] = {}
+        self._logged_failures: dict[Hashable, str] = {}
+        self._logged_warnings: dict[Hashable, tuple[str, ...]] = {}
 
-    def counted(self, kind: str = "ok") -> None:
+    def count_poll(self, kind: str = "ok") -> None:
         """A poll of a source that says itself what is wrong."""
-        self.polls[kind] = self.polls.get(kind, 0) + 1
+        self.polls_by_outcome[kind] = self.polls_by_outcome.get(kind, 0) + 1
 
-    def asked_well(self, question: Hashable, what: str, warnings: tuple[str, ...] = ()) -> None:
-        self.polls["ok"] += 1
-        if self._said.pop(question, None) is not None:
+    def record_poll_success(self, question: Hashable, what: str, warnings: tuple[str, ...] = ()) -> None:
+        self.polls_by_outcome["ok"] += 1
+        if self._logged_failures.pop(question, None) is not None:
             log.info("samples can be polled again", extra={"source": self.source, "query": what})
-        if warnings != self._warned.get(question, ()):
-            self._warned[question] = warnings
+        if warnings != self._logged_warnings.get(question, ()):
+            self._logged_warnings[question] = warnings
             if warnings:
                 log.warning(
                     "a source of samples warns that its answer may lack something",
                     extra={"source": self.source, "query": what, "why": "; ".join(warnings)},
                 )
 
-    def asked_in_vain(self, question: Hashable, what: str, error: Unusable) -> None:
-        self.polls[error.kind] = self.polls.get(error.kind, 0) + 1
-        if self._said.get(question) != error.kind:
-            self._said[question] = error.kind
+    def record_poll_failure(self, question: Hashable, what: str, error: PollError) -> None:
+        self.polls_by_outcome[error.kind] = self.polls_by_outcome.get(error.kind, 0) + 1
+        if self._logged_failures.get(question) != error.kind:
+            self._logged_failures[question] = error.kind
             log.warning(
                 "samples cannot be polled; they go stale meanwhile",
                 extra={"source": self.source, "query": what, "kind": error.kind, "why": str(error)},
             )
 
-    def delivered(self, key: Key, poll: Poll) -> None:
-        self.good[key] = poll
-        self.trouble.pop(key, None)
+    def record_delivery(self, key: MetricKey, poll: PollResult) -> None:
+        self.last_good[key] = poll
+        self.failures.pop(key, None)
 
-    def not_delivered(self, key: Key, error: Unusable, now_ns: int) -> None:
-        before = self.trouble.get(key)
+    def record_delivery_failure(self, key: MetricKey, error: PollError, now_ns: int) -> None:
+        before = self.failures.get(key)
         since_ns = now_ns if before is None else before.since_ns
-        self.trouble[key] = Trouble(error.kind, str(error), since_ns)
+        self.failures[key] = PollFailure(error.kind, str(error), since_ns)
 
-    def forget(self, key: Key) -> None:
+    def forget_metric(self, key: MetricKey) -> None:
         """The metric is not wanted any more."""
-        self.good.pop(key, None)
-        self.trouble.pop(key, None)
+        self.last_good.pop(key, None)
+        self.failures.pop(key, None)
 
-    def forget_question(self, question: Hashable) -> None:
-        self._said.pop(question, None)
-        self._warned.pop(question, None)
+    def forget_query(self, question: Hashable) -> None:
+        self._logged_failures.pop(question, None)
+        self._logged_warnings.pop(question, None)

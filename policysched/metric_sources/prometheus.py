@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from policysched.lang.ir.program import Between, Metric
-from policysched.metric_sources.clock_skew import FirstSight, Look
-from policysched.metric_sources.pairs import PairJoin, PairLabels, RawPairs
-from policysched.metric_sources.polled import Measured, in_slices
-from policysched.metric_sources.prometheus_answer import Vector, read_answer, reading
-from policysched.metric_sources.series_join import Join, Joiner
+from policysched.lang.ir.program import Metric, PairJoinSpec
+from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
+from policysched.metric_sources.pairs import PairLabels, PairSeriesJoin, RawPairs
+from policysched.metric_sources.polled import QueryResult, process_in_batches
+from policysched.metric_sources.prometheus_answer import InstantVector, parse_response, parse_series
+from policysched.metric_sources.series_join import NodeJoin, SeriesJoiner
 from policysched.metric_sources.source import Nodes, RawSamples
 from policysched.model.objects import NodeName
 
 _JOINERS_MAX = 16
 
 
-class Road(Protocol):
+class PrometheusTransport(Protocol):
     """Carries one query to the server."""
 
     async def query(self, query: str) -> bytes:
@@ -31,108 +31,108 @@ class Road(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PrometheusQuestion:
+class PrometheusQuery:
     query: str
     sampled_at: str | None
-    join: Join | PairLabels
+    join: NodeJoin | PairLabels
 
 
 @dataclass(slots=True)
-class _Joined:
-    """Values by node as the series are gone through. `doubled` nodes have no value: nobody knows which one counts."""
+class _JoinedSeries:
+    """Values by node as the series are gone through. `duplicated` nodes have no value: nobody knows which one counts."""
 
     values: dict[str, float | str] = field(default_factory=dict)
     evaluated_s: float = 0.0
-    doubled: set[str] = field(default_factory=set)
+    duplicated: set[str] = field(default_factory=set)
     unmatched: int = 0
     unreadable: int = 0
 
 
-class PrometheusAsker:
-    """An `Asker`. Answers are parsed whole and joined in slices; the nodes' keys are shared by all its questions."""
+class PrometheusQueryClient:
+    """An `QueryClient`. Answers are parsed whole and joined in slices; the nodes' keys are shared by all its questions."""
 
-    def __init__(self, road: Road, *, now_ns: Callable[[], int]) -> None:
-        self._road = road
+    def __init__(self, transport: PrometheusTransport, *, now_ns: Callable[[], int]) -> None:
+        self._transport = transport
         self._now_ns = now_ns
-        self._joiners: dict[Join, Joiner] = {}
-        self._first_sight = FirstSight()
+        self._joiners: dict[NodeJoin, SeriesJoiner] = {}
+        self._clock_skew = ClockSkewTracker()
 
-    def why_not(self, metric: Metric) -> str | None:  # noqa: ARG002  # it can be asked anything
+    def unsupported_reason(self, metric: Metric) -> str | None:  # noqa: ARG002  # it can be asked anything
         return None
 
-    def question(self, metric: Metric) -> PrometheusQuestion:
+    def query_for(self, metric: Metric) -> PrometheusQuery:
         join = metric.join
-        labels = PairLabels(join.sender, join.receiver) if isinstance(join, Between) else join
-        return PrometheusQuestion(metric.query, metric.sampled_at, labels)
+        labels = PairLabels(join.sender, join.receiver) if isinstance(join, PairJoinSpec) else join
+        return PrometheusQuery(metric.query, metric.sampled_at, labels)
 
-    def words(self, question: PrometheusQuestion) -> str:
+    def query_text(self, question: PrometheusQuery) -> str:
         return question.query
 
-    async def ask(self, question: PrometheusQuestion, nodes: Callable[[], Nodes]) -> Measured:
+    async def fetch(self, question: PrometheusQuery, nodes: Callable[[], Nodes]) -> QueryResult:
         sent_ns = self._now_ns()
-        answer = read_answer(await self._road.query(question.query))
+        answer = parse_response(await self._transport.query(question.query))
         ages = None
         if question.sampled_at is not None:
-            ages = read_answer(await self._road.query(question.sampled_at))
+            ages = parse_response(await self._transport.query(question.sampled_at))
         if isinstance(question.join, PairLabels):
-            return await _of_pairs(answer, question.join, sent_ns)
+            return await _join_pairs(answer, question.join, sent_ns)
         joiner = self._joiner(question.join)
         known = nodes()
-        joiner.follow(known)
+        joiner.update_nodes(known)
         joined = await _join(answer, joiner)
         values, times_ns = joined.values, dict[str, int]()
         if ages is not None:
             dated = await _join(ages, joiner)
-            times_ns = _times_ns(dated, values, self._first_sight.look(question, known, sent_ns))
+            times_ns = _times_ns(dated, values, self._clock_skew.begin_query(question, known, sent_ns))
             values = {node: value for node, value in values.items() if node in times_ns}
-        return Measured(
+        return QueryResult(
             RawSamples(values, sent_ns, times_ns),
             unmatched=joined.unmatched,
-            doubled=len(joined.doubled),
+            duplicated=len(joined.duplicated),
             unreadable=joined.unreadable,
             warnings=answer.warnings + (ages.warnings if ages is not None else ()),
         )
 
-    def _joiner(self, join: Join) -> Joiner:
+    def _joiner(self, join: NodeJoin) -> SeriesJoiner:
         """Those asked for last are kept: one that no policy names any more would hold on to nodes of the past."""
-        joiner = self._joiners.pop(join, None) or Joiner(join)
+        joiner = self._joiners.pop(join, None) or SeriesJoiner(join)
         self._joiners[join] = joiner
         if len(self._joiners) > _JOINERS_MAX:
             del self._joiners[next(iter(self._joiners))]
         return joiner
 
 
-async def _of_pairs(answer: Vector, labels: PairLabels, sent_ns: int) -> Measured:
-    joined = PairJoin(labels)
+async def _join_pairs(answer: InstantVector, labels: PairLabels, sent_ns: int) -> QueryResult:
+    joined = PairSeriesJoin(labels)
 
     def join_some(some: Sequence[object]) -> None:
         for one in some:
-            read = reading(one)
+            read = parse_series(one)
             if read is None:
                 joined.unreadable += 1
             else:
-                joined.take(read.labels, read.value)
+                joined.add_series(read.labels, read.value)
 
-    await in_slices(answer.series, join_some)
-    return Measured(
+    await process_in_batches(answer.series, join_some)
+    return QueryResult(
         RawPairs(joined.values, sent_ns),
         unmatched=joined.unmatched,
-        doubled=joined.doubled,
+        duplicated=joined.duplicated,
         unreadable=joined.unreadable,
         warnings=answer.warnings,
     )
 
 
-async def _join(vector: Vector, joiner: Joiner) -> _Joined:
-    joined = _Joined()
-    await in_slices(vector.series, lambda some: _join_some(some, joiner, joined))
+async def _join(vector: InstantVector, joiner: SeriesJoiner) -> _JoinedSeries:
+    joined = _JoinedSeries()
+    await process_in_batches(vector.series, lambda some: _join_batch(some, joiner, joined))
     return joined
 
 
-def _join_some(series: Sequence[object], joiner: Joiner, joined: _Joined) -> None:
-    values, doubled = joined.values, joined.doubled
+def _join_batch(series: Sequence[object], joiner: SeriesJoiner, joined: _JoinedSeries) -> None:
+    values, doubled = joined.values, joined.duplicated
     for one in series:
-        read = reading(one)
+        read = parse_series(one)
         if read is None:
             joined.unreadable += 1
             continue
@@ -148,7 +148,7 @@ def _join_some(series: Sequence[object], joiner: Joiner, joined: _Joined) -> Non
                 values[node] = read.value
 
 
-def _times_ns(dated: _Joined, values: Mapping[str, float | str], sight: Look) -> dict[str, int]:
+def _times_ns(dated: _JoinedSeries, values: Mapping[str, float | str], sight: QuerySkew) -> dict[str, int]:
     """When each node's sample was true by our clock. A time in the server's future counts as when it was first seen."""
     found: dict[str, int] = {}
     for node, sampled_s in dated.values.items():
@@ -156,5 +156,5 @@ def _times_ns(dated: _Joined, values: Mapping[str, float | str], sight: Look) ->
         if math.isfinite(age_s):
             claimed_ns = sight.now_ns - int(min(max(-1e9, age_s), 1e9) * 1e9)
             shown = values.get(node, math.nan), float(sampled_s)
-            found[node] = max(0, sight.at_ns(NodeName(node), shown, claimed_ns))
+            found[node] = max(0, sight.clamp_ns(NodeName(node), shown, claimed_ns))
     return found

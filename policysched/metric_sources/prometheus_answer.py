@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from policysched.metric_sources.poll_status import Unusable
-from policysched.text.sanitize import one_line
+from policysched.metric_sources.poll_status import PollError
+from policysched.text.sanitize import sanitize_line
 
 _WARNINGS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
-    """Series with one value each, as they came: `reading` says what one of them has. `warnings`: the answer may be
+class InstantVector:
+    """Series with one value each, as they came: `parse_series` says what one of them has. `warnings`: the answer may be
     partial."""
 
     series: list[Any]
     warnings: tuple[str, ...] = ()
 
 
-class Reading(NamedTuple):
+class SeriesValue(NamedTuple):
     """A series' labels and value, and the time of evaluation by the server's clock (s since 1970). A tuple, for thousands
     are made at each poll."""
 
@@ -33,11 +33,11 @@ class Reading(NamedTuple):
     evaluated_s: float
 
 
-def read_answer(body: bytes) -> Vector:
+def parse_response(body: bytes) -> InstantVector:
     """Of an answer with the status 200. Raises Unusable."""
     answer = _json(body)
     if answer.get("status") != "success":
-        raise Unusable("query", error_words(body) or "the answer does not say that the query succeeded")
+        raise PollError("query", error_message(body) or "the answer does not say that the query succeeded")
     data = answer.get("data")
     kind = data.get("resultType") if isinstance(data, dict) else None
     series = data.get("result") if isinstance(data, dict) else None
@@ -45,15 +45,15 @@ def read_answer(body: bytes) -> Vector:
         help_ = {"scalar": "; write vector(...) around it", "matrix": "; it must not end in a range"}.get(
             kind, ""
         )
-        raise Unusable("wrong_type", f"the query gives a {kind}, not one value for each series{help_}")
+        raise PollError("wrong_type", f"the query gives a {kind}, not one value for each series{help_}")
     if kind != "vector" or not isinstance(series, list):
-        raise Unusable("garbage", "the answer is not of the form of Prometheus' API")
+        raise PollError("garbage", "the answer is not of the form of Prometheus' API")
     warnings = answer.get("warnings")
     said = warnings if isinstance(warnings, list) else []
-    return Vector(series, tuple(one_line(one) for one in said[:_WARNINGS_MAX]))
+    return InstantVector(series, tuple(sanitize_line(one) for one in said[:_WARNINGS_MAX]))
 
 
-def reading(series: Any) -> Reading | None:
+def parse_series(series: Any) -> SeriesValue | None:
     """None where it has not the form of a series with one number (a native histogram has none). NaN and infinity are
     numbers here."""
     if not isinstance(series, dict):
@@ -65,28 +65,28 @@ def reading(series: Any) -> Reading | None:
     if not isinstance(text, str) or not isinstance(evaluated_s, int | float):
         return None
     try:
-        return Reading(labels, float(text), float(evaluated_s))
+        return SeriesValue(labels, float(text), float(evaluated_s))
     except (ValueError, OverflowError):  # no number, or one that no float can be
         return None
 
 
-def error_words(body: bytes) -> str:
+def error_message(body: bytes) -> str:
     """What an answer says of its failure; empty where it says nothing that can be read."""
     try:
         answer = _json(body)
-    except Unusable:
+    except PollError:
         return ""
     words = answer.get("error")
     kind = answer.get("errorType")
     said = ": ".join(part for part in (kind, words) if isinstance(part, str) and part)
-    return one_line(said)
+    return sanitize_line(said)
 
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Unusable("garbage", f"the answer is not JSON: {one_line(str(error))}") from None
+        raise PollError("garbage", f"the answer is not JSON: {sanitize_line(str(error))}") from None
     if not isinstance(answer, dict):
-        raise Unusable("garbage", "the answer is not of the form of Prometheus' API")
+        raise PollError("garbage", "the answer is not of the form of Prometheus' API")
     return answer

@@ -16,16 +16,16 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
-from policysched.http_errors import why_unanswered
-from policysched.metric_sources.poll_status import Unusable
-from policysched.metric_sources.prometheus_answer import error_words
-from policysched.text.sanitize import one_line
+from policysched.http_errors import describe_http_error
+from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.prometheus_answer import error_message
+from policysched.text.sanitize import sanitize_line
 
-_BROKE = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
+_CONNECTION_ERRORS = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
 """What aiohttp raises where no whole answer came; TimeoutError is told apart before."""
 
-_CONNECTIONS_A_SERVER = 8
-_CREDENTIALS_MAX = 64 * 1024
+_CONNECTIONS_PER_SERVER = 8
+_CREDENTIAL_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class BasicAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class PrometheusTls:
     """`ca_file` None: the system's authorities. `server_name`: the name in the certificate, where it is not the URL's."""
 
     ca_file: Path | None = None
@@ -58,10 +58,10 @@ class PrometheusSettings:
     header_files: Mapping[str, Path] = field(default_factory=dict)
     proxy: str | None = None
     proxy_auth: BasicAuth | None = None
-    tls: TlsFiles = field(default_factory=TlsFiles)
+    tls: PrometheusTls = field(default_factory=PrometheusTls)
 
 
-class Pool:
+class HttpConnectionPool:
     """The connections of all servers. Use it inside one event loop, as an async context manager."""
 
     def __init__(self, user_agent: str) -> None:
@@ -74,10 +74,10 @@ class Pool:
         assert self._session is not None, "asked outside the pool's block"
         return self._session
 
-    async def __aenter__(self) -> "Pool":
+    async def __aenter__(self) -> "HttpConnectionPool":
         self._session = await self._stack.enter_async_context(
             aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, limit_per_host=_CONNECTIONS_A_SERVER),
+                connector=aiohttp.TCPConnector(limit=0, limit_per_host=_CONNECTIONS_PER_SERVER),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),
                 headers={"Accept": "application/json", "User-Agent": self._user_agent},
@@ -91,53 +91,55 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Identity:
+class _RequestCredentials:
     """Who we are in one request. `secrets` must not appear in anything that is said."""
 
     headers: Mapping[str, str]
     proxy_headers: Mapping[str, str]
     secrets: tuple[str, ...]
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, "***")
-        return one_line(text)
+        return sanitize_line(text)
 
 
-class PrometheusServer:
+class PrometheusHttpTransport:
     """A `Road`."""
 
-    def __init__(self, settings: PrometheusSettings, pool: Pool) -> None:
+    def __init__(self, settings: PrometheusSettings, pool: HttpConnectionPool) -> None:
         self._settings = settings
         self._pool = pool
         self._url = URL(settings.url.rstrip("/") + "/api/v1/query")
         self._method = "POST"
         self._tls: ssl.SSLContext | None = None
-        self._tls_stamp: tuple[object, ...] | None = None
+        self._tls_file_stamps: tuple[object, ...] | None = None
 
     async def query(self, query: str) -> bytes:
         """The body of an answer with status 200. Raises Unusable."""
-        identity = self._identity()
+        identity = self._credentials()
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                tls = await self._context() if self._url.scheme == "https" else None
-                status, body = await self._ask(query, identity, tls)
+                tls = await self._ssl_context() if self._url.scheme == "https" else None
+                status, body = await self._send(query, identity, tls)
                 if status == 405 and self._method == "POST":  # some gateways let only GET through
                     self._method = "GET"
-                    status, body = await self._ask(query, identity, tls)
+                    status, body = await self._send(query, identity, tls)
         except TimeoutError:
-            raise Unusable("timeout", f"no whole answer within {self._settings.timeout_s:g} s") from None
+            raise PollError("timeout", f"no whole answer within {self._settings.timeout_s:g} s") from None
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise Unusable("tls", identity.hide(str(error))) from None
+            raise PollError("tls", identity.redact(str(error))) from None
         except aiohttp.ClientHttpProxyError as error:
-            raise Unusable("unreachable", identity.hide(f"the proxy answers {error.status}")) from None
-        except _BROKE as error:
-            raise Unusable("unreachable", identity.hide(why_unanswered(error))) from None
+            raise PollError("unreachable", identity.redact(f"the proxy answers {error.status}")) from None
+        except _CONNECTION_ERRORS as error:
+            raise PollError("unreachable", identity.redact(describe_http_error(error))) from None
         if status != 200:
-            raise _refusal(status, identity.hide(error_words(body)))
+            raise _status_error(status, identity.redact(error_message(body)))
         return body
 
-    async def _ask(self, query: str, identity: _Identity, tls: ssl.SSLContext | None) -> tuple[int, bytes]:
+    async def _send(
+        self, query: str, identity: _RequestCredentials, tls: ssl.SSLContext | None
+    ) -> tuple[int, bytes]:
         settings = self._settings
         form = {"query": query, "timeout": f"{settings.timeout_s:g}s"}
         async with self._pool.session.request(
@@ -157,51 +159,51 @@ class PrometheusServer:
                 body += chunk
                 if len(body) > settings.answer_bytes_max:
                     answer.close()
-                    raise Unusable(
+                    raise PollError(
                         "too_large", f"the answer has more than {settings.answer_bytes_max:,} bytes"
                     )
             return answer.status, bytes(body)
 
     # ── who we are ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _identity(self) -> _Identity:
+    def _credentials(self) -> _RequestCredentials:
         settings = self._settings
         headers, secrets = dict(settings.headers), list(settings.headers.values())
         for name, path in settings.header_files.items():
-            headers[name] = secret = _secret(path)
+            headers[name] = secret = _read_secret(path)
             secrets.append(secret)
         if settings.bearer_token_file is not None:
-            token = _secret(settings.bearer_token_file)
+            token = _read_secret(settings.bearer_token_file)
             headers["Authorization"] = f"Bearer {token}"
             secrets.append(token)
         if settings.basic_auth is not None:
-            headers["Authorization"] = _basic(settings.basic_auth, secrets)
+            headers["Authorization"] = _basic_auth_header(settings.basic_auth, secrets)
         proxy_headers: dict[str, str] = {}
         if settings.proxy_auth is not None:
             # A proxy reads the head of a plain request, and only the CONNECT before an encrypted one.
             for_proxy = proxy_headers if self._url.scheme == "https" else headers
-            for_proxy["Proxy-Authorization"] = _basic(settings.proxy_auth, secrets)
-        return _Identity(headers, proxy_headers, tuple(secret for secret in secrets if secret))
+            for_proxy["Proxy-Authorization"] = _basic_auth_header(settings.proxy_auth, secrets)
+        return _RequestCredentials(headers, proxy_headers, tuple(secret for secret in secrets if secret))
 
     # ── whom we trust ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _context(self) -> ssl.SSLContext:
+    async def _ssl_context(self) -> ssl.SSLContext:
         files = self._settings.tls
-        stamp = tuple(_stamp(path) for path in (files.ca_file, files.cert_file, files.key_file))
-        if self._tls is None or stamp != self._tls_stamp:
+        stamp = tuple(_file_stamp(path) for path in (files.ca_file, files.cert_file, files.key_file))
+        if self._tls is None or stamp != self._tls_file_stamps:
             try:
                 # In a thread: to read the system's authorities takes some 20 ms.
-                self._tls = await asyncio.to_thread(make_context, files)
+                self._tls = await asyncio.to_thread(make_ssl_context, files)
             except ssl.SSLError as error:
-                raise Unusable("tls", f"{_names(files)}: {one_line(str(error))}") from None
+                raise PollError("tls", f"{_file_names(files)}: {sanitize_line(str(error))}") from None
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else None
-                raise Unusable("tls", f"{_names(files)}: {why or one_line(str(error))}") from None
-            self._tls_stamp = stamp
+                raise PollError("tls", f"{_file_names(files)}: {why or sanitize_line(str(error))}") from None
+            self._tls_file_stamps = stamp
         return self._tls
 
 
-def make_context(files: TlsFiles) -> ssl.SSLContext:
+def make_ssl_context(files: PrometheusTls) -> ssl.SSLContext:
     """Verifies the chain and the name, unless told not to. Without the strictness that many clusters' own authorities do
     not satisfy (RFC 5280's key usage). Raises OSError, ssl.SSLError."""
     context = ssl.create_default_context(cafile=files.ca_file)
@@ -215,12 +217,12 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def _names(files: TlsFiles) -> str:
+def _file_names(files: PrometheusTls) -> str:
     named = [str(path) for path in (files.ca_file, files.cert_file, files.key_file) if path is not None]
     return ", ".join(named) or "the system's authorities"
 
 
-def _stamp(path: Path | None) -> object:
+def _file_stamp(path: Path | None) -> object:
     try:
         status = path.stat() if path is not None else None
     except OSError:
@@ -228,33 +230,33 @@ def _stamp(path: Path | None) -> object:
     return None if status is None else (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _basic(auth: BasicAuth, secrets: list[str]) -> str:
-    password = _secret(auth.password_file)
+def _basic_auth_header(auth: BasicAuth, secrets: list[str]) -> str:
+    password = _read_secret(auth.password_file)
     packed = b64encode(f"{auth.username}:{password}".encode()).decode()
     secrets += [password, packed]
     return f"Basic {packed}"
 
 
-def _secret(path: Path) -> str:
+def _read_secret(path: Path) -> str:
     """The one line in the file. Raises Unusable, without what is in it."""
     try:
         with path.open("rb") as file:
-            text = file.read(_CREDENTIALS_MAX + 1).decode().strip()
+            text = file.read(_CREDENTIAL_BYTES_MAX + 1).decode().strip()
     except OSError as error:
-        raise Unusable("credentials", f"{path}: {error.strerror or type(error).__name__}") from None
+        raise PollError("credentials", f"{path}: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:
-        raise Unusable("credentials", f"{path}: not a text in UTF-8") from None
-    if not text or len(text) > _CREDENTIALS_MAX or not text.isprintable():
-        raise Unusable("credentials", f"{path}: it must have one line of text")
+        raise PollError("credentials", f"{path}: not a text in UTF-8") from None
+    if not text or len(text) > _CREDENTIAL_BYTES_MAX or not text.isprintable():
+        raise PollError("credentials", f"{path}: it must have one line of text")
     return text
 
 
-def _refusal(status: int, words: str) -> Unusable:
+def _status_error(status: int, words: str) -> PollError:
     said = f": {words}" if words else ""
     if 300 <= status < 400:
-        return Unusable("redirect", f"the server answers {status}, and redirects are not followed")
+        return PollError("redirect", f"the server answers {status}, and redirects are not followed")
     if status in (401, 403, 407):
-        return Unusable("credentials", f"the server answers {status}{said}")
+        return PollError("credentials", f"the server answers {status}{said}")
     if status in (400, 422):
-        return Unusable("query", f"the server answers {status}{said}")
-    return Unusable("status", f"the server answers {status}{said}")
+        return PollError("query", f"the server answers {status}{said}")
+    return PollError("status", f"the server answers {status}{said}")

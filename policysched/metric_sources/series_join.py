@@ -12,21 +12,21 @@ from ipaddress import AddressValueError, IPv6Address
 from policysched.metric_sources.source import Nodes
 from policysched.model.objects import Node, NodeName
 
-Join = str | tuple[str, str]
-HOSTNAME = "kubernetes.io/hostname"
+NodeJoin = str | tuple[str, str]
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
-class Joiner:
+class SeriesJoiner:
     """Keys of nodes for one way to join, kept up to date node by node."""
 
-    def __init__(self, join: Join) -> None:
+    def __init__(self, join: NodeJoin) -> None:
         self._series_label = join[0] if isinstance(join, tuple) else join
         self._node_label = join[1] if isinstance(join, tuple) else None
         self._by_instance = join == "instance"
         self._nodes: dict[NodeName, Node] = {}
         self._owners: dict[str, dict[NodeName, None]] = {}
 
-    def follow(self, nodes: Nodes) -> None:
+    def update_nodes(self, nodes: Nodes) -> None:
         """Take over nodes that came, changed or went. Cheap where nothing did."""
         known = self._nodes
         if len(known) != len(nodes) or any(known.get(name) is not node for name, node in nodes.items()):
@@ -46,7 +46,7 @@ class Joiner:
         value = labels.get(self._series_label)
         if not isinstance(value, str):
             return ()
-        found = self._owners.get(host_of(value) if self._by_instance else value, {})
+        found = self._owners.get(instance_host(value) if self._by_instance else value, {})
         return () if self._by_instance and len(found) > 1 else found
 
     def _drop(self, node: Node) -> None:
@@ -68,22 +68,22 @@ class Joiner:
 
 def _instance_keys(node: Node) -> set[str]:
     texts = [node.name, *node.addresses]
-    if HOSTNAME in node.labels:
-        texts.append(node.labels[HOSTNAME])
-    return {_normal(text) for text in texts if text}
+    if HOSTNAME_LABEL in node.labels:
+        texts.append(node.labels[HOSTNAME_LABEL])
+    return {_normalize_host(text) for text in texts if text}
 
 
 @lru_cache(maxsize=65_536)
-def host_of(instance: str) -> str:
+def instance_host(instance: str) -> str:
     """The host of `host:port`, `[v6]:port`, or a host alone, in one spelling. Two colons without brackets: all of it is an
     IPv6 address, for nobody could tell a port from its last group."""
     if instance.startswith("["):
-        return _normal(instance[1:].partition("]")[0])
+        return _normalize_host(instance[1:].partition("]")[0])
     host, colon, _ = instance.partition(":")
-    return _normal(host if colon and instance.count(":") == 1 else instance)
+    return _normalize_host(host if colon and instance.count(":") == 1 else instance)
 
 
-def _normal(host: str) -> str:
+def _normalize_host(host: str) -> str:
     if ":" in host:
         try:
             return IPv6Address(host).compressed

@@ -10,79 +10,81 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from policysched.lang.ir.program import Metric
-from policysched.metric_sources.file import FileSamples
-from policysched.metric_sources.poll_status import Book, Key
-from policysched.metric_sources.source import Customer, SampleSource, Wanted
+from policysched.metric_sources.file import FileSampleSource
+from policysched.metric_sources.poll_status import MetricKey, SourcePollStatus
+from policysched.metric_sources.source import DeclaredMetrics, SampleConsumer, SampleSource
 
-WhyNot = Callable[[Metric], str | None]
+UnsupportedReason = Callable[[Metric], str | None]
 """Why samples of a metric will not come; None where they will."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfiguredSource:
     """One entry of the settings. `kind` is the settings' word."""
 
     kind: str
     source: SampleSource
-    book: Book
+    status: SourcePollStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """`overlaid` is laid over all. `pool` is open while they run."""
+class SampleSourceRouter:
+    """`override` is laid over all. `pool` is open while they run."""
 
-    by_name: Mapping[str, Source] = field(default_factory=dict)
+    by_name: Mapping[str, ConfiguredSource] = field(default_factory=dict)
     default: str | None = None
-    overlaid: tuple[FileSamples, Book] | None = None
+    override: tuple[FileSampleSource, SourcePollStatus] | None = None
     pool: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
 
-    def name_for(self, metric: Metric) -> str | None:
+    def source_name_for(self, metric: Metric) -> str | None:
         """The source that a metric is asked of, known or not; None where nothing decides."""
-        return name_for(metric, self.by_name, self.default)
+        return source_name_for(metric, self.by_name, self.default)
 
-    def why_not(self, metric: Metric) -> str | None:
+    def unserved_reason(self, metric: Metric) -> str | None:
         """Why nobody will bring samples of this metric; None where somebody does."""
-        if self.overlaid is not None and self.overlaid[0].has(metric):
+        if self.override is not None and self.override[0].has_metric(metric):
             return None
-        askers = {name: one.source.why_not for name, one in self.by_name.items()}
-        return why_unserved(metric, askers, self.default)
+        askers = {name: one.source.unsupported_reason for name, one in self.by_name.items()}
+        return unserved_reason(metric, askers, self.default)
 
-    async def run(self, customer: Customer) -> None:
+    async def run(self, consumer: SampleConsumer) -> None:
         """Until cancelled."""
         async with self.pool(), asyncio.TaskGroup() as group:
-            if self.overlaid is not None:
-                over = self.overlaid[0]
-                group.create_task(over.run(_for_some(customer, over.has)))
+            if self.override is not None:
+                over = self.override[0]
+                group.create_task(over.run(_filtered_consumer(consumer, over.has_metric)))
             for name, one in self.by_name.items():
-                group.create_task(one.source.run(_for_some(customer, self._is_of(name))))
+                group.create_task(one.source.run(_filtered_consumer(consumer, self._routed_to(name))))
             await asyncio.get_running_loop().create_future()
 
-    def _is_of(self, name: str) -> Callable[[Metric], bool]:
+    def _routed_to(self, name: str) -> Callable[[Metric], bool]:
         def goes_there(metric: Metric) -> bool:
-            overlaid = self.overlaid is not None and self.overlaid[0].has(metric)
-            return not overlaid and self.name_for(metric) == name
+            overlaid = self.override is not None and self.override[0].has_metric(metric)
+            return not overlaid and self.source_name_for(metric) == name
 
         return goes_there
 
-    def books(self) -> Iterator[Book]:
-        if self.overlaid is not None:
-            yield self.overlaid[1]
-        yield from (one.book for one in self.by_name.values())
+    def statuses(self) -> Iterator[SourcePollStatus]:
+        if self.override is not None:
+            yield self.override[1]
+        yield from (one.status for one in self.by_name.values())
 
-    def book_of(self, key: Key) -> Book | None:
+    def status_of(self, key: MetricKey) -> SourcePollStatus | None:
         """The book that knows of this metric of this policy."""
-        return next((book for book in self.books() if key in book.good or key in book.trouble), None)
+        return next((book for book in self.statuses() if key in book.last_good or key in book.failures), None)
 
 
-def name_for(metric: Metric, names: Collection[str], default: str | None) -> str | None:
+def source_name_for(metric: Metric, names: Collection[str], default: str | None) -> str | None:
     if metric.source is not None:
         return metric.source
     return next(iter(names)) if len(names) == 1 else default
 
 
-def why_unserved(metric: Metric, sources: Mapping[str, WhyNot], default: str | None) -> str | None:
+def unserved_reason(
+    metric: Metric, sources: Mapping[str, UnsupportedReason], default: str | None
+) -> str | None:
     """Of sources by name, each as what it says of a metric."""
-    name = name_for(metric, sources, default)
+    name = source_name_for(metric, sources, default)
     if name is None:
         if not sources:
             return "the settings give no source of samples"
@@ -94,7 +96,7 @@ def why_unserved(metric: Metric, sources: Mapping[str, WhyNot], default: str | N
     return None if why is None else f"source `{name}`: {why}"
 
 
-def unserved(wanted: Wanted, why_not: WhyNot) -> dict[Key, str]:
+def unserved_metrics(wanted: DeclaredMetrics, why_not: UnsupportedReason) -> dict[MetricKey, str]:
     """Why nobody will bring samples, for each metric of which that is so."""
     return {
         (policy, name): why
@@ -104,11 +106,11 @@ def unserved(wanted: Wanted, why_not: WhyNot) -> dict[Key, str]:
     }
 
 
-def _for_some(customer: Customer, which: Callable[[Metric], bool]) -> Customer:
-    def wanted() -> Wanted:
+def _filtered_consumer(customer: SampleConsumer, which: Callable[[Metric], bool]) -> SampleConsumer:
+    def wanted() -> DeclaredMetrics:
         return {
             policy: {name: metric for name, metric in metrics.items() if which(metric)}
-            for policy, metrics in customer.wanted().items()
+            for policy, metrics in customer.declared_metrics().items()
         }
 
-    return Customer(wanted, customer.nodes, customer.deliver)
+    return SampleConsumer(wanted, customer.nodes, customer.deliver)

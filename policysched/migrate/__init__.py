@@ -8,6 +8,6 @@ covered is asked of `builtins.registry` and `builtins.uncovered`, so that the li
 Nothing here writes files: that is the command's.
 """
 
-from policysched.migrate.importer import Imported, import_config
+from policysched.migrate.importer import ImportResult, import_config
 
-__all__ = ["Imported", "import_config"]
+__all__ = ["ImportResult", "import_config"]

@@ -11,30 +11,30 @@ from typing import Any
 
 from policysched.lang.format.expression_text import string_text
 from policysched.migrate.reading import Path
-from policysched.migrate.report import Report
+from policysched.migrate.report import ImportReport
 
-NEVER = "false"
+FALSE_EXPRESSION = "false"
 
-_PARTS_MAX = 60
+_OPERANDS_MAX = 60
 """Requirements in one selector: an expression is limited (PS126)."""
 
 
 @dataclass(slots=True)
-class Selectors:
+class NodeSelectorTranslator:
     """Turns selectors into expressions, and collects the inputs that these read."""
 
-    report: Report
+    report: ImportReport
     inputs: dict[str, str] = field(default_factory=dict)  # label key -> input's name
 
-    def required(self, path: Path, selector: Mapping[str, Any]) -> str | None:
+    def required_condition(self, path: Path, selector: Mapping[str, Any]) -> str | None:
         """The condition that a node must meet; None, and a report, where it is too long for one expression."""
         terms = selector.get("nodeSelectorTerms") or []
         return self._any(path, [(*path, "nodeSelectorTerms", index) for index in range(len(terms))], terms)
 
-    def term(self, path: Path, term: Mapping[str, Any]) -> str | None:
+    def term_condition(self, path: Path, term: Mapping[str, Any]) -> str | None:
         return self._any(path, [path], [term])
 
-    def statements(self) -> list[str]:
+    def input_statements(self) -> list[str]:
         return [
             f"input {name}: int = node.labels[{string_text(key)}] optional invalid default"
             for key, name in self.inputs.items()
@@ -44,14 +44,18 @@ class Selectors:
         size = sum(
             len(term.get(part) or ()) for term in terms for part in ("matchExpressions", "matchFields")
         )
-        if size > _PARTS_MAX:
-            self.report.lose(
-                path, f"a selector of {size} requirements", f"an expression has room for {_PARTS_MAX}"
+        if size > _OPERANDS_MAX:
+            self.report.add_not_imported(
+                path, f"a selector of {size} requirements", f"an expression has room for {_OPERANDS_MAX}"
             )
             return None
-        held = [one for at, term in zip(paths, terms, strict=True) if (one := self._all(at, term)) != NEVER]
+        held = [
+            one
+            for at, term in zip(paths, terms, strict=True)
+            if (one := self._all(at, term)) != FALSE_EXPRESSION
+        ]
         if not held:
-            return NEVER
+            return FALSE_EXPRESSION
         return held[0] if len(held) == 1 else " or ".join(f"({one})" for one in held)
 
     def _all(self, path: Path, term: Mapping[str, Any]) -> str:
@@ -63,7 +67,7 @@ class Selectors:
             self._field((*path, "matchFields", index), one)
             for index, one in enumerate(term.get("matchFields") or ())
         ]
-        return " and ".join(parts) if parts else NEVER
+        return " and ".join(parts) if parts else FALSE_EXPRESSION
 
     def _expression(self, path: Path, one: Mapping[str, Any]) -> str:
         label, values = f"node.labels[{string_text(one['key'])}]", one.get("values") or []
@@ -77,21 +81,23 @@ class Selectors:
                 return f"has {label}"
             case "DoesNotExist" if not values:
                 return f"not has {label}"
-            case "Gt" | "Lt" as operator if len(values) == 1 and _is_whole(values[0]):
+            case "Gt" | "Lt" as operator if len(values) == 1 and _is_integer(values[0]):
                 name = self.inputs.setdefault(one["key"], f"added_label_{len(self.inputs) + 1}")
                 return f"has {name} and {name} {'>' if operator == 'Gt' else '<'} {int(values[0])}"
             case operator:
-                raise self.report.document.fault(path, f"{operator} does not go with the values {values}")
+                raise self.report.document.unusable_file(
+                    path, f"{operator} does not go with the values {values}"
+                )
 
     def _field(self, path: Path, one: Mapping[str, Any]) -> str:
         values = one.get("values") or []
         if one["key"] != "metadata.name" or one["operator"] not in ("In", "NotIn") or len(values) != 1:
-            raise self.report.document.fault(
+            raise self.report.document.unusable_file(
                 path, "a field is matched by `metadata.name`, In or NotIn, and one value"
             )
         return f"node.name {'==' if one['operator'] == 'In' else '!='} {string_text(values[0])}"
 
 
-def _is_whole(text: str) -> bool:
+def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdecimal() and -(2**63) <= int(text) < 2**63

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Any
 
-from policysched.builtins.declaration import Parameter
+from policysched.builtins.declaration import BuiltinParameter
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.format.expression_text import string_text
-from policysched.lang.ir.program import ParamValue
-from policysched.migrate.plugins import BUILTIN_OF, STRATEGIES
-from policysched.migrate.process_settings import go_seconds, seconds_of
+from policysched.lang.ir.program import BuiltinParamValue
+from policysched.migrate.plugins import BUILTIN_BY_PLUGIN, STRATEGY_PLUGINS
+from policysched.migrate.process_settings import go_duration_s, parse_duration_s
 from policysched.migrate.reading import Path
-from policysched.migrate.report import Report
+from policysched.migrate.report import ImportReport
 
-Given = Mapping[str, Any]
-Params = dict[str, ParamValue]
+JsonObject = Mapping[str, Any]
+ParamValues = dict[str, BuiltinParamValue]
 
 _TYPES = {
     "LeastAllocated": "least_allocated",
@@ -27,20 +27,20 @@ _TYPES = {
 }
 
 
-_BIND_TIMEOUT_MOST_S = next(
+_BIND_TIMEOUT_MAX_S = next(
     one.high for one in BUILTINS["volume_binding"].filter_parameters if one.name == "bind_timeout_seconds"
 )
-_HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
-_USUAL_IN_CONSTRAINTS = {"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
+_DO_NOT_SCHEDULE, _SCHEDULE_ANYWAY = "DoNotSchedule", "ScheduleAnyway"
+_CONSTRAINT_DEFAULTS = {"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}
 
 
-def parameters(report: Report, path: Path, plugin: str, args: Given) -> Params:
+def score_parameters(report: ImportReport, path: Path, plugin: str, args: JsonObject) -> ParamValues:
     """The parameters of the score that the plugin is. `path` leads to its `args`."""
     read = _READERS.get(plugin)
     return read(report, path, args) if read is not None else {}
 
 
-def parameters_text(builtin: str, params: Params, *, of_filter: bool = False) -> str:
+def parameters_text(builtin: str, params: ParamValues, *, of_filter: bool = False) -> str:
     """`{ strategy = most_allocated }`, only what is not the default; empty where all is."""
     declaration = BUILTINS[builtin]
     listed = declaration.filter_parameters if of_filter else declaration.parameters
@@ -54,7 +54,7 @@ def parameters_text(builtin: str, params: Params, *, of_filter: bool = False) ->
     return f"{{ {', '.join(said)} }}" if said else ""
 
 
-def _text(parameter: Parameter, value: ParamValue) -> str:
+def _text(parameter: BuiltinParameter, value: BuiltinParamValue) -> str:
     if isinstance(value, frozenset):
         return f"[{', '.join(string_text(name) for name in sorted(value))}]"
     if isinstance(value, tuple):
@@ -64,64 +64,66 @@ def _text(parameter: Parameter, value: ParamValue) -> str:
 
 
 def _has(plugin: str, parameter: str) -> bool:
-    builtin = BUILTIN_OF.get(plugin)
+    builtin = BUILTIN_BY_PLUGIN.get(plugin)
     return builtin is not None and any(one.name == parameter for one in BUILTINS[builtin].parameters)
 
 
 # ── one plugin each ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fit(report: Report, path: Path, args: Given) -> Params:
+def _fit(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     strategy = args.get("scoringStrategy")
     if strategy is None:
         return {}
     at = (*path, "scoringStrategy")
     kind = strategy.get("type")
     if kind is None:
-        raise report.document.fault(at, "a scoringStrategy needs a `type`")
+        raise report.document.unusable_file(at, "a scoringStrategy needs a `type`")
     ratio = strategy.get("requestedToCapacityRatio")
-    params: Params = {"strategy": _TYPES[kind]}
+    params: ParamValues = {"strategy": _TYPES[kind]}
     params["resources"] = _resources(report, (*at, "resources"), strategy.get("resources"))
     if kind == "RequestedToCapacityRatio":
         if not ratio or not ratio.get("shape"):
-            raise report.document.fault(
+            raise report.document.unusable_file(
                 at, "type RequestedToCapacityRatio needs a `requestedToCapacityRatio` with a `shape`"
             )
-        params["shape"] = _shape(report, (*at, "requestedToCapacityRatio", "shape"), ratio["shape"])
+        params["shape"] = _utilization_shape(
+            report, (*at, "requestedToCapacityRatio", "shape"), ratio["shape"]
+        )
     elif ratio is not None:
-        raise report.document.fault(
+        raise report.document.unusable_file(
             (*at, "requestedToCapacityRatio"), "is only for type RequestedToCapacityRatio"
         )
     return params
 
 
-def _old_strategy(report: Report, path: Path, args: Given) -> Params:
+def _legacy_strategy_plugin(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     """The arguments of a plugin that is a strategy of NodeResourcesFit now, which the caller adds."""
-    params: Params = {"resources": _resources(report, (*path, "resources"), args.get("resources"))}
+    params: ParamValues = {"resources": _resources(report, (*path, "resources"), args.get("resources"))}
     if args.get("shape"):
-        params["shape"] = _shape(report, (*path, "shape"), args["shape"])
+        params["shape"] = _utilization_shape(report, (*path, "shape"), args["shape"])
     return params
 
 
-def _balanced(report: Report, path: Path, args: Given) -> Params:
+def _balanced(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     at = (*path, "resources")
     resources = _resources(report, at, args.get("resources"))
     for index, (_, weight) in enumerate(resources):
         if weight != 1:
-            raise report.document.fault(
+            raise report.document.unusable_file(
                 (*at, index, "weight"), f"{weight} is not 1, the only weight it takes"
             )
     return {"resources": resources}
 
 
-def _inter_pod(report: Report, path: Path, args: Given) -> Params:
-    params: Params = {}
+def _inter_pod(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
+    params: ParamValues = {}
     weight = args.get("hardPodAffinityWeight")
     if weight is not None:
         if _has("InterPodAffinity", "hard_pod_affinity_weight"):
             params["hard_pod_affinity_weight"] = weight
         elif weight != 1:
-            report.lose(
+            report.add_not_imported(
                 (*path, "hardPodAffinityWeight"), f"hardPodAffinityWeight {weight}", "no built-in has it yet"
             )
     if args.get("ignorePreferredTermsOfExistingPods"):
@@ -129,24 +131,24 @@ def _inter_pod(report: Report, path: Path, args: Given) -> Params:
     return params
 
 
-def _spread(report: Report, path: Path, args: Given) -> Params:
+def _spread(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     constraints, kind = args.get("defaultConstraints") or (), args.get("defaultingType", "System")
     if kind == "System" and constraints:
-        raise report.document.fault((*path, "defaultConstraints"), "needs `defaultingType: List`")
+        raise report.document.unusable_file((*path, "defaultConstraints"), "needs `defaultingType: List`")
     for index, one in enumerate(constraints):
         at = (*path, "defaultConstraints", index)
         kinds = [(each["topologyKey"], each["whenUnsatisfiable"]) for each in constraints[: index + 1]]
         if kinds[-1] in kinds[:-1]:
-            raise report.document.fault(at, f"a second {kinds[-1][1]} on {kinds[-1][0]}")
-        for field, usual in _USUAL_IN_CONSTRAINTS.items():
+            raise report.document.unusable_file(at, f"a second {kinds[-1][1]} on {kinds[-1][0]}")
+        for field, usual in _CONSTRAINT_DEFAULTS.items():
             if one.get(field) not in (None, usual):
                 what = f"{field} {one[field]} of the default constraint on {one['topologyKey']}"
-                report.lose((*at, field), what, f"in a policy it is {usual}")
-    return {"default_constraints": _skews(constraints, _SOFT)} if kind == "List" else {}
+                report.add_not_imported((*at, field), what, f"in a policy it is {usual}")
+    return {"default_constraints": _max_skews(constraints, _SCHEDULE_ANYWAY)} if kind == "List" else {}
 
 
-def filter_parameters(plugin: str, args: Given) -> Params:
-    """Of the plugin's filter, after `parameters` has looked at all of it."""
+def filter_parameters(plugin: str, args: JsonObject) -> ParamValues:
+    """Of the plugin's filter, after `score_parameters` has looked at all of it."""
     match plugin:
         case "NodeResourcesFit":
             return {
@@ -157,24 +159,24 @@ def filter_parameters(plugin: str, args: Given) -> Params:
                 )
             }
         case "PodTopologySpread":
-            return {"default_constraints": _skews(args.get("defaultConstraints") or (), _HARD)}
-        case "VolumeBinding" if 0 <= _bind_timeout_s(args) <= _BIND_TIMEOUT_MOST_S:
+            return {"default_constraints": _max_skews(args.get("defaultConstraints") or (), _DO_NOT_SCHEDULE)}
+        case "VolumeBinding" if 0 <= _bind_timeout_s(args) <= _BIND_TIMEOUT_MAX_S:
             return {"bind_timeout_seconds": _bind_timeout_s(args)}
         case "DynamicResources" if "bindingTimeout" in args:
-            return {"binding_timeout_seconds": ceil(go_seconds(args["bindingTimeout"]))}
+            return {"binding_timeout_seconds": ceil(go_duration_s(args["bindingTimeout"]))}
         case _:
             return {}
 
 
-def _skews(constraints: Iterable[Given], kind: str) -> ParamValue:
+def _max_skews(constraints: Iterable[JsonObject], kind: str) -> BuiltinParamValue:
     found = [(one["topologyKey"], one["maxSkew"]) for one in constraints if one["whenUnsatisfiable"] == kind]
     return tuple(found) or "none"
 
 
-def _preemption(report: Report, path: Path, args: Given) -> Params:
+def _preemption(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     for field, usual in (("minCandidateNodesPercentage", 10), ("minCandidateNodesAbsolute", 100)):
         if args.get(field, usual) != usual:
-            report.lose(
+            report.add_not_imported(
                 (*path, field),
                 f"{field} {args[field]}",
                 "how many nodes preemption tries is not a policy's to say",
@@ -182,36 +184,38 @@ def _preemption(report: Report, path: Path, args: Given) -> Params:
     return {}
 
 
-def _volumes(report: Report, path: Path, args: Given) -> Params:
+def _volumes(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     if _bind_timeout_s(args) < 0:
-        raise report.document.fault((*path, "bindTimeoutSeconds"), "is not to be negative")
-    if _bind_timeout_s(args) > _BIND_TIMEOUT_MOST_S:
-        report.lose(
+        raise report.document.unusable_file((*path, "bindTimeoutSeconds"), "is not to be negative")
+    if _bind_timeout_s(args) > _BIND_TIMEOUT_MAX_S:
+        report.add_not_imported(
             (*path, "bindTimeoutSeconds"),
             f"bindTimeoutSeconds {args['bindTimeoutSeconds']}",
-            f"claims are waited for {_BIND_TIMEOUT_MOST_S} s at the most",
+            f"claims are waited for {_BIND_TIMEOUT_MAX_S} s at the most",
         )
     if args.get("shape"):
-        report.lose((*path, "shape"), "a shape for storage capacity", "free storage is not scored")
+        report.add_not_imported(
+            (*path, "shape"), "a shape for storage capacity", "free storage is not scored"
+        )
     return {}
 
 
-def _bind_timeout_s(args: Given) -> int:
+def _bind_timeout_s(args: JsonObject) -> int:
     return int(args.get("bindTimeoutSeconds", 600))
 
 
-def _devices(report: Report, path: Path, args: Given) -> Params:
+def _devices(report: ImportReport, path: Path, args: JsonObject) -> ParamValues:
     if "filterTimeout" in args:
         why = "a search for devices is bounded by how many it looks at, not by time"
-        report.lose((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", why)
+        report.add_not_imported((*path, "filterTimeout"), f"filterTimeout {args['filterTimeout']}", why)
     if "bindingTimeout" in args:
-        seconds_of(report, (*path, "bindingTimeout"), args["bindingTimeout"])
+        parse_duration_s(report, (*path, "bindingTimeout"), args["bindingTimeout"])
     return {}
 
 
-_READERS: Mapping[str, Callable[[Report, Path, Given], Params]] = {
+_READERS: Mapping[str, Callable[[ImportReport, Path, JsonObject], ParamValues]] = {
     "NodeResourcesFit": _fit,
-    **dict.fromkeys(STRATEGIES, _old_strategy),
+    **dict.fromkeys(STRATEGY_PLUGINS, _legacy_strategy_plugin),
     "NodeResourcesBalancedAllocation": _balanced,
     "InterPodAffinity": _inter_pod,
     "PodTopologySpread": _spread,
@@ -224,21 +228,25 @@ _READERS: Mapping[str, Callable[[Report, Path, Given], Params]] = {
 # ── their parts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _resources(report: Report, path: Path, given: list[Given] | None) -> tuple[tuple[str, int], ...]:
+def _resources(
+    report: ImportReport, path: Path, given: list[JsonObject] | None
+) -> tuple[tuple[str, int], ...]:
     """Weights by resource; none, or 0, counts as 1. Without any: cpu and memory."""
     if not given:
         return (("cpu", 1), ("memory", 1))
     found: dict[str, int] = {}
     for index, one in enumerate(given):
         if one["name"] in found:
-            raise report.document.fault((*path, index), f"`{one['name']}` is given twice")
+            raise report.document.unusable_file((*path, index), f"`{one['name']}` is given twice")
         found[one["name"]] = one.get("weight") or 1
     return tuple(found.items())
 
 
-def _shape(report: Report, path: Path, given: list[Given]) -> tuple[tuple[int, int], ...]:
+def _utilization_shape(
+    report: ImportReport, path: Path, given: list[JsonObject]
+) -> tuple[tuple[int, int], ...]:
     points = tuple((one.get("utilization", 0), one.get("score", 0)) for one in given)
     for index in range(1, len(points)):
         if points[index - 1][0] >= points[index][0]:
-            raise report.document.fault((*path, index), "utilization must grow from point to point")
+            raise report.document.unusable_file((*path, index), "utilization must grow from point to point")
     return points

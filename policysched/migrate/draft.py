@@ -20,12 +20,12 @@ WEIGHT_MAX = 1_000_000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def can_name_a_policy(name: str) -> bool:
+def is_policy_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltinScore:
+class DraftScore:
     """`params` as they are written in braces, empty where all are the defaults."""
 
     name: str
@@ -34,59 +34,67 @@ class BuiltinScore:
 
 
 @dataclass(slots=True)
-class Draft:
-    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `own_filters`, `own_scores` and `extenders` whole statements.
-    `by_name`: the configuration itself says which plugins there are."""
+class PolicyDraft:
+    """`filters` and `scores` are built-ins in their order, `filter_params` what the filters have in braces, `custom_filters`, `custom_scores` and `extenders` whole statements.
+    `lists_plugins`: the configuration itself says which plugins there are."""
 
     name: str
     origin: str
     filters: list[str]
     filter_params: Mapping[str, str]
-    scores: list[BuiltinScore]
+    scores: list[DraftScore]
     preemption: Literal["any", "never"]
-    by_name: bool
+    lists_plugins: bool
     inputs: list[str] = field(default_factory=list)
-    own_filters: list[str] = field(default_factory=list)
-    own_scores: list[str] = field(default_factory=list)
+    custom_filters: list[str] = field(default_factory=list)
+    custom_scores: list[str] = field(default_factory=list)
     extenders: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # what was not imported, for the comment at the top
+    not_covered: list[str] = field(default_factory=list)  # what was not imported, for the comment at the top
 
 
-def policy_text(draft: Draft) -> str:
+def policy_text(draft: PolicyDraft) -> str:
     """The canonical text of the policy."""
-    rules = _by_name(draft) if draft.by_name or not _in_order(draft) else _included(draft)
+    rules = (
+        _explicit_statements(draft)
+        if draft.lists_plugins or not _has_default_order(draft)
+        else _include_statements(draft)
+    )
     blocks = [
         "\n".join(_head(draft)),
         "\n".join(draft.inputs),
         "\n".join(rules),
-        "\n".join((*draft.own_filters, *draft.own_scores)),
+        "\n".join((*draft.custom_filters, *draft.custom_scores)),
         "\n".join(draft.extenders),
         "preemption never" if draft.preemption == "never" else "preemption { victims = any }",
     ]
     written = "\n\n".join(block for block in blocks if block) + "\n"
     formatted = format_source(Source(f"{draft.name}.policy", written))
-    assert formatted.text is not None, f"{formatted.fault} {formatted.diagnostics}\n{written}"
+    assert formatted.text is not None, f"{formatted.internal_error} {formatted.diagnostics}\n{written}"
     return formatted.text
 
 
-def _head(draft: Draft) -> Iterator[str]:
-    yield f"# {_plain(draft.origin)}"
-    if draft.missing:
+def _head(draft: PolicyDraft) -> Iterator[str]:
+    yield f"# {_comment_text(draft.origin)}"
+    if draft.not_covered:
         yield "#"
         yield "# Not imported:"
-        for one in draft.missing:
+        for one in draft.not_covered:
             yield from wrap(
-                _plain(one), 110, initial_indent="# - ", subsequent_indent="#   ", break_on_hyphens=False
+                _comment_text(one),
+                110,
+                initial_indent="# - ",
+                subsequent_indent="#   ",
+                break_on_hyphens=False,
             )
     yield ""
-    silenced = list(_silenced(draft))
+    silenced = list(_ignored_warnings(draft))
     if silenced:
         codes, whys = zip(*silenced, strict=True)
         yield f"# policysched: ignore[{', '.join(codes)}] {'; '.join(whys)}"
     yield f"policy {draft.name} version 1"
 
 
-def _silenced(draft: Draft) -> Iterator[tuple[str, str]]:
+def _ignored_warnings(draft: PolicyDraft) -> Iterator[tuple[str, str]]:
     """Warnings about the policy as a whole that say what the configuration wants."""
     if "node_resources_fit" not in draft.filters:
         yield "PS406", "NodeResourcesFit does not filter in the configuration"
@@ -96,7 +104,7 @@ def _silenced(draft: Draft) -> Iterator[tuple[str, str]]:
         yield "PS412", "kube-scheduler must not run beside this policy: both would place the same pods"
 
 
-def _plain(text: str) -> str:
+def _comment_text(text: str) -> str:
     """For a comment: one line, and nothing that a template tool would replace."""
     return re.sub(r"([{$])(?=[{(])", r"\1 ", " ".join(text.split()))
 
@@ -104,13 +112,13 @@ def _plain(text: str) -> str:
 # ── rules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _in_order(draft: Draft) -> bool:
+def _has_default_order(draft: PolicyDraft) -> bool:
     """Whether the filters stand as in `include kube_default`, perhaps with some left out."""
     kept = set(draft.filters)
     return draft.filters == [name for name in BUILTINS if name in kept]
 
 
-def _included(draft: Draft) -> list[str]:
+def _include_statements(draft: PolicyDraft) -> list[str]:
     lines = ["include kube_default"]
     scores = {one.name: one for one in draft.scores}
     again: list[str] = []
@@ -134,16 +142,16 @@ def _included(draft: Draft) -> list[str]:
     return [*lines, *again]
 
 
-def _by_name(draft: Draft) -> list[str]:
+def _explicit_statements(draft: PolicyDraft) -> list[str]:
     lines = [_filter(draft, name) for name in draft.filters]
     if lines and draft.scores:
         lines.append("")
     return [*lines, *(_score(one) for one in draft.scores)]
 
 
-def _filter(draft: Draft, name: str) -> str:
+def _filter(draft: PolicyDraft, name: str) -> str:
     return f"filter {name} {draft.filter_params.get(name, '')}".rstrip()
 
 
-def _score(one: BuiltinScore) -> str:
+def _score(one: DraftScore) -> str:
     return f"score {one.name} weight {one.weight} {one.params}".rstrip()

@@ -6,7 +6,7 @@ which they stand.
 
 from collections.abc import Iterable, Mapping
 
-_KNOWN: Mapping[str, str] = {
+_KNOWN_ALTERNATIVES: Mapping[str, str] = {
     "riya": "`queue by` on an input of the label groupPriority and `pod.qos`, and `gang by` on podGroup and "
     "minAvailable; policies/gang-batch.policy does this",
     "NetworkTraffic": "a `metric` with a rate of node_network_receive_bytes_total and `score ... lower` on it; "
@@ -28,7 +28,7 @@ _KNOWN: Mapping[str, str] = {
     "foo": "nothing: it accepts every node and scores all alike",
 }
 
-_OF_POINT: Mapping[str, str] = {
+_POINT_ALTERNATIVES: Mapping[str, str] = {
     "queueSort": "`queue by`",
     "preEnqueue": "scheduling gates of the pods",
     "preFilter": "`gang by`, or a `filter` with `when`",
@@ -40,15 +40,17 @@ _OF_POINT: Mapping[str, str] = {
 }
 
 
-def of_plugin(name: str, points: Iterable[str]) -> str:
+def plugin_alternative(name: str, points: Iterable[str]) -> str:
     """What would take its place."""
-    if name in _KNOWN:
-        return f"instead: {_KNOWN[name]}"
-    found = list(dict.fromkeys(_OF_POINT[point] for point in points if point in _OF_POINT))
+    if name in _KNOWN_ALTERNATIVES:
+        return f"instead: {_KNOWN_ALTERNATIVES[name]}"
+    found = list(
+        dict.fromkeys(_POINT_ALTERNATIVES[point] for point in points if point in _POINT_ALTERNATIVES)
+    )
     return f"instead: {', '.join(found)}" if found else "a policy has nothing for what it does there"
 
 
-def instead_of_extender(verbs: Iterable[str]) -> str:
+def extender_alternative(verbs: Iterable[str]) -> str:
     """What a policy has for the work of a known one, by what its verbs are called; empty where it is not known."""
-    known = [_KNOWN.get(called.rstrip("/").rpartition("/")[2]) for called in verbs]
+    known = [_KNOWN_ALTERNATIVES.get(called.rstrip("/").rpartition("/")[2]) for called in verbs]
     return "; ".join(dict.fromkeys(one for one in known if one))

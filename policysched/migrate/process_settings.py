@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.migrate.reading import Path
-from policysched.migrate.report import Report
+from policysched.migrate.report import ImportReport
 from policysched.schemas import findings
 
 _UNIT_S: Mapping[str, float] = {
@@ -21,7 +21,7 @@ _UNIT_S: Mapping[str, float] = {
     "h": 3600.0,
 }
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_KUBE_SCHEDULERS_LEASE = "kube-system/kube-scheduler"
+_KUBE_SCHEDULER_LEASE = "kube-system/kube-scheduler"
 _TIMES = (
     ("leaseDuration", "duration_s", 15.0),
     ("renewDeadline", "renew_deadline_s", 10.0),
@@ -40,18 +40,18 @@ _NOTES: Mapping[str, str] = {
 }
 
 
-def settings_of(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
+def import_process_settings(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from ours. Notes what stays behind."""
     for name, why in _NOTES.items():
         if name in given:
-            report.note((name,), name, why)
+            report.add_note((name,), name, why)
     settings: dict[str, Any] = {}
     client = given.get("clientConnection") or {}
     if client.get("kubeconfig"):
         settings["kubeconfig"] = client["kubeconfig"]
     for name in client:
         if name != "kubeconfig" and client[name]:
-            report.note(
+            report.add_note(
                 ("clientConnection", name),
                 f"{name} {client[name]}",
                 "requests are limited by `api`, `binding` and `reporting` in the settings",
@@ -65,7 +65,7 @@ def settings_of(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _leader_election(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
+def _leader_election(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("leaderElect") is False:
         return {"enabled": False}
     path = ("leaderElection",)
@@ -74,46 +74,48 @@ def _leader_election(report: Report, given: Mapping[str, Any]) -> dict[str, Any]
     for theirs, ours, usual in _TIMES:
         times[ours] = usual
         if theirs in given:
-            times[ours] = election[ours] = seconds_of(report, ("leaderElection", theirs), given[theirs])
+            times[ours] = election[ours] = parse_duration_s(report, ("leaderElection", theirs), given[theirs])
     if not times["retry_s"] * 1.2 < times["renew_deadline_s"] < times["duration_s"]:
-        raise report.document.fault(
+        raise report.document.unusable_file(
             path, "kube-scheduler wants leaseDuration > renewDeadline > 1.2 times retryPeriod"
         )
     if times["duration_s"] < 1:
-        raise report.document.fault((*path, "leaseDuration"), "a Lease counts whole seconds: at least 1s")
+        raise report.document.unusable_file(
+            (*path, "leaseDuration"), "a Lease counts whole seconds: at least 1s"
+        )
     if given.get("resourceLock", "leases") != "leases":
-        report.note((*path, "resourceLock"), f"resourceLock {given['resourceLock']}", "a Lease is used")
+        report.add_note((*path, "resourceLock"), f"resourceLock {given['resourceLock']}", "a Lease is used")
     name = given.get("resourceName") or given.get("lockObjectName")
     namespace = given.get("resourceNamespace") or given.get("lockObjectNamespace") or "kube-system"
-    if name and f"{namespace}/{name}" != _KUBE_SCHEDULERS_LEASE:
+    if name and f"{namespace}/{name}" != _KUBE_SCHEDULER_LEASE:
         election["lease"] = f"{namespace}/{name}"
     elif name:
-        report.note(
-            path, _KUBE_SCHEDULERS_LEASE, "the Lease is kube-scheduler's own: a Lease of our own is used"
+        report.add_note(
+            path, _KUBE_SCHEDULER_LEASE, "the Lease is kube-scheduler's own: a Lease of our own is used"
         )
     return election
 
 
-def seconds_of(report: Report, path: Path, text: str) -> float:
+def parse_duration_s(report: ImportReport, path: Path, text: str) -> float:
     """A duration as Go writes it."""
     if _DURATION.sub("", text):
-        raise report.document.fault(path, f"`{text}` is no duration such as 15s or 1m30s")
-    seconds = go_seconds(text)
+        raise report.document.unusable_file(path, f"`{text}` is no duration such as 15s or 1m30s")
+    seconds = go_duration_s(text)
     if not 0 < seconds <= 86400:
-        raise report.document.fault(path, f"`{text}` is not between 0 and 24h")
+        raise report.document.unusable_file(path, f"`{text}` is not between 0 and 24h")
     return int(seconds) if seconds.is_integer() else seconds
 
 
-def go_seconds(text: str) -> float:
-    """Of a duration that `seconds_of` lets pass."""
+def go_duration_s(text: str) -> float:
+    """Of a duration that `parse_duration_s` lets pass."""
     return round(sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text)), 9)
 
 
-def _backoff(report: Report, given: Mapping[str, Any]) -> dict[str, Any]:
+def _backoff(report: ImportReport, given: Mapping[str, Any]) -> dict[str, Any]:
     """v1alpha1 has no such fields; both are whole seconds."""
     first, most = given.get("podInitialBackoffSeconds", 1), given.get("podMaxBackoffSeconds", 10)
     if first > most:
-        raise report.document.fault(
+        raise report.document.unusable_file(
             ("podMaxBackoffSeconds",), f"{most} is less than podInitialBackoffSeconds, {first}"
         )
     fields = {"podInitialBackoffSeconds": "backoff_initial_s", "podMaxBackoffSeconds": "backoff_max_s"}

@@ -22,7 +22,7 @@ _NODES_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LineColumn:
     """A line and a column, counted from 1."""
 
     line: int
@@ -30,32 +30,34 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedDocument:
     """One document: its value, and the place of each of its parts. `name` is what the file is called."""
 
     name: str
     value: Any
-    places: Mapping[Path, Place] = field(repr=False)
+    places: Mapping[Path, LineColumn] = field(repr=False)
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> LineColumn:
         """Where the part stands, or the nearest part around it that does."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
 
-    def fault(self, path: Path, why: str) -> UnusableFile:
+    def unusable_file(self, path: Path, why: str) -> UnusableFile:
         """One line for a file that kube-scheduler would not take either."""
         at = self.place(path)
         return UnusableFile(f"{self.name}:{at.line}:{at.column}: {path_text(path) or '(top level)'}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConfigSchemaViolation:
     """Something in the document that its schema does not allow."""
 
     path: Path
-    unknown: bool  # a field that kube-scheduler does not know, as against a value that it would not take
-    why: str
+    is_unknown_field: (
+        bool  # a field that kube-scheduler does not know, as against a value that it would not take
+    )
+    message: str
 
 
 def path_text(path: Path) -> str:
@@ -66,36 +68,38 @@ def path_text(path: Path) -> str:
     return text
 
 
-def documents(text: str, name: str) -> list[Located]:
+def parse_documents(text: str, name: str) -> list[LocatedDocument]:
     """Every document of the file that is not empty. Raises UnusableFile with the place of the fault."""
     found = [_located(node, name, 0, 0) for node in _nodes(text, name, 0, 0)]
-    opened = [inner for one in found for inner in _opened(one, text)]
+    opened = [inner for one in found for inner in _unwrap_config_map(one, text)]
     if not opened:
         raise UnusableFile(f"{name}: holds no configuration")
     return opened
 
 
-def check(document: Located, schema_name: str) -> list[Finding]:
+def check_schema(document: LocatedDocument, schema_name: str) -> list[ConfigSchemaViolation]:
     """What does not fit, in the order of the file."""
     validator = jsonschema.Draft202012Validator(schema(schema_name))
-    found = [one for error in validator.iter_errors(document.value) for one in _findings(error)]
+    found = [one for error in validator.iter_errors(document.value) for one in _violations(error)]
     places = {one.path: document.place(one.path) for one in found}
-    return sorted(found, key=lambda one: (places[one.path].line, places[one.path].column, one.why))
+    return sorted(found, key=lambda one: (places[one.path].line, places[one.path].column, one.message))
 
 
-def _findings(error: jsonschema.ValidationError) -> Iterator[Finding]:
+def _violations(error: jsonschema.ValidationError) -> Iterator[ConfigSchemaViolation]:
     path = tuple(error.absolute_path)
     if error.validator == "additionalProperties" and isinstance(error.schema, dict):
         known, given = error.schema.get("properties", {}), error.instance
         assert isinstance(given, dict), given
         for key in given:
             if key not in known:
-                yield Finding((*path, key), True, "kube-scheduler knows no such field")
+                yield ConfigSchemaViolation((*path, key), True, "kube-scheduler knows no such field")
         return
     form = error.schema.get("description") if isinstance(error.schema, dict) else None
     shown = json.dumps(error.instance, default=str)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    yield Finding(path, False, f"{shown} is not {form}" if form else " ".join(words(error).split())[:200])
+    yield ConfigSchemaViolation(
+        path, False, f"{shown} is not {form}" if form else " ".join(words(error).split())[:200]
+    )
 
 
 # ── YAML with places ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,14 +134,14 @@ def _is_empty(node: yaml.Node | None) -> bool:
     return node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
 
 
-def _located(node: yaml.Node, name: str, lines_before: int, indent: int) -> Located:
-    places: dict[Path, Place] = {}
+def _located(node: yaml.Node, name: str, lines_before: int, indent: int) -> LocatedDocument:
+    places: dict[Path, LineColumn] = {}
     pending: list[tuple[Path, yaml.Node, yaml.Node]] = [((), node, node)]
     count = 0
     while pending:
         path, at, value = pending.pop()
         count += 1
-        place = Place(at.start_mark.line + 1 + lines_before, at.start_mark.column + 1 + indent)
+        place = LineColumn(at.start_mark.line + 1 + lines_before, at.start_mark.column + 1 + indent)
         places[path] = place
         if count > _NODES_MAX or len(path) > 100:
             raise UnusableFile(
@@ -155,7 +159,7 @@ def _located(node: yaml.Node, name: str, lines_before: int, indent: int) -> Loca
                 pending.append(((*path, key.value), key, inner))
         elif isinstance(value, yaml.SequenceNode):
             pending.extend(((*path, index), inner, inner) for index, inner in enumerate(value.value))
-    return Located(name, _value(node, name), places)
+    return LocatedDocument(name, _value(node, name), places)
 
 
 def _value(node: yaml.Node, name: str) -> Any:
@@ -185,7 +189,7 @@ def _without_nulls(value: Any) -> Any:
 KINDS = frozenset({"KubeSchedulerConfiguration", "Policy"})
 
 
-def _opened(document: Located, text: str) -> Iterator[Located]:
+def _unwrap_config_map(document: LocatedDocument, text: str) -> Iterator[LocatedDocument]:
     """A ConfigMap's keys that hold a configuration; any other document as it is."""
     value = document.value
     if (
@@ -206,11 +210,11 @@ def _opened(document: Located, text: str) -> Iterator[Located]:
         lines_before = max(before, 0)
         for node in _nodes(inner, name, lines_before, indent):
             one = _located(node, name, lines_before, indent)
-            if kind_of(one.value) is not None:
+            if configuration_kind(one.value) is not None:
                 yield one
 
 
-def _block_place(key: Place, lines: list[str]) -> tuple[int, int]:
+def _block_place(key: LineColumn, lines: list[str]) -> tuple[int, int]:
     """Lines and columns before the text of a block scalar whose key stands there; (-1, 0) for a quoted text."""
     if not lines[key.line - 1].rstrip().endswith(("|", "|-", "|+")):
         return -1, 0
@@ -220,7 +224,7 @@ def _block_place(key: Place, lines: list[str]) -> tuple[int, int]:
     return -1, 0
 
 
-def kind_of(value: Any) -> str | None:
+def configuration_kind(value: Any) -> str | None:
     """Which of the two kinds of configuration it is. Old Policy files often do not say it."""
     if not isinstance(value, dict):
         return None

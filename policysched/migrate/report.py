@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from policysched.migrate.reading import Located, Path, path_text
+from policysched.migrate.reading import LocatedDocument, Path, path_text
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ImportNote:
     """`where` names the part of the configuration (`profiles[0].plugins.score.enabled[1]`), `line` and `column` its
     place in `file`. `profile` is the profile it is about, None where it is about all of them."""
 
@@ -23,25 +23,25 @@ class Item:
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """`not_imported` changes what is decided; `notes` do not."""
 
-    document: Located
+    document: LocatedDocument
     profile: int | None = None
-    not_imported: list[Item] = field(default_factory=list)
-    notes: list[Item] = field(default_factory=list)
+    not_imported: list[ImportNote] = field(default_factory=list)
+    notes: list[ImportNote] = field(default_factory=list)
 
-    def lose(self, path: Path, what: str, why: str) -> None:
+    def add_not_imported(self, path: Path, what: str, why: str) -> None:
         """Something that kube-scheduler would do and the policy does not."""
         self._add(self.not_imported, path, what, why)
 
-    def note(self, path: Path, what: str, why: str) -> None:
+    def add_note(self, path: Path, what: str, why: str) -> None:
         """Something that has no counterpart and needs none."""
         self._add(self.notes, path, what, why)
 
-    def _add(self, items: list[Item], path: Path, what: str, why: str) -> None:
+    def _add(self, items: list[ImportNote], path: Path, what: str, why: str) -> None:
         at = self.document.place(path)
-        item = Item(
+        item = ImportNote(
             self.document.name, path_text(path) or "(top level)", at.line, at.column, what, why, self.profile
         )
         if all((one.what, one.why, one.where) != (what, why, item.where) for one in items):

@@ -31,9 +31,11 @@ class ClusterEvent(Enum):
     UNSCHEDULED_POD_ADD = "UnschedulablePodAdd"  # another member of a gang appears
     UNSCHEDULED_POD_UPDATE = "UnschedulablePodUpdate"  # the pod itself was edited
     POD_COUNT = "PodCountChange"  # which pods there are, placed or not; kube-scheduler has no such event
-    ENDED_POD = "EndedPodChange"  # a pod finished, is on its way out, or was deleted after that; kube-scheduler has no such event
+    FINISHED_POD = "EndedPodChange"  # a pod finished, is on its way out, or was deleted after that; kube-scheduler has no such event
     NAMESPACE = "NamespaceUpdate"
-    POD_SET = "PodSetUpdate"  # a Service or controller that selects pods; kube-scheduler has no such event
+    POD_SELECTOR_UPDATE = (
+        "PodSetUpdate"  # a Service or controller that selects pods; kube-scheduler has no such event
+    )
     VOLUME_ADD = "PersistentVolumeAdd"
     VOLUME_UPDATE = "PersistentVolumeUpdate"  # also a volume that was promised to a pod and is free again
     CLAIM_ADD = "PersistentVolumeClaimAdd"  # these two wake the pods that use the claim, and no others

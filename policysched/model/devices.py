@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from policysched.model.objects import Node, NodeName, NodeSelectorTerm, PodUid, ResourceClaimKey
 from policysched.model.selectors import node_matches
 
-Terms = tuple[NodeSelectorTerm, ...]
+NodeSelectorTerms = tuple[NodeSelectorTerm, ...]
 Amounts = Mapping[str, Fraction]
 
 
@@ -41,21 +41,21 @@ class PoolId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """Which nodes can use a device: the one of this name, all, or those that `terms` select. Nothing said: none."""
+class AccessibleNodes:
+    """Which nodes can use a device: the one of this name, all, or those that `node_selector_terms` select. Nothing said: none."""
 
     node: NodeName | None = None
-    everywhere: bool = False
-    terms: Terms | None = None
+    all_nodes: bool = False
+    terms: NodeSelectorTerms | None = None
 
-    def covers(self, node: Node) -> bool:
+    def includes(self, node: Node) -> bool:
         if self.node is not None:
             return node.name == self.node
-        return self.everywhere or (self.terms is not None and node_matches(self.terms, node))
+        return self.all_nodes or (self.terms is not None and node_matches(self.terms, node))
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class DeviceAttribute:
     """`kind` other: of a kind that is not read (lists, whose feature gate DRAListTypeAttributes is off)."""
 
     kind: Literal["string", "int", "bool", "version", "other"]
@@ -63,22 +63,22 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestPolicy:
-    """How much of a capacity one request takes: `default` where it does not say; else one of `values`, or between `least`
-    and `most` in steps (where there is a `range`)."""
+class CapacityRequestPolicy:
+    """How much of a capacity one request takes: `default` where it does not say; else one of `valid_values`, or between `range_min`
+    and `range_max` in steps (where there is a `has_range`)."""
 
     default: Fraction | None
-    values: tuple[Fraction, ...]
-    range: bool
-    least: Fraction | None
-    most: Fraction | None
-    step: Fraction | None
+    valid_values: tuple[Fraction, ...]
+    has_range: bool
+    range_min: Fraction | None
+    range_max: Fraction | None
+    range_step: Fraction | None
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class DeviceCapacity:
     amount: Fraction
-    policy: RequestPolicy | None
+    policy: CapacityRequestPolicy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class DeviceToleration:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterUse:
+class CounterConsumption:
     """What a device takes of a counter set that it shares with others (partitions of one card)."""
 
     counter_set: str
@@ -115,24 +115,24 @@ class CounterUse:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`reach` None: the slice's. `shareable`: several claims may have it at a time, each a share of its capacity.
-    `binding_conditions`: what a controller reports before pods may be bound to it; one of `failure_conditions`: that it never will."""
+    """`accessible_nodes` None: the slice's. `shareable`: several claims may have it at a time, each a share of its capacity.
+    `binding_conditions`: what a controller reports before pods may be bound to it; one of `binding_failure_conditions`: that it never will."""
 
     name: str
-    attributes: Mapping[str, Attribute]
-    capacity: Mapping[str, Capacity]
-    uses: tuple[CounterUse, ...] = ()
-    reach: Reach | None = None
+    attributes: Mapping[str, DeviceAttribute]
+    capacity: Mapping[str, DeviceCapacity]
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    accessible_nodes: AccessibleNodes | None = None
     taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] = ()
-    failure_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
     shareable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """`per_device`: each device says itself which nodes it is for. A slice with `counters` has no devices. `slice_count` is
+    """`per_device_node_selection`: each device says itself which nodes it is for. A slice with `counters` has no devices. `slice_count` is
     how many slices the pool has in this generation."""
 
     name: str
@@ -140,24 +140,28 @@ class ResourceSlice:
     pool: PoolId
     generation: int
     slice_count: int
-    reach: Reach
-    per_device: bool
+    accessible_nodes: AccessibleNodes
+    per_device_node_selection: bool
     devices: tuple[Device, ...]
     counters: Mapping[str, Amounts]
 
-    def reach_of(self, device: Device) -> Reach:
-        return (device.reach or Reach()) if self.per_device else self.reach
+    def accessible_nodes_of(self, device: Device) -> AccessibleNodes:
+        return (
+            (device.accessible_nodes or AccessibleNodes())
+            if self.per_device_node_selection
+            else self.accessible_nodes
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
     """`selectors` are CEL (None: of a kind that is not known); `configs` the opaque configurations, as JSON.
-    `extended_resource`: the name under which pods may ask for its devices in `resources`, "" without one."""
+    `extended_resource_name`: the name under which pods may ask for its devices in `resources`, "" without one."""
 
     name: str
     selectors: tuple[str | None, ...]
     configs: tuple[str, ...]
-    extended_resource: str
+    extended_resource_name: str
     created_ns: int = 0
 
 
@@ -165,7 +169,7 @@ class DeviceClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ExactDeviceRequest:
     """`name` is the request's, or the subrequest's within it. `tolerations_json` is copied into what is allocated."""
 
     name: str
@@ -173,7 +177,7 @@ class Ask:
     selectors: tuple[str | None, ...]
     mode: str
     count: int
-    admin: bool
+    admin_access: bool
     tolerations: tuple[DeviceToleration, ...]
     tolerations_json: str
     capacity: Amounts
@@ -184,8 +188,8 @@ class DeviceRequest:
     """`exactly` what it asks for, or the first of several that can be had. Neither: of a kind that is not known."""
 
     name: str
-    exactly: Ask | None
-    first_available: tuple[Ask, ...]
+    exactly: ExactDeviceRequest | None
+    first_available: tuple[ExactDeviceRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ class DeviceConstraint:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimConfig:
+class DeviceClaimConfig:
     """Opaque, as JSON, for these requests (empty: for all)."""
 
     requests: tuple[str, ...]
@@ -207,40 +211,40 @@ class ClaimConfig:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """`share` tells those apart who share the device, "" where nobody does. `admin`: beside whoever has it.
+    """`share_id` tells those apart who share the device, "" where nobody does. `admin_access`: beside whoever has it.
     The conditions are as the device had them."""
 
     request: str
     device: DeviceId
-    admin: bool = False
-    share: str = ""
-    consumed: tuple[tuple[str, Fraction], ...] = ()
+    admin_access: bool = False
+    share_id: str = ""
+    consumed_capacity: tuple[tuple[str, Fraction], ...] = ()
     tolerations: str = "[]"
     binding_conditions: tuple[str, ...] = ()
-    failure_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationConfig:
+class DeviceAllocationConfig:
     source: Literal["FromClass", "FromClaim"]
     requests: tuple[str, ...]
     config: str
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
-    """What a claim has. `terms` are the nodes on which it can be used, None: all. `allocated_ns` is since when; None: not written yet,
+class DeviceAllocation:
+    """What a claim has. `node_selector_terms` are the nodes on which it can be used, None: all. `allocated_ns` is since when; None: not written yet,
     or nobody wrote it."""
 
     devices: tuple[AllocatedDevice, ...]
-    configs: tuple[AllocationConfig, ...]
-    terms: Terms | None
+    configs: tuple[DeviceAllocationConfig, ...]
+    node_selector_terms: NodeSelectorTerms | None
     allocated_ns: int | None = field(default=None, compare=False)
 
     def usable_on(self, node: Node) -> bool:
-        return self.terms is None or node_matches(self.terms, node)
+        return self.node_selector_terms is None or node_matches(self.node_selector_terms, node)
 
-    def same_devices(self, other: "Allocation") -> bool:
+    def same_devices(self, other: "DeviceAllocation") -> bool:
         """What is written in a status says no more than which devices."""
         return [(one.request, one.device) for one in self.devices] == [
             (one.request, one.device) for one in other.devices
@@ -264,7 +268,7 @@ class DeviceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class ClaimConsumer:
     """For whom a claim is reserved."""
 
     api_group: str
@@ -279,7 +283,7 @@ RESERVED_FOR_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """`spec` is what it asks for as text: claims of equal text ask for the same. `extended`: a scheduler made it for the extended
+    """`spec_text` is what it asks for as text: claims of equal text ask for the same. `for_extended_resources`: a scheduler made it for the extended
     resources of the pod that controls it; one that is only promised so far has the `uid` ""."""
 
     key: ResourceClaimKey
@@ -287,14 +291,14 @@ class ResourceClaim:
     version: int
     deleting: bool
     controller_uid: PodUid | None
-    spec: str
+    spec_text: str
     requests: tuple[DeviceRequest, ...]
     constraints: tuple[DeviceConstraint, ...]
-    configs: tuple[ClaimConfig, ...]
-    allocation: Allocation | None
-    reserved_for: tuple[Consumer, ...]
+    configs: tuple[DeviceClaimConfig, ...]
+    allocation: DeviceAllocation | None
+    reserved_for: tuple[ClaimConsumer, ...]
     finalizers: tuple[str, ...]
-    extended: bool = False
+    for_extended_resources: bool = False
     device_statuses: tuple[DeviceStatus, ...] = ()
 
     def is_reserved_for(self, pod: PodUid) -> bool:

@@ -6,8 +6,8 @@ Source of the wording: `FitError.Error` in kubernetes' `pkg/scheduler/framework/
 
 from collections.abc import Mapping, Sequence
 
-NOTE_BYTES_MAX = 1024
-_CUT = " ..."
+EVENT_NOTE_BYTES_MAX = 1024
+_TRUNCATION_MARK = " ..."
 
 
 def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = "") -> str:
@@ -15,7 +15,7 @@ def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = 
 
     `counts` says how many nodes each reason refuses (a node may have several); they are sorted as texts, count and
     reason together, as kube-scheduler does. `post` is what was tried afterwards (preemption). Not truncated: the
-    condition carries it whole, the event's note goes through `truncated`.
+    condition carries it whole, the event's note goes through `truncate_note`.
     """
     if node_count == 0:
         return "no nodes available to schedule pods"
@@ -25,7 +25,7 @@ def unavailable_message(node_count: int, counts: Mapping[str, int], post: str = 
     return f"{message} {post}" if post else message
 
 
-def refused_message(node_count: int, why: str, post: str = "") -> str:
+def pod_refused_message(node_count: int, why: str, post: str = "") -> str:
     """`0/5 nodes are available: persistentvolumeclaim "data" not found.`
 
     For a pod that a filter refuses as a whole, before any node is looked at.
@@ -36,25 +36,25 @@ def refused_message(node_count: int, why: str, post: str = "") -> str:
     return f"{message} {post}" if post else message
 
 
-def truncated(message: str) -> str:
+def truncate_note(message: str) -> str:
     """At most 1,024 bytes, the limit of an event's note; what is cut off is marked by ` ...`."""
     encoded = message.encode()
-    if len(encoded) <= NOTE_BYTES_MAX:
+    if len(encoded) <= EVENT_NOTE_BYTES_MAX:
         return message
-    return encoded[: NOTE_BYTES_MAX - len(_CUT)].decode(errors="ignore") + _CUT
+    return encoded[: EVENT_NOTE_BYTES_MAX - len(_TRUNCATION_MARK)].decode(errors="ignore") + _TRUNCATION_MARK
 
 
-def uncovered_message(features: Sequence[str]) -> str:
+def unsupported_message(features: Sequence[str]) -> str:
     """For a pod that uses what no built-in covers yet (`Pod.uncovered`): better waiting than bound wrongly."""
     return f"the pod uses {', '.join(features)}, which this version does not cover yet"
 
 
-CLAIMS_WITHOUT_A_RULE = (
+NO_VOLUME_FILTER_MESSAGE = (
     "the pod has volumes with claims, and the policy has no `filter volume_binding` to see to them"
 )
 """For a pod whose claims nobody would bind: better waiting than bound wrongly."""
 
-DEVICES_WITHOUT_A_RULE = (
+NO_DEVICE_FILTER_MESSAGE = (
     "the pod has resource claims, and the policy has no `filter dynamic_resources` to see to them"
 )
 """For a pod whose claims nobody would give devices."""
@@ -64,11 +64,11 @@ def no_sample_reason(metric: str) -> str:
     return f"node(s) had no sample of {metric}"
 
 
-OUTAGE = "outage"
+OUTAGE_RULE = "outage"
 """What is named as the rule that refuses a pod which waits for metrics."""
 
 
-def waiting_for_metrics(lacking: Mapping[str, int], candidates: int) -> str:
+def metric_outage_message(lacking: Mapping[str, int], candidates: int) -> str:
     """Of a pod that waits while a metric is out. `lacking` is how many of the candidates have no sample, by metric."""
     return "; ".join(
         f"waits for metric {name}, of which {count} of {candidates} nodes that would do have no sample"
@@ -89,5 +89,5 @@ def unsatisfied_reason(rule: str) -> str:
 # ── values in texts: `receiving {net_rx}, over {hot_link}` ─────────────────────────────────────────────────────────
 
 MISSING_TEXT = "missing"
-VARYING_TEXT = "…"
+NODE_VALUE_PLACEHOLDER = "…"
 """What stands for a value that depends on the node where an event counts nodes by their reason."""

@@ -12,16 +12,16 @@ PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)
 Resources = Mapping[str, int]
 
-Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class SelectorRequirement:
     """One `matchExpressions` (or `matchFields`) entry."""
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: tuple[str, ...]
 
 
@@ -30,7 +30,7 @@ class LabelSelector:
     """All requirements hold; an empty one matches everything. `matchLabels` are In requirements of one value. The API
     has no Gt and Lt here."""
 
-    requirements: tuple[Requirement, ...]
+    requirements: tuple[SelectorRequirement, ...]
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """An absent label satisfies NotIn. Source: `labels.Requirement.Matches` in k8s.io/apimachinery."""
@@ -56,12 +56,12 @@ class LabelSelector:
 class NodeSelectorTerm:
     """Both lists hold; a term with neither matches nothing."""
 
-    expressions: tuple[Requirement, ...]
-    fields: tuple[Requirement, ...]
+    expressions: tuple[SelectorRequirement, ...]
+    fields: tuple[SelectorRequirement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PreferredTerm:
+class PreferredSchedulingTerm:
     weight: int
     term: NodeSelectorTerm
 
@@ -71,7 +71,7 @@ class NodeAffinity:
     """`required` None: no requirement; else one of the terms must match."""
 
     required: tuple[NodeSelectorTerm, ...] | None
-    preferred: tuple[PreferredTerm, ...]
+    preferred: tuple[PreferredSchedulingTerm, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +103,15 @@ class HostPort:
 @dataclass(frozen=True, slots=True)
 class PodSelector:
     """Some pods: those in `namespaces`, and in the namespaces whose labels `namespace_selector` matches (None: no more
-    of them; without requirements: all), that `labels` matches. None as `labels` matches nothing."""
+    of them; without requirements: all), that `label_selector` matches. None as `label_selector` matches nothing."""
 
     namespaces: tuple[str, ...]
     namespace_selector: LabelSelector | None
-    labels: LabelSelector | None
+    label_selector: LabelSelector | None
 
 
 @dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class PodAffinityTerm:
     """Pods, and the node label whose equal values make one domain. What matchLabelKeys and mismatchLabelKeys demand
     stands in the selector, as in what the API server stores."""
 
@@ -120,11 +120,11 @@ class AffinityTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedTerm:
+class WeightedPodAffinityTerm:
     """A preferred term; affinity has weights above 0, anti-affinity the same below."""
 
     weight: int
-    term: AffinityTerm
+    term: PodAffinityTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +132,16 @@ class PodAffinity:
     """`spec.affinity.podAffinity` and `.podAntiAffinity`. `selects_itself`: the labels of all required terms match the
     pod's own, so that it may be the first of its kind."""
 
-    required: tuple[AffinityTerm, ...]
-    required_anti: tuple[AffinityTerm, ...]
-    preferred: tuple[WeightedTerm, ...]
+    required: tuple[PodAffinityTerm, ...]
+    required_anti: tuple[PodAffinityTerm, ...]
+    preferred: tuple[WeightedPodAffinityTerm, ...]
     selects_itself: bool
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadConstraint:
+class TopologySpreadConstraint:
     """One of `spec.topologySpreadConstraints`, with the API's defaults filled in. `hard` is DoNotSchedule. The pods that
-    are counted are those of the pod's namespace that `labels` matches, what matchLabelKeys demand included.
+    are counted are those of the pod's namespace that `label_selector` matches, what matchLabelKeys demand included.
     `honors_affinity`, `honors_taints`: nodes that the pod's nodeSelector and node affinity, or its tolerations, rule
     out are not counted. `selects_itself`: the pod itself would be counted."""
 
@@ -149,13 +149,13 @@ class SpreadConstraint:
     max_skew: int
     min_domains: int
     hard: bool
-    labels: LabelSelector | None
+    label_selector: LabelSelector | None
     honors_affinity: bool
     honors_taints: bool
     selects_itself: bool
 
 
-class ClaimKey(NamedTuple):
+class VolumeClaimKey(NamedTuple):
     """A PersistentVolumeClaim's place in the API."""
 
     namespace: str
@@ -163,12 +163,12 @@ class ClaimKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimUse:
-    """A volume of a pod that is a claim. `made_for`: a generic ephemeral volume, whose claim has to be made for this very
+class PodVolumeClaim:
+    """A volume of a pod that is a claim. `owner_pod`: a generic ephemeral volume, whose claim has to be made for this very
     pod; None for a claim that stands by itself."""
 
-    claim: ClaimKey
-    made_for: PodUid | None
+    claim: VolumeClaimKey
+    owner_pod: PodUid | None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -183,31 +183,31 @@ class ResourceClaimKey:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClaimUse:
-    """A claim for devices in the pod's `resourceClaims`. `claim` None: it is yet to be made from its template. `made_for`:
+class PodResourceClaim:
+    """A claim for devices in the pod's `resourceClaims`. `claim` None: it is yet to be made from its template. `owner_pod`:
     it has to be made for this very pod; None for a claim that stands by itself."""
 
     claim: ResourceClaimKey | None
-    made_for: PodUid | None
+    owner_pod: PodUid | None
 
 
 @dataclass(frozen=True, slots=True)
-class ExtendedRequest:
-    """What a container asks of a resource that devices may stand for: `index` is its place among the init containers and
-    the containers after them, `place` that of the resource among all that it requests, by name. `passing`: an init container that
+class ExtendedResourceRequest:
+    """What a container asks of a resource that devices may stand for: `container_index` is its place among the init containers and
+    the containers after them, `resource_index` that of the resource among all that it requests, by name. `runs_to_completion`: an init container that
     is over before what comes after it starts."""
 
     container: str
-    index: int
-    passing: bool
+    container_index: int
+    runs_to_completion: bool
     resource: str
-    place: int
+    resource_index: int
     amount: int
 
 
-AnyClaim = ClaimKey | ResourceClaimKey
+AnyClaim = VolumeClaimKey | ResourceClaimKey
 
-Preparable = str | ClaimKey | ResourceClaimKey
+PrebindTarget = str | VolumeClaimKey | ResourceClaimKey
 """What is written before a bind: a volume, by its name, a claim for one, a claim for devices."""
 
 
@@ -223,7 +223,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class CsiVolume:
     """A volume as its CSI driver knows it: what counts once towards a node's limit."""
 
     driver: str
@@ -236,7 +236,7 @@ class Pod:
 
     `requests` is the effective request as kube-scheduler counts it (init and sidecar containers, overhead, pod-level
     resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
-    that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_held` is the same
+    that kube-scheduler assumes for containers that name none, while the pod is being scored; `scoring_requests_placed` is the same
     as it counts once the pod is on a node (only there do pod-level resources count). `images` are normalised names, one a container (init
     containers included, as ImageLocality counts them), `image_volumes` those of volumes. `terminating`: it has a
     deletionTimestamp, and spreading does not count it. `owner_api`, `owner_kind` and `owner_name` are of the owner that
@@ -263,7 +263,7 @@ class Pod:
     requests: Resources
     limits: Resources
     scoring_requests: tuple[int, int]
-    scoring_held: tuple[int, int]
+    scoring_requests_placed: tuple[int, int]
     qos: int
     node_selector: Mapping[str, str]
     affinity: NodeAffinity | None
@@ -273,15 +273,15 @@ class Pod:
     image_volumes: tuple[str, ...]
     gates: tuple[str, ...]
     pod_affinity: PodAffinity | None
-    spread: tuple[SpreadConstraint, ...]
+    spread: tuple[TopologySpreadConstraint, ...]
     terminating: bool
     required_features: frozenset[str]
     uncovered: tuple[str, ...]
-    claims: tuple[ClaimUse, ...] = ()
+    claims: tuple[PodVolumeClaim, ...] = ()
     disks: tuple[Disk, ...] = ()
-    mounts: tuple[Mount, ...] = ()
-    device_claims: tuple[DeviceClaimUse, ...] = ()
-    extended: tuple[ExtendedRequest, ...] = ()
+    mounts: tuple[CsiVolume, ...] = ()
+    device_claims: tuple[PodResourceClaim, ...] = ()
+    extended: tuple[ExtendedResourceRequest, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -293,7 +293,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class ResourceShortage:
     """Of what a kubelet had too little for a pod: `free` by its own count, in the units of `Node.allocatable`; None where
     it does not say."""
 
@@ -302,32 +302,32 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class KubeletRejection:
     """A kubelet did not take a pod that was bound to its node. `shortage` None: for another reason than room."""
 
     reason: str
-    shortage: Shortage | None
+    shortage: ResourceShortage | None
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerMoment:
-    """A container was started, or terminated, at `at_ns`. `id` names the run: every restart is another. `ran_ns`: how long it
-    ran, 0 where it has only started; `exit_code` and `reason` are those of the end. `down_ns`: from the end of the run before
+class ContainerEvent:
+    """A container was started, or terminated, at `at_ns`. `run_id` names the run: every restart is another. `run_duration_ns`: how long it
+    ran, 0 where it has only started; `exit_code` and `reason` are those of the end. `downtime_ns`: from the end of the run before
     to the start of this one, None where none is known. `pod_failed`: the pod as a whole has failed by then.
 
-    `of_pod`: no container did anything, it is the pod that failed (evicted, lost with its node, or with its last container)."""
+    `is_pod_event`: no container did anything, it is the pod that failed (evicted, lost with its node, or with its last container)."""
 
     name: str
-    id: str
+    run_id: str
     terminated: bool
     at_ns: int
     exit_code: int = 0
     reason: str = ""
-    ran_ns: int = 0
+    run_duration_ns: int = 0
     restarts: int = 0
-    down_ns: int | None = None
+    downtime_ns: int | None = None
     pod_failed: bool = False
-    of_pod: bool = False
+    is_pod_event: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class ObservedPod:
     `rejection`: why its node's kubelet did not take it.
 
     `version` is the `resourceVersion` of a pod on no node, which a write on it names as the one it goes by; `generation`
-    that of its spec (0: the server counts none). `containers` is what the
+    that of its spec (0: the server counts none). `container_events` is what the
     containers did lately. These make no two pods differ."""
 
     pod: Pod
@@ -347,10 +347,10 @@ class ObservedPod:
     nominated_node: NodeName | None
     started_ns: int | None = None
     preempted: bool = False
-    rejection: Rejection | None = None
+    rejection: KubeletRejection | None = None
     version: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
-    containers: tuple[ContainerMoment, ...] = field(default=(), compare=False)
+    container_events: tuple[ContainerEvent, ...] = field(default=(), compare=False)
 
     @property
     def finished(self) -> bool:
@@ -372,11 +372,11 @@ class CsiNode:
 
     name: NodeName
     limits: Mapping[str, int]
-    migrated: frozenset[str]
+    migrated_plugins: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class CsiAttachment:
     """What a VolumeAttachment says of its node: which driver has attached which PersistentVolume, or is about to."""
 
     attacher: str
@@ -388,7 +388,7 @@ class Node:
     """`allocatable` includes `pods`. `images` maps normalised names to bytes. `ready` is the Ready condition, which
     kube-scheduler's default filters do not look at (taints say it); `conditions` map type to status. `declared_features`
     is what the kubelet says it can do. `csi` and `attachments` come from objects of their own and are put here by the
-    `Cache`."""
+    `ClusterCache`."""
 
     name: NodeName
     uid: str
@@ -406,7 +406,7 @@ class Node:
     objects: Mapping[str, str] = field(default_factory=dict)
     """Custom resources that bear the node's name, as JSON, by what the operator calls their kind. The cache puts them here."""
     csi: CsiNode | None = None
-    attachments: frozenset[Attachment] = frozenset()
+    attachments: frozenset[CsiAttachment] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +443,7 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
+class QueuedPodInfo:
     """What the queue knows of a pod that the API does not: when it first entered (ns), how often it was tried."""
 
     queued_ns: int

@@ -16,7 +16,7 @@ _SUFFIXES: dict[str, Fraction] = {
     **{suffix: Fraction(10 ** (3 * power)) for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
 }
-_LARGEST = 2**63 - 1
+_QUANTITY_MAX = 2**63 - 1
 
 
 @lru_cache(maxsize=8192)
@@ -37,19 +37,19 @@ def parse_quantity(text: str) -> Fraction:
 
 
 @lru_cache(maxsize=8192)
-def whole_units(text: str) -> int:
+def parse_whole_units(text: str) -> int:
     """The value in whole units (bytes, counts), rounded up, capped at the ends of int64."""
-    return _ceil(parse_quantity(text))
+    return _ceil_int64(parse_quantity(text))
 
 
 @lru_cache(maxsize=8192)
-def milli_units(text: str) -> int:
+def parse_milli_units(text: str) -> int:
     """The value in thousandths (of a core), rounded up, capped at the ends of int64."""
-    return _ceil(parse_quantity(text) * 1000)
+    return _ceil_int64(parse_quantity(text) * 1000)
 
 
-def _ceil(value: Fraction) -> int:
-    return max(-_LARGEST, min(_LARGEST, -(-value.numerator // value.denominator)))
+def _ceil_int64(value: Fraction) -> int:
+    return max(-_QUANTITY_MAX, min(_QUANTITY_MAX, -(-value.numerator // value.denominator)))
 
 
 INT64_MAX = 2**63 - 1

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from policysched.model.objects import Node, NodeSelectorTerm, Requirement
+from policysched.model.objects import Node, NodeSelectorTerm, SelectorRequirement
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
@@ -34,7 +34,7 @@ def node_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
     )
 
 
-def requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def requirement_holds(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Source: `labels.Requirement.Matches` in k8s.io/apimachinery; an absent label satisfies NotIn."""
     found = labels.get(requirement.key)
     match requirement.operator:

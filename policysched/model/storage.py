@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policysched.model.objects import (
-    ClaimKey,
+    CsiVolume,
     LabelSelector,
-    Mount,
     NodeName,
     NodeSelectorTerm,
     PodUid,
-    Requirement,
+    SelectorRequirement,
+    VolumeClaimKey,
 )
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """The provisioner of a class whose volumes are made by hand."""
 
-Terms = tuple[NodeSelectorTerm, ...]
+NodeSelectorTerms = tuple[NodeSelectorTerm, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,21 @@ class ClaimRef:
     """`spec.claimRef` of a volume: the claim that it is, or is to be, bound to. An empty `uid`: whatever claim has that
     name."""
 
-    claim: ClaimKey
+    claim: VolumeClaimKey
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class CsiMigration:
     """An in-tree volume on a node whose kubelet leaves `plugin` to a CSI driver: its node affinity there."""
 
     plugin: str
-    required: Terms | None
+    node_affinity_terms: NodeSelectorTerms | None
 
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolume:
-    """`required` is its node affinity (None: it has none). `mount`: what a CSI driver attaches for it, None where no
+    """`node_affinity_terms` is its node affinity (None: it has none). `csi_volume`: what a CSI driver attaches for it, None where no
     driver does; `is_csi` False: it is of a kind that was in-tree once. `bound_by_controller`: the annotation is there."""
 
     name: str
@@ -53,16 +53,16 @@ class PersistentVolume:
     class_name: str
     capacity_bytes: int
     access_modes: frozenset[str]
-    block: bool
+    is_block: bool
     attributes_class: str
-    required: Terms | None
-    claim: ClaimRef | None
+    node_affinity_terms: NodeSelectorTerms | None
+    claim_ref: ClaimRef | None
     bound_by_controller: bool
     phase: str
     deleting: bool
-    mount: Mount | None
+    csi_volume: CsiVolume | None
     is_csi: bool
-    migration: Migration | None
+    migration: CsiMigration | None
 
     def belongs_to(self, claim: "PersistentVolumeClaim", holder: ClaimRef | None) -> bool:
         """Whether `holder` (what the volume is bound to, or promised) is this claim."""
@@ -76,16 +76,16 @@ class PersistentVolumeClaim:
     """`request_bytes` None: it names no size. `bind_completed`: the PV controller has gone through with its binding.
     `selected_node`: where a scheduler asked for its volume to be made. `controller_uid`: the object that it belongs to."""
 
-    key: ClaimKey
+    key: VolumeClaimKey
     uid: str
     version: int
     class_name: str
     request_bytes: int | None
     access_modes: frozenset[str]
-    block: bool
+    is_block: bool
     attributes_class: str
     selector: LabelSelector | None
-    volume: str
+    volume_name: str
     bind_completed: bool
     selected_node: NodeName | None
     phase: str
@@ -94,18 +94,18 @@ class PersistentVolumeClaim:
 
     @property
     def fully_bound(self) -> bool:
-        return bool(self.volume) and self.bind_completed
+        return bool(self.volume_name) and self.bind_completed
 
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """`waits`: its claims are bound when a pod is placed (WaitForFirstConsumer). `allowed` are the nodes on which a volume
+    """`waits_for_first_consumer`: its claims are bound when a pod is placed (WaitForFirstConsumer). `allowed_topologies` are the nodes on which a volume
     can be made: one of the terms, each of which asks for all of its labels; none: everywhere."""
 
     name: str
     provisioner: str
-    waits: bool
-    allowed: tuple[tuple[Requirement, ...], ...]
+    waits_for_first_consumer: bool
+    allowed_topologies: tuple[tuple[SelectorRequirement, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class StorageCapacity:
 
 @dataclass(frozen=True, slots=True)
 class VolumeAttachment:
-    """`volume` is the PersistentVolume's name; empty where it is not about one."""
+    """`volume_name` is the PersistentVolume's name; empty where it is not about one."""
 
     name: str
     node: NodeName

@@ -7,23 +7,23 @@ ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 TOPOLOGY_LABELS = (OLD_ZONE, OLD_REGION, ZONE, REGION)
 
-BETWEEN_ZONES = "__"
+ZONE_SEPARATOR = "__"
 """A volume that is in several zones has them in one label."""
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class VolumeTopology:
     label: str
     values: frozenset[str]
 
 
-def topologies(labels: Mapping[str, str]) -> Iterator[Topology]:
+def volume_topologies(labels: Mapping[str, str]) -> Iterator[VolumeTopology]:
     """What the labels of a volume ask of its node. A list with an empty entry is taken for no list, as in kube-scheduler."""
     for label in TOPOLOGY_LABELS:
         if label in labels:
-            values = frozenset(part.strip() for part in labels[label].split(BETWEEN_ZONES))
+            values = frozenset(part.strip() for part in labels[label].split(ZONE_SEPARATOR))
             if "" not in values:
-                yield Topology(label, values)
+                yield VolumeTopology(label, values)
 
 
 def newer_label(label: str) -> str:

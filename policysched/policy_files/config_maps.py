@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import yaml
 
-from policysched.files import plain
+from policysched.files import normalize_text
 from policysched.policy_files.sources import (
     PARAMETERS_SUFFIX,
-    SUFFIX,
-    Place,
+    POLICY_SUFFIX,
     SourceSet,
+    TextBlock,
     UnusableFile,
 )
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
@@ -23,7 +23,7 @@ Fields = dict[str, tuple[yaml.Node, yaml.Node]]
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def config_maps(text: str, name: str) -> Iterator[SourceSet]:
+def read_config_maps(text: str, name: str) -> Iterator[SourceSet]:
     """Each ConfigMap that has a key for a policy. Raises UnusableFile where the text is not YAML."""
     lines = text.split("\n")
     if nests_too_deep(text.encode()):
@@ -44,7 +44,7 @@ def config_maps(text: str, name: str) -> Iterator[SourceSet]:
 
 def _objects(node: yaml.Node | None) -> Iterator[Fields]:
     fields = _fields(node)
-    kind = _word(fields, "kind")
+    kind = _string_value(fields, "kind")
     if kind == "ConfigMap":
         yield fields
     elif (
@@ -58,18 +58,20 @@ def _objects(node: yaml.Node | None) -> Iterator[Fields]:
 
 def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None:
     metadata = _fields(_value(fields, "metadata"))
-    called = "/".join(word for word in (_word(metadata, "namespace"), _word(metadata, "name")) if word)
+    called = "/".join(
+        word for word in (_string_value(metadata, "namespace"), _string_value(metadata, "name")) if word
+    )
     sources: dict[str, Source] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, TextBlock] = {}
     quoted: set[str] = set()
     params: dict[str, Source] = {}
-    _refuse_binary(_fields(_value(fields, "binaryData")), name, called)
+    _reject_binary_data(_fields(_value(fields, "binaryData")), name, called)
     for key, (key_node, node) in _fields(_value(fields, "data")).items():
-        if not key.endswith((SUFFIX, PARAMETERS_SUFFIX)) or not isinstance(node, yaml.ScalarNode):
+        if not key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)) or not isinstance(node, yaml.ScalarNode):
             continue
         note = f"ConfigMap {called}, key {key}" if called else f"ConfigMap, key {key}"
-        place = _place(node, lines) if node.style == "|" else None
-        text = node.value if place is not None else plain(node.value)
+        place = _text_block(node, lines) if node.style == "|" else None
+        text = node.value if place is not None else normalize_text(node.value)
         source = Source(name, text, _origin(place, key_node, note))
         if key.endswith(PARAMETERS_SUFFIX):
             params[key] = source
@@ -84,24 +86,24 @@ def _config_map(fields: Fields, name: str, lines: list[str]) -> SourceSet | None
     return SourceSet(name, sources, frozenset(sources), places, frozenset(quoted), params)
 
 
-def _refuse_binary(fields: Fields, name: str, called: str) -> None:
+def _reject_binary_data(fields: Fields, name: str, called: str) -> None:
     """kubectl puts a file there that is not UTF-8, and the scheduler refuses it."""
     for key, (node, _) in fields.items():
-        if key.endswith((SUFFIX, PARAMETERS_SUFFIX)):
+        if key.endswith((POLICY_SUFFIX, PARAMETERS_SUFFIX)):
             at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
             raise UnusableFile(
                 f"{at}: key {key} of ConfigMap {called} stands under binaryData, where kubectl puts what is not UTF-8 text"
             )
 
 
-def _origin(place: Place | None, key: yaml.Node, note: str) -> Origin:
+def _origin(place: TextBlock | None, key: yaml.Node, note: str) -> Origin:
     if place is None:
         at = Position(key.start_mark.line + 1, key.start_mark.column + 1)
-        return Origin(note=note, fixed=at)
+        return Origin(note=note, fixed_position=at)
     return Origin(place.first_line, place.indent, note)
 
 
-def _place(node: yaml.ScalarNode, lines: list[str]) -> Place | None:
+def _text_block(node: yaml.ScalarNode, lines: list[str]) -> TextBlock | None:
     """A block scalar begins on the line behind its `|`; its indent shows on the first line that is not empty."""
     first = node.start_mark.line + 1
     content = node.value.split("\n")
@@ -111,7 +113,7 @@ def _place(node: yaml.ScalarNode, lines: list[str]) -> Place | None:
         if line.strip(" "):
             in_file = lines[first + number]
             indent = len(in_file) - len(in_file.lstrip(" ")) - (len(line) - len(line.lstrip(" ")))
-            return Place(first, len(content), indent)
+            return TextBlock(first, len(content), indent)
     return None
 
 
@@ -125,6 +127,6 @@ def _value(fields: Fields, key: str) -> yaml.Node | None:
     return fields[key][1] if key in fields else None
 
 
-def _word(fields: Fields, key: str) -> str | None:
+def _string_value(fields: Fields, key: str) -> str | None:
     node = _value(fields, key)
     return str(node.value) if isinstance(node, yaml.ScalarNode) else None

@@ -12,19 +12,19 @@ from typing import Any
 import yaml
 
 from policysched.lang.check.parameter_values import (
-    EVERY_POLICY,
-    NOBODY_GIVEN,
-    Given,
-    GivenParameters,
-    GivenValue,
-    laid_over,
+    ALL_POLICIES,
+    NO_PARAMETER_VALUES,
+    ParameterValue,
+    ParameterValues,
+    ParameterValuesByPolicy,
+    merge_parameter_values,
 )
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.policy_files.sources import PARAMETERS_SUFFIX
 from policysched.policy_files.yaml_depth import nests_too_deep
 from policysched.text import Diagnostic, Source, Span
 
-SETTINGS_KEY = "settings/"
+SETTINGS_KEY_PREFIX = "settings/"
 """What the settings say travels beside the ConfigMap's keys, under names that none of these can have."""
 
 _HEADER = re.compile(r"^[ \t]*policy[ \t]+([-a-z0-9]+)", re.MULTILINE)
@@ -32,36 +32,36 @@ _BYTES_MAX = 64 * 1024
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class BadFlag(Exception):
+class BadParameterFlag(Exception):
     """A `--param` that is not `NAME=VALUE`, or names what no policy has. The text says which, on one line."""
 
 
-def settings_texts(params: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def settings_parameter_texts(params: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The settings' section `params` as texts by key, to be checked beside the policies."""
     return {
-        f"{SETTINGS_KEY}{policy}{PARAMETERS_SUFFIX}": yaml.safe_dump(dict(values), sort_keys=True)
+        f"{SETTINGS_KEY_PREFIX}{policy}{PARAMETERS_SUFFIX}": yaml.safe_dump(dict(values), sort_keys=True)
         for policy, values in params.items()
     }
 
 
-def without_policy(texts: Mapping[str, str]) -> list[str]:
+def parameters_without_policy(texts: Mapping[str, str]) -> list[str]:
     """The names for which values are given and that no text seems to have as a policy."""
     names = {match for text in texts.values() for match in _HEADER.findall(text)}
     policies = [
-        key.removeprefix(SETTINGS_KEY).removesuffix(PARAMETERS_SUFFIX)
+        key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
         for key in texts
         if key.endswith(PARAMETERS_SUFFIX)
     ]
     return sorted(set(policies) - names)
 
 
-def header_in(text: str) -> str | None:
+def policy_name_in(text: str) -> str | None:
     """The policy that a text seems to be."""
     found = _HEADER.search(text)
     return None if found is None else found[1]
 
 
-def byte_of_no_text(text: str) -> int | None:
+def invalid_utf8_offset(text: str) -> int | None:
     """Which byte of what the text was made of is no UTF-8: the first half surrogate stands in its place."""
     try:
         text.encode()
@@ -70,35 +70,35 @@ def byte_of_no_text(text: str) -> int | None:
     return None
 
 
-def given_in(sources: Mapping[str, Source]) -> Given:
+def read_parameter_values(sources: Mapping[str, Source]) -> ParameterValuesByPolicy:
     """By key; whatever is no `NAME.params.yaml` is passed over."""
-    keyed: Given = {}
-    settings: Given = {}
+    keyed: ParameterValuesByPolicy = {}
+    settings: ParameterValuesByPolicy = {}
     for key, source in sources.items():
         if not key.endswith(PARAMETERS_SUFFIX):
             continue
-        policy = key.removeprefix(SETTINGS_KEY).removesuffix(PARAMETERS_SUFFIX)
-        if key.startswith(SETTINGS_KEY):
+        policy = key.removeprefix(SETTINGS_KEY_PREFIX).removesuffix(PARAMETERS_SUFFIX)
+        if key.startswith(SETTINGS_KEY_PREFIX):
             settings = {**settings, policy: _read(source, f"settings, params.{policy}")}
         else:
             keyed = {**keyed, policy: _read(source, source.origin.note or source.name)}
-    return laid_over(keyed, settings)
+    return merge_parameter_values(keyed, settings)
 
 
-def given_by_flags(flags: Iterable[str]) -> Given:
+def parse_parameter_flags(flags: Iterable[str]) -> ParameterValuesByPolicy:
     """`NAME=VALUE`, for every policy that has such a parameter. Raises BadFlag."""
-    values: dict[str, GivenValue] = {}
+    values: dict[str, ParameterValue] = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
         if not equals or not name.isidentifier():
-            raise BadFlag(f"--param {flag}: write NAME=VALUE")
+            raise BadParameterFlag(f"--param {flag}: write NAME=VALUE")
         source = Source("--param", flag)
-        values[name] = GivenValue(text, "--param", Span(source, len(name) + 1, len(flag)))
-    return {EVERY_POLICY: GivenParameters(values)} if values else NOBODY_GIVEN
+        values[name] = ParameterValue(text, "--param", Span(source, len(name) + 1, len(flag)))
+    return {ALL_POLICIES: ParameterValues(values)} if values else NO_PARAMETER_VALUES
 
 
-def _read(source: Source, place: str) -> GivenParameters:
-    if (at := byte_of_no_text(source.text)) is not None:
+def _read(source: Source, place: str) -> ParameterValues:
+    if (at := invalid_utf8_offset(source.text)) is not None:
         return _unreadable(Source(source.name, "", source.origin), 0, f"not UTF-8 text (byte {at})")
     if len(source.text.encode()) > _BYTES_MAX or nests_too_deep(source.text.encode()):
         return _unreadable(source, 0, f"more than {_BYTES_MAX // 1024} KiB, or nested too deep")
@@ -109,22 +109,22 @@ def _read(source: Source, place: str) -> GivenParameters:
         offset = _offset(source, mark) if mark is not None else 0
         return _unreadable(source, offset, f"not YAML: {getattr(error, 'problem', None) or error}")
     if document is None:
-        return GivenParameters()
+        return ParameterValues()
     if not isinstance(document, yaml.MappingNode):
         return _unreadable(source, 0, "not a map of names and values")
-    values: dict[str, GivenValue] = {}
+    values: dict[str, ParameterValue] = {}
     problems: list[Diagnostic] = []
     for key, node in document.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         text = _text(node)
         span = Span(source, _offset(source, node.start_mark), _offset(source, node.end_mark))
         if name in values:
-            problems.append(_problem(span, f"`{name}` is set twice"))
+            problems.append(_parameter_diagnostic(span, f"`{name}` is set twice"))
         elif text is None or not name:
-            problems.append(_problem(span, "a parameter is a single value or a list of them"))
+            problems.append(_parameter_diagnostic(span, "a parameter is a single value or a list of them"))
         else:
-            values[name] = GivenValue(text, place, _without_line_end(span))
-    return GivenParameters(values, tuple(problems))
+            values[name] = ParameterValue(text, place, _trim_line_end(span))
+    return ParameterValues(values, tuple(problems))
 
 
 def _text(node: yaml.Node) -> str | tuple[str, ...] | None:
@@ -145,16 +145,16 @@ def _offset(source: Source, mark: Any) -> int:
     return min(len(source.text), before + int(mark.column))
 
 
-def _without_line_end(span: Span) -> Span:
+def _trim_line_end(span: Span) -> Span:
     return Span(span.source, span.start, span.start + len(span.text.rstrip()))
 
 
-def _unreadable(source: Source, offset: int, why: str) -> GivenParameters:
-    return GivenParameters(problems=(_problem(Span(source, offset, offset), why),))
+def _unreadable(source: Source, offset: int, why: str) -> ParameterValues:
+    return ParameterValues(problems=(_parameter_diagnostic(Span(source, offset, offset), why),))
 
 
-def _problem(span: Span, why: str) -> Diagnostic:
-    return diagnostic(
+def _parameter_diagnostic(span: Span, why: str) -> Diagnostic:
+    return make_diagnostic(
         "PS262",
         f"the parameters cannot be read: {why}",
         span,

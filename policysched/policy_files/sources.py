@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from policysched.files import Unreadable, is_file, is_folder, read_text
+from policysched.files import UnreadableFile, is_file, is_folder, read_text
 from policysched.text import Source
 
-SUFFIX = ".policy"
+POLICY_SUFFIX = ".policy"
 PARAMETERS_SUFFIX = ".params.yaml"
 _YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _INCLUDED = re.compile(r'^[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
@@ -24,7 +24,7 @@ class UnusableFile(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextBlock:
     """Where a text stands in a YAML file: lines counted from 0, `indent` spaces before each."""
 
     first_line: int
@@ -34,17 +34,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SourceSet:
-    """Texts by key. `asked` are the keys the user named; the others are there to be included.
+    """Texts by key. `requested` are the keys the user named; the others are there to be included.
 
-    `places` has the keys that are block scalars of a YAML file; `quoted` those that are quoted scalars of one. `params` are the keys with values
+    `blocks` has the keys that are block scalars of a YAML file; `quoted_keys` those that are quoted scalars of one. `params` are the keys with values
     for parameters.
     """
 
     path: str
     sources: Mapping[str, Source]
-    asked: frozenset[str]
-    places: Mapping[str, Place]
-    quoted: frozenset[str] = frozenset()
+    requested: frozenset[str]
+    blocks: Mapping[str, TextBlock]
+    quoted_keys: frozenset[str] = frozenset()
     params: Mapping[str, Source] = field(default_factory=dict)
 
 
@@ -72,31 +72,31 @@ def load_policy_sources(
             if path == "-":
                 if stdin is None:
                     raise UnusableFile("-: standard input cannot be read here")
-                sets.extend(sources_of_text(_standard_input(stdin), stdin_name))
+                sets.extend(parse_sources(_standard_input(stdin), stdin_name))
             elif is_folder(path):
                 sets.extend(_folder(Path(path), refuse))
             else:
-                sets.extend(sources_of_text(_read(Path(path)), path))
+                sets.extend(parse_sources(_read(Path(path)), path))
         except UnusableFile as error:
             refuse(error)
     return sets
 
 
-def sources_of_text(text: str, name: str) -> list[SourceSet]:
+def parse_sources(text: str, name: str) -> list[SourceSet]:
     """One file's text. It is YAML where its name says so, or where it begins like a Kubernetes object."""
-    if Path(name).suffix in _YAML_SUFFIXES or _looks_like_an_object(text):
+    if Path(name).suffix in _YAML_SUFFIXES or _looks_like_object(text):
         from policysched.policy_files.config_maps import (
-            config_maps,  # imports yaml, which a bare policy does not need
+            read_config_maps,  # imports yaml, which a bare policy does not need
         )
 
-        sets = list(config_maps(text, name))
+        sets = list(read_config_maps(text, name))
         if not sets:
-            raise UnusableFile(f"{name}: no ConfigMap in it has a key that ends in {SUFFIX}")
+            raise UnusableFile(f"{name}: no ConfigMap in it has a key that ends in {POLICY_SUFFIX}")
         return sets
     key = Path(name).name
     sources = {key: Source(name, text)}
     _add_included(sources, text, Path(name).parent)
-    return [SourceSet(name, sources, frozenset({key}), {}, params=_params_of(Path(name).parent))]
+    return [SourceSet(name, sources, frozenset({key}), {}, params=_parameter_files(Path(name).parent))]
 
 
 def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[SourceSet]:
@@ -104,11 +104,11 @@ def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[So
 
     `refuse` is told each file that cannot be used, and may raise.
     """
-    from policysched.policy_files.config_maps import config_maps
+    from policysched.policy_files.config_maps import read_config_maps
 
     found = False
     here: dict[Path, dict[str, Source]] = {}
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+    for path in sorted(folder.rglob(f"*{POLICY_SUFFIX}")):
         if is_file(path):
             found = True
             try:
@@ -116,11 +116,15 @@ def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[So
             except UnusableFile as error:
                 refuse(error)
     for parent, sources in here.items():
-        yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_params_of(parent))
+        yield SourceSet(str(parent), sources, frozenset(sources), {}, params=_parameter_files(parent))
     for path in sorted(path for path in folder.rglob("*") if path.suffix in _YAML_SUFFIXES and is_file(path)):
         try:
             text = _read(path)
-            sets = tuple(config_maps(text, str(path))) if SUFFIX in text and "ConfigMap" in text else ()
+            sets = (
+                tuple(read_config_maps(text, str(path)))
+                if POLICY_SUFFIX in text and "ConfigMap" in text
+                else ()
+            )
         except UnusableFile as error:
             found = True
             refuse(error)
@@ -129,11 +133,11 @@ def _folder(folder: Path, refuse: Callable[[UnusableFile], None]) -> Iterator[So
             yield from sets
     if not found:
         raise UnusableFile(
-            f"{folder}: no policy below it (files that end in {SUFFIX}, or ConfigMaps with such keys)"
+            f"{folder}: no policy below it (files that end in {POLICY_SUFFIX}, or ConfigMaps with such keys)"
         )
 
 
-def _params_of(folder: Path) -> dict[str, Source]:
+def _parameter_files(folder: Path) -> dict[str, Source]:
     """The files beside a policy with values for parameters."""
     return {
         path.name: Source(str(path), _read(path))
@@ -157,16 +161,16 @@ def _add_included(sources: dict[str, Source], text: str, folder: Path) -> None:
 def _read(path: Path) -> str:
     try:
         return read_text(path)
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise UnusableFile(f"{path}: {error}") from None
 
 
 def _standard_input(read: Callable[[], str]) -> str:
     try:
         return read()
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise UnusableFile(f"-: {error}") from None
 
 
-def _looks_like_an_object(text: str) -> bool:
+def _looks_like_object(text: str) -> bool:
     return re.match(r"(?:---|\s|#[^\n]*\n)*(?:apiVersion|kind)\s*:|\s*\{\s*\"", text) is not None

@@ -18,27 +18,27 @@ from policysched.lang.ir.program import (
     FilterRule,
     Program,
     Rule,
-    Rules,
+    RuleSet,
     ScoreRule,
     rules_for,
 )
-from policysched.lang.ir.verdict import Explanation
-from policysched.model.objects import ObservedPod, PodFacts
-from policysched.policytest.playing import Moment
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import ObservedPod, QueuedPodInfo
+from policysched.policytest.playing import DecisionRound
 from policysched.text import Span
 
-PODS_A_MOMENT = 200
+PODS_PER_ROUND_MAX = 200
 """Of the pods that wait at one moment, more than these say nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CoverageOutcome:
     """One thing that a test can bring about. `rule` is `filter link_cool`, with the layer behind it where that changes
-    the rule; `what` is `passes`, `refuses`, `scores`, `when holds`, `when does not hold`, `applies` or `does not apply`.
+    the rule; `kind` is `passes`, `refuses`, `scores`, `when holds`, `when does not hold`, `applies` or `does not apply`.
     """
 
     rule: str
-    what: str
+    kind: str
 
 
 @dataclass(slots=True)
@@ -46,25 +46,25 @@ class Coverage:
     """Of one policy, over all of its tests. `outcomes` has every outcome with the place of its rule, in the order of the
     text."""
 
-    outcomes: dict[Outcome, Span]
-    reached: set[Outcome] = field(default_factory=set)
+    outcomes: dict[CoverageOutcome, Span]
+    reached: set[CoverageOutcome] = field(default_factory=set)
 
     @property
     def percent(self) -> int:
         """Rounded down, so that 100 means all of them. A policy with nothing to try is covered."""
         return 100 if not self.outcomes else 100 * len(self.reached) // len(self.outcomes)
 
-    def left(self) -> list[tuple[Outcome, Span]]:
+    def not_reached(self) -> list[tuple[CoverageOutcome, Span]]:
         return [(one, span) for one, span in self.outcomes.items() if one not in self.reached]
 
 
-def coverage_of(program: Program) -> Coverage:
+def new_coverage(program: Program) -> Coverage:
     """Nothing reached yet."""
-    outcomes: dict[Outcome, Span] = {}
+    outcomes: dict[CoverageOutcome, Span] = {}
     for rule in _all(program.rules):
         outcomes |= dict.fromkeys(_outcomes(rule, ""), rule.span)
     for index, layer in enumerate(program.layers):
-        outcomes |= {Outcome(f"layer {layer.name}", what): layer.span for what in _OF_LAYERS}
+        outcomes |= {CoverageOutcome(f"layer {layer.name}", what): layer.span for what in _OF_LAYERS}
         for rule, changed_by in _rules_in(program, (index,)):
             if changed_by == layer.name:
                 outcomes |= dict.fromkeys(_outcomes(rule, layer.name), rule.span)
@@ -74,52 +74,54 @@ def coverage_of(program: Program) -> Coverage:
 _OF_LAYERS = ("applies", "does not apply")
 
 
-def look(coverage: Coverage, program: Program, moment: Moment) -> None:
+def record_round(coverage: Coverage, program: Program, moment: DecisionRound) -> None:
     """Note what the rules say of the pods that wait now. `program` is the coverage's with the parameters of a test."""
-    for seen in moment.waiting[:PODS_A_MOMENT]:
+    for seen in moment.pending[:PODS_PER_ROUND_MAX]:
         found = moment.scheduler.explain(seen.pod.uid, moment.now_ns)
         if found is None or found.pod_refusal is not None:
             continue
-        coverage.reached |= coverage.outcomes.keys() & set(_reached(program, moment, seen, found))
+        coverage.reached |= coverage.outcomes.keys() & set(_outcomes_reached(program, moment, seen, found))
 
 
-def _reached(program: Program, moment: Moment, seen: ObservedPod, found: Explanation) -> Iterator[Outcome]:
+def _outcomes_reached(
+    program: Program, moment: DecisionRound, seen: ObservedPod, found: PlacementExplanation
+) -> Iterator[CoverageOutcome]:
     cache, pod = moment.scheduler.cache, seen.pod
-    facts = PodFacts(pod.created_ns, 0)
+    facts = QueuedPodInfo(pod.created_ns, 0)
     plan = compile_plan(program)
     active = Evaluator(cache).active_layers(plan, pod, now_ns=moment.now_ns, facts=facts)
     for index, layer in enumerate(program.layers):
-        yield Outcome(f"layer {layer.name}", _OF_LAYERS[0] if index in active else _OF_LAYERS[1])
+        yield CoverageOutcome(f"layer {layer.name}", _OF_LAYERS[0] if index in active else _OF_LAYERS[1])
     rules = list(_rules_in(program, active))
-    whens = _whens(program, [rule for rule, _ in rules], moment, seen, facts)
+    whens = _nodes_where_when_holds(program, [rule for rule, _ in rules], moment, seen, facts)
     for number, (rule, layer_name) in enumerate(rules):
         name = _name(rule, layer_name)
         applies: set[str] = set(cache.nodes)
         if number in whens:
             held = whens[number]
             if held:
-                yield Outcome(name, "when holds")
+                yield CoverageOutcome(name, "when holds")
             if applies - held:
-                yield Outcome(name, "when does not hold")
+                yield CoverageOutcome(name, "when does not hold")
             applies = held
         else:  # also where a parameter made a `when` true
-            yield Outcome(name, "when holds")
+            yield CoverageOutcome(name, "when holds")
         if isinstance(rule, FilterRule):
             refused = {
                 node
-                for node, refusals in found.rejected.items()
+                for node, refusals in found.refusals.items()
                 if any(one.rule == rule.name for one in refusals)
             }
             if refused:
-                yield Outcome(name, "refuses")
+                yield CoverageOutcome(name, "refuses")
             if applies - refused:
-                yield Outcome(name, "passes")
+                yield CoverageOutcome(name, "passes")
         elif isinstance(rule, ScoreRule) and applies & set(found.scores.get(rule.name, {})):
-            yield Outcome(name, "scores")
+            yield CoverageOutcome(name, "scores")
 
 
-def _whens(
-    program: Program, rules: list[Rule], moment: Moment, seen: ObservedPod, facts: PodFacts
+def _nodes_where_when_holds(
+    program: Program, rules: list[Rule], moment: DecisionRound, seen: ObservedPod, facts: QueuedPodInfo
 ) -> dict[int, set[str]]:
     """The nodes for which each rule's `when` holds, by the rule's number."""
     probes = {
@@ -127,8 +129,8 @@ def _whens(
     }
     if not probes:
         return {}
-    filters = tuple(_probe(name, when, rules[number].span) for name, (number, when) in probes.items())
-    asking = replace(program, rules=Rules(filters, ()), layers=(), outage=None)
+    filters = tuple(_when_probe(name, when, rules[number].span) for name, (number, when) in probes.items())
+    asking = replace(program, rules=RuleSet(filters, ()), layers=(), outage=None)
     scheduler = moment.scheduler
     found = Evaluator(scheduler.cache).explain(
         compile_plan(asking),
@@ -141,12 +143,12 @@ def _whens(
         return {}
     nodes = set(scheduler.cache.nodes)
     return {
-        number: {node for node in nodes if not any(one.rule == name for one in found.rejected.get(node, ()))}
+        number: {node for node in nodes if not any(one.rule == name for one in found.refusals.get(node, ()))}
         for name, (number, _) in probes.items()
     }
 
 
-def _probe(name: str, when: Expr, span: Span) -> FilterRule:
+def _when_probe(name: str, when: Expr, span: Span) -> FilterRule:
     return FilterRule(
         name=name,
         when=None,
@@ -169,20 +171,20 @@ def _rules_in(program: Program, active: tuple[int, ...]) -> Iterator[tuple[Rule,
         rules = apply_layer(rules, program.layers[index])
         for rule in _all(rules):
             key = _kind(rule), rule.name
-            if not _same(before.get(key), rule):
+            if not _is_same_rule(before.get(key), rule):
                 changed[key] = program.layers[index].name
     for rule in _all(rules_for(program, active)):
         yield rule, changed.get((_kind(rule), rule.name), "")
 
 
-def _same(before: Rule | None, after: Rule) -> bool:
+def _is_same_rule(before: Rule | None, after: Rule) -> bool:
     """Another weight alone is no other rule."""
     if isinstance(before, ScoreRule | BuiltinScore) and isinstance(after, ScoreRule | BuiltinScore):
         after = replace(after, weight=before.weight)
     return before == after
 
 
-def _outcomes(rule: Rule, layer: str) -> Iterable[Outcome]:
+def _outcomes(rule: Rule, layer: str) -> Iterable[CoverageOutcome]:
     name = _name(rule, layer)
     match rule:
         case FilterRule():
@@ -193,10 +195,10 @@ def _outcomes(rule: Rule, layer: str) -> Iterable[Outcome]:
             whats = []
     if rule.when is not None:
         whats += ["when holds", "when does not hold"]
-    return [Outcome(name, what) for what in whats]
+    return [CoverageOutcome(name, what) for what in whats]
 
 
-def _all(rules: Rules) -> tuple[Rule, ...]:
+def _all(rules: RuleSet) -> tuple[Rule, ...]:
     return (*rules.filters, *rules.scores)
 
 

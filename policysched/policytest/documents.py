@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.policy_files.yaml_depth import NESTING_MAX, nests_too_deep
 from policysched.text import Diagnostic, Source, Span
 
 Path = tuple[str | int, ...]
 
 
-class BadDocument(Exception):
+class UnusableTestFile(Exception):
     """A test file that cannot be used. `findings` say what is wrong and where."""
 
     def __init__(self, findings: tuple[Diagnostic, ...]) -> None:
@@ -25,7 +25,7 @@ class BadDocument(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """`values` are maps, lists, texts, numbers, truths and nulls; `spans` the places of them by path."""
 
     source: Source
@@ -49,34 +49,38 @@ class _Loader(yaml.SafeLoader):
     }
 
 
-def document_of(source: Source) -> Document:
+def parse_document(source: Source) -> YamlDocument:
     """Raises BadDocument."""
     whole = Span(source, 0, 0)
     if nests_too_deep(source.text.encode()):
-        raise BadDocument((unusable(f"the text nests more than {NESTING_MAX} levels deep", whole),))
+        raise UnusableTestFile(
+            (unusable_diagnostic(f"the text nests more than {NESTING_MAX} levels deep", whole),)
+        )
     try:
         loader = _Loader(source.text)
         node = loader.get_single_node()
         spans: dict[Path, Span] = {}
-        doubled = () if node is None else tuple(_places(node, (), source, spans))
+        doubled = () if node is None else tuple(_collect_spans(node, (), source, spans))
         values = None if node is None or doubled else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = whole if mark is None else Span(source, mark.index, mark.index)
-        raise BadDocument((unusable(f"the text is no YAML: {error.problem}", at),)) from error
+        raise UnusableTestFile((unusable_diagnostic(f"the text is no YAML: {error.problem}", at),)) from error
     # ValueError and RecursionError: a number of thousands of digits, brackets without end.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         words = " ".join(str(error).split())
-        raise BadDocument((unusable(f"the text is no YAML: {words}", whole),)) from error
+        raise UnusableTestFile((unusable_diagnostic(f"the text is no YAML: {words}", whole),)) from error
     if doubled:
-        raise BadDocument(doubled)
+        raise UnusableTestFile(doubled)
     if not isinstance(values, dict):
-        raise BadDocument((unusable("a test file is a map with `policy` and `tests`", whole),))
-    return Document(source, values, spans)
+        raise UnusableTestFile(
+            (unusable_diagnostic("a test file is a map with `policy` and `tests`", whole),)
+        )
+    return YamlDocument(source, values, spans)
 
 
-def unusable(message: str, span: Span, *, help: str = "") -> Diagnostic:  # noqa: A002 (as in Diagnostic)
-    return diagnostic("PS703", message, span, help=help)
+def unusable_diagnostic(message: str, span: Span, *, help: str = "") -> Diagnostic:  # noqa: A002 (as in Diagnostic)
+    return make_diagnostic("PS703", message, span, help=help)
 
 
 _VALUES_MAX = 200_000
@@ -84,11 +88,15 @@ _TEXT_TAG = "tag:yaml.org,2002:str"
 _MERGE = "<<"
 
 
-def _places(node: yaml.Node, path: Path, source: Source, spans: dict[Path, Span]) -> Iterator[Diagnostic]:
+def _collect_spans(
+    node: yaml.Node, path: Path, source: Source, spans: dict[Path, Span]
+) -> Iterator[Diagnostic]:
     spans[path] = _span(node, source)
-    if len(spans) > _VALUES_MAX or len(path) > _DEEPEST:
+    if len(spans) > _VALUES_MAX or len(path) > _NESTING_MAX:
         # Aliases within aliases, or one that holds itself.
-        raise BadDocument((unusable(f"more than {_VALUES_MAX} values, or nested too deep", spans[path]),))
+        raise UnusableTestFile(
+            (unusable_diagnostic(f"more than {_VALUES_MAX} values, or nested too deep", spans[path]),)
+        )
     match node:
         case yaml.MappingNode():
             keys: set[str] = set()
@@ -96,17 +104,19 @@ def _places(node: yaml.Node, path: Path, source: Source, spans: dict[Path, Span]
                 if key.value == _MERGE:
                     continue
                 if key.tag != _TEXT_TAG:
-                    yield unusable(f"`{key.value}` is no text; write it in quotes", _span(key, source))
+                    yield unusable_diagnostic(
+                        f"`{key.value}` is no text; write it in quotes", _span(key, source)
+                    )
                 if key.value in keys:
-                    yield unusable(f"`{key.value}` stands here twice", _span(key, source))
+                    yield unusable_diagnostic(f"`{key.value}` stands here twice", _span(key, source))
                 keys.add(key.value)
-                yield from _places(value, (*path, key.value), source, spans)
+                yield from _collect_spans(value, (*path, key.value), source, spans)
         case yaml.SequenceNode():
             for index, value in enumerate(node.value):
-                yield from _places(value, (*path, index), source, spans)
+                yield from _collect_spans(value, (*path, index), source, spans)
 
 
-_DEEPEST = 100
+_NESTING_MAX = 100
 
 
 def _span(node: yaml.Node, source: Source) -> Span:

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.lang.ir.program import Program, rules_for
-from policysched.lang.ir.verdict import Explanation
-from policysched.policytest.documents import Document, Path, unusable
-from policysched.policytest.playing import Played
-from policysched.policytest.short_forms import unknown
-from policysched.policytest.world import World
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.policytest.documents import Path, YamlDocument, unusable_diagnostic
+from policysched.policytest.playing import ScenarioResult
+from policysched.policytest.short_forms import unknown_name
+from policysched.policytest.world import Scenario
 from policysched.text import Diagnostic, Span
 
-TOTAL = "total"
+TOTAL_SCORE = "total"
 """Stands for the sum among the scores of a node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ExpectationFailure:
     """An expectation that was not met: where it stands, and in words what was expected and what was."""
 
     span: Span
@@ -33,10 +33,10 @@ class Failure:
 class Expectations:
     """Those of one test. `problems` are names that nothing has; while there are any nothing is to be compared."""
 
-    def __init__(self, document: Document, index: int, program: Program, world: World) -> None:
+    def __init__(self, document: YamlDocument, index: int, program: Program, world: Scenario) -> None:
         self._document, self._at = document, ("tests", index, "expect")
         self._values: Mapping[str, Any] = document.values["tests"][index]["expect"]
-        self._pods = _Names([one.pod.pod.full_name for one in world.pods])
+        self._pods = _PodNames([one.pod.pod.full_name for one in world.pods])
         self._nodes = sorted(node.name for node in world.nodes)
         self._filters, self._scores = _rule_names(program)
         self._filters |= world.extenders.keys()
@@ -48,13 +48,13 @@ class Expectations:
         return list(self._problems())
 
     @property
-    def explained(self) -> set[str]:
+    def pods_to_explain(self) -> set[str]:
         """The pods that something is expected of which takes an explanation."""
         keys = ("feasible", "rejected", "score")
-        return {self._pods.full(pod) for key in keys for pod in self._values.get(key, {})}
+        return {self._pods.full_name(pod) for key in keys for pod in self._values.get(key, {})}
 
-    def failures(self, played: Played) -> list[Failure]:
-        compared: tuple[Callable[[Played], Iterator[Failure]], ...] = (
+    def failures(self, played: ScenarioResult) -> list[ExpectationFailure]:
+        compared: tuple[Callable[[ScenarioResult], Iterator[ExpectationFailure]], ...] = (
             self._order,
             self._node,
             self._pending,
@@ -71,16 +71,18 @@ class Expectations:
         for path, pod in self._pod_names():
             known = self._pods.candidates(pod)
             if not known:
-                yield unknown("pod", pod, self._pods.all(), self._document.span(*self._at, *path))
+                yield unknown_name("pod", pod, self._pods.all(), self._document.span(*self._at, *path))
             elif len(known) > 1:
-                yield unusable(f"`{pod}` may be {' or '.join(known)}", self._document.span(*self._at, *path))
+                yield unusable_diagnostic(
+                    f"`{pod}` may be {' or '.join(known)}", self._document.span(*self._at, *path)
+                )
         for path, node in self._node_names():
             if node not in self._nodes:
-                yield unknown("node", node, self._nodes, self._document.span(*self._at, *path))
+                yield unknown_name("node", node, self._nodes, self._document.span(*self._at, *path))
         for path, kind, rule in self._rules():
             rules = self._filters if kind == "filter" else self._scores
             if rule not in rules:
-                yield unknown(kind, rule, rules, self._document.span(*self._at, *path))
+                yield unknown_name(kind, rule, rules, self._document.span(*self._at, *path))
 
     def _pod_names(self) -> Iterator[tuple[Path, str]]:
         for key in ("order", "evicted"):
@@ -90,7 +92,7 @@ class Expectations:
 
     def _node_names(self) -> Iterator[tuple[Path, str]]:
         for pod, wanted in self._values.get("node", {}).items():
-            yield from ((("node", pod), node) for node in _several(wanted))
+            yield from ((("node", pod), node) for node in _as_list(wanted))
         for pod, nodes in self._values.get("feasible", {}).items():
             yield from ((("feasible", pod, index), node) for index, node in enumerate(nodes))
         for key in ("rejected", "score"):
@@ -101,71 +103,76 @@ class Expectations:
         for pod, nodes in self._values.get("rejected", {}).items():
             for node, wanted in nodes.items():
                 path: Path = ("rejected", pod, node)
-                yield from ((path, "filter", rule) for rule in _several(wanted))
+                yield from ((path, "filter", rule) for rule in _as_list(wanted))
         for pod, nodes in self._values.get("score", {}).items():
             for node, cells in nodes.items():
                 yield from ((("score", pod, node, rule), "score", rule) for rule in cells)
 
     # ── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _order(self, played: Played) -> Iterator[Failure]:
-        wanted = [self._pods.full(pod) for pod in self._values.get("order", ())]
-        never = [pod for pod in wanted if pod not in played.decided]
+    def _order(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
+        wanted = [self._pods.full_name(pod) for pod in self._values.get("order", ())]
+        never = [pod for pod in wanted if pod not in played.decision_order]
         if never:
             yield self._failure(("order",), f"never decided: {', '.join(never)}")
             return
-        actual = [pod for pod in played.decided if pod in wanted]
+        actual = [pod for pod in played.decision_order if pod in wanted]
         if actual != wanted:
             yield self._failure(
                 ("order",), f"expected the order {', '.join(wanted)}; it was {', '.join(actual)}"
             )
 
-    def _node(self, played: Played) -> Iterator[Failure]:
+    def _node(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, wanted in self._values.get("node", {}).items():
-            full = self._pods.full(pod)
+            full = self._pods.full_name(pod)
             actual = played.node.get(full)
-            if actual in _several(wanted) or (wanted is None and actual is None):
+            if actual in _as_list(wanted) or (wanted is None and actual is None):
                 continue
-            expected = " or ".join(_several(wanted)) or "no node"
-            yield self._failure(("node", pod), f"{full}: expected {expected}, {_fate(full, played)}")
+            expected = " or ".join(_as_list(wanted)) or "no node"
+            yield self._failure(
+                ("node", pod), f"{full}: expected {expected}, {_describe_outcome(full, played)}"
+            )
 
-    def _pending(self, played: Played) -> Iterator[Failure]:
+    def _pending(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, words in self._values.get("pending", {}).items():
-            full = self._pods.full(pod)
+            full = self._pods.full_name(pod)
             if full not in played.pending:
-                yield self._failure(("pending", pod), f"{full}: expected to wait, {_fate(full, played)}")
+                yield self._failure(
+                    ("pending", pod), f"{full}: expected to wait, {_describe_outcome(full, played)}"
+                )
             elif words not in played.pending[full]:
                 yield self._failure(
-                    ("pending", pod), f"{full}: expected a message with `{words}`, {_fate(full, played)}"
+                    ("pending", pod),
+                    f"{full}: expected a message with `{words}`, {_describe_outcome(full, played)}",
                 )
 
-    def _feasible(self, played: Played) -> Iterator[Failure]:
+    def _feasible(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("feasible", {}).items():
-            found = played.explained.get(self._pods.full(pod))
+            found = played.explanations.get(self._pods.full_name(pod))
             actual = [] if found is None else sorted(found.feasible)
             if actual != sorted(nodes):
                 words = (
                     f"expected {', '.join(sorted(nodes)) or 'no node'}, found {', '.join(actual) or 'none'}"
                 )
                 yield self._failure(
-                    ("feasible", pod), f"{self._pods.full(pod)}: {words}{_why_refused(found)}"
+                    ("feasible", pod), f"{self._pods.full_name(pod)}: {words}{_rejection_reason(found)}"
                 )
 
-    def _rejected(self, played: Played) -> Iterator[Failure]:
+    def _rejected(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("rejected", {}).items():
-            full = self._pods.full(pod)
-            found = played.explained.get(full)
+            full = self._pods.full_name(pod)
+            found = played.explanations.get(full)
             for node, wanted in nodes.items():
                 path: Path = ("rejected", pod, node)
-                refusals = () if found is None else found.rejected.get(node, ())
+                refusals = () if found is None else found.refusals.get(node, ())
                 actual = {one.rule: "; ".join(one.reasons) for one in refusals}
                 said = ", ".join(f"{rule} ({reason})" for rule, reason in actual.items()) or "nothing"
                 if found is None or found.pod_refusal is not None:
-                    yield self._failure(path, f"{full} on {node}: not decided{_why_refused(found)}")
+                    yield self._failure(path, f"{full} on {node}: not decided{_rejection_reason(found)}")
                 elif wanted is None and actual:
                     yield self._failure(path, f"{full} on {node}: expected no rejection, found {said}")
                 else:
-                    for rule in _several(wanted):
+                    for rule in _as_list(wanted):
                         words = wanted[rule] if isinstance(wanted, dict) else ""
                         if rule not in actual or words not in actual[rule]:
                             expected = f"{rule} ({words})" if words else rule
@@ -173,26 +180,26 @@ class Expectations:
                                 path, f"{full} on {node}: expected {expected} to reject it, found {said}"
                             )
 
-    def _score(self, played: Played) -> Iterator[Failure]:
+    def _score(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         for pod, nodes in self._values.get("score", {}).items():
-            full = self._pods.full(pod)
-            found = played.explained.get(full)
+            full = self._pods.full_name(pod)
+            found = played.explanations.get(full)
             for node, cells in nodes.items():
                 for rule, wanted in cells.items():
                     for field, condition in _conditions(wanted):
-                        actual = _number(found, node, rule, field)
-                        if actual is None or not _holds(condition, actual):
+                        actual = _score_number(found, node, rule, field)
+                        if actual is None or not _condition_holds(condition, actual):
                             label = f"{rule} {field}" if field != "score" else rule
                             shown = "none" if actual is None else f"{actual:g}"
                             yield self._failure(
                                 ("score", pod, node, rule),
                                 f"{full} on {node}: expected {label} {condition}, found {shown}"
-                                + (_why_refused(found, node) if actual is None else ""),
+                                + (_rejection_reason(found, node) if actual is None else ""),
                             )
 
-    def _evicted(self, played: Played) -> Iterator[Failure]:
+    def _evicted(self, played: ScenarioResult) -> Iterator[ExpectationFailure]:
         if "evicted" in self._values:
-            wanted = sorted(self._pods.full(pod) for pod in self._values["evicted"])
+            wanted = sorted(self._pods.full_name(pod) for pod in self._values["evicted"])
             actual = sorted(played.evicted)
             if wanted != actual:
                 yield self._failure(
@@ -200,11 +207,11 @@ class Expectations:
                     f"expected {', '.join(wanted) or 'nobody'}, evicted were {', '.join(actual) or 'none'}",
                 )
 
-    def _failure(self, path: Path, message: str) -> Failure:
-        return Failure(self._document.span(*self._at, *path), f"{path[0]}: {message}")
+    def _failure(self, path: Path, message: str) -> ExpectationFailure:
+        return ExpectationFailure(self._document.span(*self._at, *path), f"{path[0]}: {message}")
 
 
-class _Names:
+class _PodNames:
     """Pods by `namespace/name`, or by the name where only one has it."""
 
     def __init__(self, full_names: list[str]) -> None:
@@ -216,7 +223,7 @@ class _Names:
     def candidates(self, name: str) -> list[str]:
         return self._by_name.get(name, [])
 
-    def full(self, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """Of a name that exactly one pod has."""
         (found,) = self._by_name[name]
         return found
@@ -228,7 +235,7 @@ class _Names:
 def _rule_names(program: Program) -> tuple[set[str], set[str]]:
     """What can reject a node (inputs of the node too), and what scores, under any layers."""
     filters = {one.name for one in program.inputs.values() if one.owner == "node"}
-    scores = {TOTAL}
+    scores = {TOTAL_SCORE}
     for active in [(), *((index,) for index in range(len(program.layers)))]:
         rules = rules_for(program, active)
         filters |= {rule.name for rule in rules.filters}
@@ -236,7 +243,7 @@ def _rule_names(program: Program) -> tuple[set[str], set[str]]:
     return filters, scores
 
 
-def _several(wanted: Any) -> list[str]:
+def _as_list(wanted: Any) -> list[str]:
     match wanted:
         case None:
             return []
@@ -262,23 +269,23 @@ def _conditions(wanted: Any) -> list[tuple[str, str]]:
     return [(field, str(condition)) for field, condition in cells.items()]
 
 
-def _holds(condition: str, actual: float) -> bool:
+def _condition_holds(condition: str, actual: float) -> bool:
     found = _CONDITION.match(condition)
     assert found is not None, f"the schema lets `{condition}` pass as a condition"
     return _OPERATORS[found[1] or "=="](actual, float(found[2]))
 
 
-def _number(found: Explanation | None, node: str, rule: str, field: str) -> float | None:
+def _score_number(found: PlacementExplanation | None, node: str, rule: str, field: str) -> float | None:
     if found is None:
         return None
-    if rule == TOTAL and TOTAL not in found.scores:
+    if rule == TOTAL_SCORE and TOTAL_SCORE not in found.scores:
         return found.totals.get(node)
     cell = found.scores.get(rule, {}).get(node)
     value: float | None = None if cell is None else getattr(cell, field)
     return value
 
 
-def _fate(pod: str, played: Played) -> str:
+def _describe_outcome(pod: str, played: ScenarioResult) -> str:
     if pod in played.evicted:
         return "it was evicted"
     if pod in played.node:
@@ -286,13 +293,13 @@ def _fate(pod: str, played: Played) -> str:
     return f"it waits: {played.pending.get(pod) or 'not this policy'}"
 
 
-def _why_refused(found: Explanation | None, node: str | None = None) -> str:
+def _rejection_reason(found: PlacementExplanation | None, node: str | None = None) -> str:
     if found is None:
         return " (it was never decided)"
     if found.pod_refusal is not None:
         return f" (the pod is refused: {found.pod_refusal})"
     refused = (
-        found.rejected if node is None else {node: found.rejected[node]} if node in found.rejected else {}
+        found.refusals if node is None else {node: found.refusals[node]} if node in found.refusals else {}
     )
     by_rule = [f"{name} by {refusals[0].rule}" for name, refusals in sorted(refused.items())]
     return f" ({', '.join(by_rule)})" if by_rule else ""

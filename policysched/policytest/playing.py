@@ -7,73 +7,73 @@ goes on to the next arrival, the next poll, or the moment for which the schedule
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from policysched.daemon.consultant import terms_of
+from policysched.daemon.consultant import extender_capabilities
 from policysched.harness.simulate import pending_message
-from policysched.harness.simulated_prebind import carried_out, taken_back
-from policysched.lang.check.bundle import Bundle, Checked
-from policysched.lang.ir.extender_answers import Answers, let_through
+from policysched.harness.simulated_prebind import simulate_prebind, simulate_unreserve
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.ir.extender_answers import ExtenderResults, nodes_passing_extenders
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import Namespace, NodeName, ObservedPod, PodUid
-from policysched.policytest.canned import consulted, with_answers
-from policysched.policytest.world import World
+from policysched.policytest.canned import apply_extender_answers, call_canned_extenders
+from policysched.policytest.world import Scenario
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 
-_KEPT = 10**6
+_DECISIONS_KEPT_MAX = 10**6
 _STEPS_MAX = 1_000_000
 
 
-class NeverAtRest(Exception):
+class StepLimitExceeded(Exception):
     """The scheduler had something to do for more steps than any test needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DecisionRound:
     """The scheduler when pods that wait are about to be decided: for whoever looks at rules."""
 
     scheduler: Scheduler
-    waiting: tuple[ObservedPod, ...]
+    pending: tuple[ObservedPod, ...]
     now_ns: int
 
 
 @dataclass(slots=True)
-class Played:
-    """By `namespace/name`. `decided` in the order of their first decisions, `node` where each was placed, `pending` the
-    message of those that were not; `explained` why, as of the last decision, for the pods that were asked about."""
+class ScenarioResult:
+    """By `namespace/name`. `decision_order` in the order of their first decisions, `node` where each was placed, `pending` the
+    message of those that were not; `explanations` why, as of the last decision, for the pods that were asked about."""
 
-    decided: list[str] = field(default_factory=list)
+    decision_order: list[str] = field(default_factory=list)
     node: dict[str, str] = field(default_factory=dict)
     pending: dict[str, str] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
-    explained: dict[str, Explanation] = field(default_factory=dict)
+    explanations: dict[str, PlacementExplanation] = field(default_factory=dict)
 
 
-class Play:
-    """`moments` plays, and stops before each round of decisions; `played` is filled meanwhile."""
+class ScenarioRunner:
+    """`rounds` plays, and stops before each round of decisions; `result` is filled meanwhile."""
 
-    def __init__(self, program: Program, world: World, ask: Collection[str]) -> None:
+    def __init__(self, program: Program, world: Scenario, ask: Collection[str]) -> None:
         asked = tuple(one for one in program.extenders if one.name in world.extenders)
         self._program, self._world, self._ask = replace(program, extenders=asked), world, frozenset(ask)
-        limits = Limits(binds_in_flight_max=2**31, decisions_kept=_KEPT)
-        terms = terms_of({name: one.peer for name, one in world.extenders.items()})
+        limits = SchedulerLimits(binds_in_flight_max=2**31, decisions_kept=_DECISIONS_KEPT_MAX)
+        terms = extender_capabilities({name: one.endpoint for name, one in world.extenders.items()})
         self._scheduler = Scheduler(limits, terms)
-        self._said: dict[PodUid, tuple[tuple[NodeName, ...], Answers]] = {}
-        self._waiting: dict[PodUid, ObservedPod] = {}
+        self._extender_answers: dict[PodUid, tuple[tuple[NodeName, ...], ExtenderResults]] = {}
+        self._pending: dict[PodUid, ObservedPod] = {}
         self._names: dict[PodUid, str] = {}
         self._messages: dict[PodUid, str] = {}
-        self._seen_decisions = 0
+        self._decisions_read = 0
         self._wake_at_ns: int | None = None
         self._now_ns = world.start_ns
-        self.played = Played()
+        self.result = ScenarioResult()
 
-    def moments(self) -> Iterator[Moment]:
+    def rounds(self) -> Iterator[DecisionRound]:
         """Raises NeverAtRest."""
-        for event in self._beginning():
+        for event in self._initial_events():
             self._handle(event)
-        coming = self._coming()
+        coming = self._timed_events()
         following = next(coming, None)
         for _ in range(_STEPS_MAX):
             while following is not None and following[0] <= self._now_ns:
@@ -81,7 +81,7 @@ class Play:
                 self._now_ns += 1  # so that what comes together has an order all the same
                 following = next(coming, None)
             if self._scheduler.ready(self._now_ns):
-                yield Moment(self._scheduler, tuple(self._waiting.values()), self._now_ns)
+                yield DecisionRound(self._scheduler, tuple(self._pending.values()), self._now_ns)
                 self._decide_all()
             next_ns = min(
                 (
@@ -92,51 +92,53 @@ class Play:
                 default=None,
             )
             if next_ns is None or next_ns > self._world.until_ns:
-                self._end()
+                self._collect_result()
                 return
             self._now_ns = next_ns
-        raise NeverAtRest
+        raise StepLimitExceeded
 
-    def _beginning(self) -> Iterator[e.Event]:
+    def _initial_events(self) -> Iterator[e.Event]:
         world, key = self._world, f"{self._program.name}.policy"
-        bundle = Bundle({key: Checked(key, library=False, program=self._program, diagnostics=())})
+        bundle = PolicyBundle(
+            {key: CheckedSource(key, is_library=False, program=self._program, diagnostics=())}
+        )
         named = {space.name for space in world.namespaces}
         implied = sorted({one.pod.pod.namespace for one in world.pods} - named)
-        yield from (e.NamespaceSeen(space) for space in world.namespaces)
-        yield from (e.NamespaceSeen(Namespace(name, {}, {})) for name in implied)
-        yield from (e.NodeSeen(node) for node in world.nodes)
-        yield from world.around
-        yield from (e.PodSeen(one.pod) for one in world.pods if one.at_ns < world.start_ns)
-        if world.kept is not None:
-            yield e.StatesKept({self._program.name: world.kept})
-        yield e.PoliciesOffered(bundle, resource_version="")
+        yield from (e.NamespaceUpdated(space) for space in world.namespaces)
+        yield from (e.NamespaceUpdated(Namespace(name, {}, {})) for name in implied)
+        yield from (e.NodeUpdated(node) for node in world.nodes)
+        yield from world.cluster_events
+        yield from (e.PodUpdated(one.pod) for one in world.pods if one.at_ns < world.start_ns)
+        if world.state_values is not None:
+            yield e.SavedPolicyStatesLoaded({self._program.name: world.state_values})
+        yield e.PoliciesUpdated(bundle, resource_version="")
         yield from (
-            e.PodSeen(one.pod)
+            e.PodUpdated(one.pod)
             for one in world.pods
             if one.at_ns == world.start_ns and one.pod.node is not None
         )
         yield e.Synced()
 
-    def _coming(self) -> Iterator[tuple[int, e.Event]]:
+    def _timed_events(self) -> Iterator[tuple[int, e.Event]]:
         """Samples before the pods of the same moment."""
         world, policy = self._world, self._program.name
         polls: list[tuple[int, int, e.Event]] = [
             (one.at_ns, 0, e.SamplesArrived(policy, one.metric, one.samples)) for one in world.polls
         ]
         pods: list[tuple[int, int, e.Event]] = [
-            (one.at_ns, 1, e.PodSeen(one.pod))
+            (one.at_ns, 1, e.PodUpdated(one.pod))
             for one in world.pods
             if not (one.at_ns <= world.start_ns and one.pod.node is not None)
         ]
         yield from ((at_ns, event) for at_ns, _, event in sorted([*polls, *pods], key=lambda one: one[:2]))
 
     def _handle(self, event: e.Event) -> None:
-        if isinstance(event, e.PodSeen):
+        if isinstance(event, e.PodUpdated):
             seen = event.pod
             self._names[seen.pod.uid] = seen.pod.full_name
             if seen.node is None and not seen.finished and seen.pod.scheduler == self._program.name:
-                self._waiting[seen.pod.uid] = seen
-        self._carry_out(self._scheduler.handle(event, self._now_ns))
+                self._pending[seen.pod.uid] = seen
+        self._dispatch(self._scheduler.handle(event, self._now_ns))
 
     def _decide_all(self) -> None:
         for _ in range(_STEPS_MAX):
@@ -144,69 +146,69 @@ class Play:
                 return
             asked = {
                 seen.pod.uid: found
-                for seen in self._waiting.values()
+                for seen in self._pending.values()
                 if seen.pod.full_name in self._ask and (found := self._explain(seen.pod.uid)) is not None
             }
-            self._carry_out(self._scheduler.decide(self._now_ns))
+            self._dispatch(self._scheduler.decide(self._now_ns))
             decisions = self._scheduler.decisions
-            for one in decisions[self._seen_decisions :]:
-                if one.pod not in self.played.decided:
-                    self.played.decided.append(one.pod)
+            for one in decisions[self._decisions_read :]:
+                if one.pod not in self.result.decision_order:
+                    self.result.decision_order.append(one.pod)
                 if one.uid in asked:
-                    self.played.explained[one.pod] = asked[one.uid]
-            self._seen_decisions = len(decisions)
-        raise NeverAtRest
+                    self.result.explanations[one.pod] = asked[one.uid]
+            self._decisions_read = len(decisions)
+        raise StepLimitExceeded
 
-    def _carry_out(self, commands: list[c.Command]) -> None:
+    def _dispatch(self, commands: list[c.Command]) -> None:
         queue = list(commands)
         while queue:
             match queue.pop(0):
                 case c.Bind(uid=uid, node=node):
-                    seen = self._waiting.pop(uid)
-                    self.played.node[seen.pod.full_name] = node
+                    seen = self._pending.pop(uid)
+                    self.result.node[seen.pod.full_name] = node
                     queue += self._scheduler.handle(e.BindConfirmed(uid, node), self._now_ns)
                     seen = replace(seen, node=node)  # as the API server shows it now
-                    queue += self._scheduler.handle(e.PodSeen(seen), self._now_ns)
-                case c.Consult(uid=uid, nodes=nodes) as consult:
-                    answer = consulted(consult, self._world.extenders)
-                    self._said[uid] = nodes, answer.answers
+                    queue += self._scheduler.handle(e.PodUpdated(seen), self._now_ns)
+                case c.CallExtenders(uid=uid, nodes=nodes) as consult:
+                    answer = call_canned_extenders(consult, self._world.extenders)
+                    self._extender_answers[uid] = nodes, answer.answers
                     queue += self._scheduler.handle(answer, self._now_ns)
-                case c.Prepare() as prepare:
-                    for happened in carried_out(prepare, self._scheduler.cache):
+                case c.Prebind() as prepare:
+                    for happened in simulate_prebind(prepare, self._scheduler.cache):
                         queue += self._scheduler.handle(happened, self._now_ns)
-                case c.Unreserve() | c.Deallocate() | c.DropClaim() as command:
-                    for happened in taken_back(command, self._scheduler.cache):
+                case c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim() as command:
+                    for happened in simulate_unreserve(command, self._scheduler.cache):
                         queue += self._scheduler.handle(happened, self._now_ns)
                 case c.Evict(uid=uid, victims=victims):
                     told = tuple(one.uid for one in victims)
                     for one in told:
-                        self.played.evicted.append(self._names[one])
-                        self.played.node.pop(self._names[one], None)
-                        queue += self._scheduler.handle(e.PodGone(one), self._now_ns)
+                        self.result.evicted.append(self._names[one])
+                        self.result.node.pop(self._names[one], None)
+                        queue += self._scheduler.handle(e.PodDeleted(one), self._now_ns)
                     queue += self._scheduler.handle(e.Evicted(uid, told), self._now_ns)
                 case c.ReportPending(uid=uid, message=message):
                     self._messages[uid] = message
-                case c.WakeAt(at_ns=at_ns):
+                case c.SetTimer(at_ns=at_ns):
                     self._wake_at_ns = at_ns
                 case _:
                     pass
 
-    def _explain(self, uid: PodUid) -> Explanation | None:
+    def _explain(self, uid: PodUid) -> PlacementExplanation | None:
         """By the rules, and by what extenders said when they were asked last."""
         found = self._scheduler.explain(uid, self._now_ns)
-        if found is None or uid not in self._said:
+        if found is None or uid not in self._extender_answers:
             return found
-        nodes, answers = self._said[uid]
-        left = [NodeName(node) for node in let_through(nodes, answers)]
-        among = self._scheduler.explain(uid, self._now_ns, among=left)
+        nodes, answers = self._extender_answers[uid]
+        left = [NodeName(node) for node in nodes_passing_extenders(nodes, answers)]
+        among = self._scheduler.explain(uid, self._now_ns, node_names=left)
         assert among is not None, f"{uid} is a pod that waits"
-        return with_answers(found, among, self._program.extenders, answers)
+        return apply_extender_answers(found, among, self._program.extenders, answers)
 
-    def _end(self) -> None:
-        for seen in self._waiting.values():
+    def _collect_result(self) -> None:
+        for seen in self._pending.values():
             name = seen.pod.full_name
-            self.played.pending[name] = pending_message(self._scheduler, seen, self._messages)
-            if name in self._ask and name not in self.played.explained:
+            self.result.pending[name] = pending_message(self._scheduler, seen, self._messages)
+            if name in self._ask and name not in self.result.explanations:
                 found = self._explain(seen.pod.uid)
                 if found is not None:
-                    self.played.explained[name] = found
+                    self.result.explanations[name] = found

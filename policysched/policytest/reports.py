@@ -4,14 +4,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from policysched.policytest.coverage import Coverage
-from policysched.policytest.expecting import Failure
-from policysched.policytest.running import FileResult, Run, TestResult
+from policysched.policytest.expecting import ExpectationFailure
+from policysched.policytest.running import PolicyTestResult, PolicyTestRun, TestFileResult
 from policysched.text import Diagnostic
-from policysched.text.render_machine import plain_xml
-from policysched.text.render_text import concise
+from policysched.text.render_machine import strip_xml_control_characters
+from policysched.text.render_text import render_concise
 
 
-def as_record(run: Run) -> dict[str, Any]:
+def run_record(run: PolicyTestRun) -> dict[str, Any]:
     return {
         "format_version": 1,
         "passed": len(run.results) - run.failed,
@@ -24,7 +24,7 @@ def as_record(run: Run) -> dict[str, Any]:
     }
 
 
-def as_junit(run: Run) -> str:
+def junit_xml(run: PolicyTestRun) -> str:
     """A suite a file. A file that cannot be used is one test in error."""
     suites = ElementTree.Element("testsuites", name="policysched")
     for file in run.files:
@@ -39,16 +39,20 @@ def as_junit(run: Run) -> str:
         for problem in file.problems:
             case = ElementTree.SubElement(suite, "testcase", name=problem.code, classname=file.path)
             error = ElementTree.SubElement(
-                case, "error", message=plain_xml(problem.message), type=problem.code
+                case, "error", message=strip_xml_control_characters(problem.message), type=problem.code
             )
-            error.text = plain_xml(concise(problem))
+            error.text = strip_xml_control_characters(render_concise(problem))
         for one in file.results:
             case = ElementTree.SubElement(
-                suite, "testcase", name=plain_xml(one.name), classname=file.path, line=str(_line(one.span))
+                suite,
+                "testcase",
+                name=strip_xml_control_characters(one.name),
+                classname=file.path,
+                line=str(_line(one.span)),
             )
             for failure in one.failures:
                 found = ElementTree.SubElement(
-                    case, "failure", message=plain_xml(failure.message), type="expectation"
+                    case, "failure", message=strip_xml_control_characters(failure.message), type="expectation"
                 )
                 found.text = f"{file.path}:{_line(failure.span)}"
     ElementTree.indent(suites)
@@ -57,7 +61,7 @@ def as_junit(run: Run) -> str:
     )
 
 
-def _file(file: FileResult) -> dict[str, Any]:
+def _file(file: TestFileResult) -> dict[str, Any]:
     return {
         "path": file.path,
         "tests": [_test(one) for one in file.results],
@@ -65,7 +69,7 @@ def _file(file: FileResult) -> dict[str, Any]:
     }
 
 
-def _test(one: TestResult) -> dict[str, Any]:
+def _test(one: PolicyTestResult) -> dict[str, Any]:
     return {
         "name": one.name,
         "line": _line(one.span),
@@ -74,7 +78,7 @@ def _test(one: TestResult) -> dict[str, Any]:
     }
 
 
-def _failure(one: Failure) -> dict[str, Any]:
+def _failure(one: ExpectationFailure) -> dict[str, Any]:
     place = one.span.source.file_position(one.span.start)
     return {"message": one.message, "line": place.line, "column": place.column}
 
@@ -93,7 +97,7 @@ def _coverage(path: str, name: str, coverage: Coverage) -> dict[str, Any]:
         "path": path,
         "percent": coverage.percent,
         "outcomes": [
-            {"rule": one.rule, "outcome": one.what, "reached": one in coverage.reached}
+            {"rule": one.rule, "outcome": one.kind, "reached": one in coverage.reached}
             for one in coverage.outcomes
         ],
     }

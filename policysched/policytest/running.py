@@ -6,16 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from policysched.files import Unreadable, is_file, is_folder, is_there, read_text
+from policysched.files import UnreadableFile, is_file, is_folder, path_exists, read_text
 from policysched.harness.inputs import PolicyHasErrors, choose_policy
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
 from policysched.policy_files.sources import UnusableFile
-from policysched.policytest.coverage import Coverage, coverage_of, look
-from policysched.policytest.documents import BadDocument, Document, document_of, unusable
-from policysched.policytest.expecting import Expectations, Failure
-from policysched.policytest.playing import NeverAtRest, Play
-from policysched.policytest.world import World, world_of
+from policysched.policytest.coverage import Coverage, new_coverage, record_round
+from policysched.policytest.documents import (
+    UnusableTestFile,
+    YamlDocument,
+    parse_document,
+    unusable_diagnostic,
+)
+from policysched.policytest.expecting import ExpectationFailure, Expectations
+from policysched.policytest.playing import ScenarioRunner, StepLimitExceeded
+from policysched.policytest.world import Scenario, read_scenario
 from policysched.schemas import misfits
 from policysched.text import Diagnostic, Source, Span
 
@@ -23,33 +28,33 @@ SUFFIXES = ("_test.yaml", "_test.yml")
 
 
 @dataclass(frozen=True, slots=True)
-class TestResult:
+class PolicyTestResult:
     """One test that was played. No failures: it passed."""
 
     name: str
     span: Span
-    failures: tuple[Failure, ...]
+    failures: tuple[ExpectationFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FileResult:
-    """One file. With `problems` none of its tests was played. `watched` are the files that it rests on."""
+class TestFileResult:
+    """One file. With `problems` none of its tests was played. `dependencies` are the files that it rests on."""
 
     path: str
-    results: tuple[TestResult, ...]
+    results: tuple[PolicyTestResult, ...]
     problems: tuple[Diagnostic, ...]
-    watched: tuple[str, ...]
+    dependencies: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Run:
+class PolicyTestRun:
     """All files of one run. `coverages` by policy file and name."""
 
-    files: list[FileResult] = field(default_factory=list)
+    files: list[TestFileResult] = field(default_factory=list)
     coverages: dict[tuple[str, str], Coverage] = field(default_factory=dict)
 
     @property
-    def results(self) -> list[TestResult]:
+    def results(self) -> list[PolicyTestResult]:
         return [one for file in self.files for one in file.results]
 
     @property
@@ -57,7 +62,7 @@ class Run:
         return sum(1 for one in self.results if one.failures)
 
     @property
-    def unusable(self) -> bool:
+    def has_unusable_file(self) -> bool:
         return any(file.problems for file in self.files)
 
     def percent(self) -> int:
@@ -67,13 +72,13 @@ class Run:
 
     def not_reached(self) -> list[Diagnostic]:
         return [
-            diagnostic("PS701", f"no test has `{one.rule}` where it {_verb(one.what)}", span)
+            make_diagnostic("PS701", f"no test has `{one.rule}` where it {_outcome_verb(one.kind)}", span)
             for coverage in self.coverages.values()
-            for one, span in coverage.left()
+            for one, span in coverage.not_reached()
         ]
 
 
-def _verb(what: str) -> str:
+def _outcome_verb(what: str) -> str:
     return {"when holds": "has its `when` hold", "when does not hold": "has its `when` not hold"}.get(
         what, what
     )
@@ -87,97 +92,105 @@ def find_test_files(paths: Sequence[str]) -> list[str]:
             found += sorted(
                 str(one) for one in path.rglob("*") if one.name.endswith(SUFFIXES) and is_file(one)
             )
-        elif is_there(path):
+        elif path_exists(path):
             found.append(str(path))
         else:
             raise UnusableFile(f"{path}: no such file")
     return list(dict.fromkeys(found))
 
 
-def run(paths: Iterable[str], *, only: re.Pattern[str] | None = None) -> Run:
+def run_test_files(paths: Iterable[str], *, only: re.Pattern[str] | None = None) -> PolicyTestRun:
     """Play every test whose name `only` finds (None: all)."""
-    whole = Run()
+    whole = PolicyTestRun()
     for path in paths:
         whole.files.append(_run_file(path, whole, only))
     return whole
 
 
-def _run_file(path: str, whole: Run, only: re.Pattern[str] | None) -> FileResult:
+def _run_file(path: str, whole: PolicyTestRun, only: re.Pattern[str] | None) -> TestFileResult:
     watched = [path]
     try:
         document = _read(path)
         policy_path = str(Path(path).parent / document.values["policy"])
-        watched += _rests_on(document, policy_path)
-        games = [_game(document, index, policy_path) for index in range(len(document.values["tests"]))]
+        watched += _dependencies(document, policy_path)
+        games = [
+            _load_test_case(document, index, policy_path) for index in range(len(document.values["tests"]))
+        ]
         problems = tuple(found for game in games for found in game.expectations.problems())
         if problems:
-            raise BadDocument(problems)
-    except BadDocument as error:
-        return FileResult(path, (), error.findings, tuple(watched))
+            raise UnusableTestFile(problems)
+    except UnusableTestFile as error:
+        return TestFileResult(path, (), error.findings, tuple(watched))
     program = games[0].program
     key = str(Path(policy_path).resolve()), program.name
-    coverage = whole.coverages.setdefault(key, coverage_of(program))
+    coverage = whole.coverages.setdefault(key, new_coverage(program))
     wanted = [game for game in games if only is None or only.search(game.name)]
-    return FileResult(path, tuple(_play(game, coverage) for game in wanted), (), tuple(watched))
+    return TestFileResult(path, tuple(_run_test_case(game, coverage) for game in wanted), (), tuple(watched))
 
 
 @dataclass(frozen=True, slots=True)
-class _Game:
+class _TestCase:
     name: str
     span: Span
     program: Program
-    world: World
+    world: Scenario
     expectations: Expectations
 
 
-def _game(document: Document, index: int, policy_path: str) -> _Game:
-    program = _program(document, index, policy_path)
-    world = world_of(document, index, program)
+def _load_test_case(document: YamlDocument, index: int, policy_path: str) -> _TestCase:
+    program = _load_program(document, index, policy_path)
+    world = read_scenario(document, index, program)
     name = document.values["tests"][index]["name"]
     span = document.span("tests", index, "name")
-    return _Game(name, span, program, world, Expectations(document, index, program, world))
+    return _TestCase(name, span, program, world, Expectations(document, index, program, world))
 
 
-def _play(game: _Game, coverage: Coverage) -> TestResult:
-    play = Play(game.program, game.world, game.expectations.explained)
+def _run_test_case(game: _TestCase, coverage: Coverage) -> PolicyTestResult:
+    play = ScenarioRunner(game.program, game.world, game.expectations.pods_to_explain)
     try:
-        for moment in play.moments():
-            look(coverage, game.program, moment)
-    except NeverAtRest:
-        return TestResult(game.name, game.span, (Failure(game.span, "the scheduler never came to rest"),))
-    return TestResult(game.name, game.span, tuple(game.expectations.failures(play.played)))
+        for moment in play.rounds():
+            record_round(coverage, game.program, moment)
+    except StepLimitExceeded:
+        return PolicyTestResult(
+            game.name, game.span, (ExpectationFailure(game.span, "the scheduler never came to rest"),)
+        )
+    return PolicyTestResult(game.name, game.span, tuple(game.expectations.failures(play.result)))
 
 
-def _read(path: str) -> Document:
+def _read(path: str) -> YamlDocument:
     try:
         text = read_text(Path(path))
-    except Unreadable as error:
-        raise BadDocument((unusable(f"{path}: {error}", Span(Source(path, ""), 0, 0)),)) from error
-    document = document_of(Source(path, text))
+    except UnreadableFile as error:
+        raise UnusableTestFile(
+            (unusable_diagnostic(f"{path}: {error}", Span(Source(path, ""), 0, 0)),)
+        ) from error
+    document = parse_document(Source(path, text))
     found = tuple(
-        unusable(f"{'.'.join(map(str, where)) or 'the file'}: {words}", document.span(*where))
+        unusable_diagnostic(f"{'.'.join(map(str, where)) or 'the file'}: {words}", document.span(*where))
         for where, words in misfits("policy-test", document.values)
     )
     if found:
-        raise BadDocument(found)
+        raise UnusableTestFile(found)
     return document
 
 
-def _program(document: Document, index: int, path: str) -> Program:
+def _load_program(document: YamlDocument, index: int, path: str) -> Program:
     """The policy, with the values that the test gives to its parameters."""
     test = document.values["tests"][index]
     params = {**document.values.get("params", {}), **test.get("params", {})}
     place: tuple[str | int, ...] = ("tests", index, "params") if "params" in test else ("params",)
     try:
-        return choose_policy(path, document.values.get("name"), [_flag(*one) for one in params.items()])
+        return choose_policy(
+            path, document.values.get("name"), [_parameter_flag(*one) for one in params.items()]
+        )
     except UnusableFile as error:
         span = document.span(*place) if "--param" in str(error) else document.span("policy")
-        raise BadDocument((unusable(str(error), span),)) from error
+        raise UnusableTestFile((unusable_diagnostic(str(error), span),)) from error
     except PolicyHasErrors as error:
-        raise BadDocument(error.diagnostics) from error
+        raise UnusableTestFile(error.diagnostics) from error
 
 
-def _flag(name: str, value: Any) -> str:
+def _parameter_flag(name: str, value: Any) -> str:
     """As `--param` has it."""
     match value:
         case bool():
@@ -188,7 +201,7 @@ def _flag(name: str, value: Any) -> str:
             return f"{name}={value}"
 
 
-def _rests_on(document: Document, policy_path: str) -> Iterator[str]:
+def _dependencies(document: YamlDocument, policy_path: str) -> Iterator[str]:
     """The policy's folder stands for what it includes."""
     yield policy_path
     yield from (str(one) for one in sorted(Path(policy_path).parent.glob("*.policy")))

@@ -20,10 +20,10 @@ class Gap(Enum):
     """What stands in a series where no value does."""
 
     NONE = "_"
-    ENDED = "stale"
+    STALE = "stale"
 
 
-Step = int | float | Gap
+SeriesStep = int | float | Gap
 """A value in the held unit of the metric's type, or a gap."""
 
 
@@ -35,11 +35,11 @@ _REPEATED = re.compile(r"(?P<part>.+?)x(?P<times>[0-9]{1,6})\Z")
 _STEPPED = re.compile(r"(?P<first>.+?)(?P<sign>[+-])(?P<step>[0-9].*)\Z")
 
 
-def series_of(text: str, type_: Type, unit: str) -> Sequence[Step]:
+def parse_series(text: str, type_: Type, unit: str) -> Sequence[SeriesStep]:
     """One step an interval. `unit` is that of bare numbers. Raises BadSeries."""
-    steps: list[Step] = []
+    steps: list[SeriesStep] = []
     for part in text.split():
-        steps += _part(part, type_, unit)
+        steps += _parse_part(part, type_, unit)
         if len(steps) > STEPS_MAX:
             raise BadSeries(f"more than {STEPS_MAX} values")
     if not steps:
@@ -47,12 +47,12 @@ def series_of(text: str, type_: Type, unit: str) -> Sequence[Step]:
     return steps
 
 
-def _part(part: str, type_: Type, unit: str) -> list[Step]:
-    if part == Gap.ENDED.value:
-        return [Gap.ENDED]
+def _parse_part(part: str, type_: Type, unit: str) -> list[SeriesStep]:
+    if part == Gap.STALE.value:
+        return [Gap.STALE]
     repeated = _REPEATED.match(part)
     if repeated is None:
-        return [Gap.NONE if part == Gap.NONE.value else _value(part, type_, unit)]
+        return [Gap.NONE if part == Gap.NONE.value else _parse_value(part, type_, unit)]
     times = int(repeated["times"])
     if times > STEPS_MAX:
         raise BadSeries(f"`{part}`: more than {STEPS_MAX} values")
@@ -60,12 +60,12 @@ def _part(part: str, type_: Type, unit: str) -> list[Step]:
         return [Gap.NONE] * times
     stepped = _STEPPED.match(repeated["part"])
     if stepped is None:
-        return [_value(repeated["part"], type_, unit)] * (times + 1)
-    first, step = _value(stepped["first"], type_, unit), _value(stepped["step"], type_, unit)
+        return [_parse_value(repeated["part"], type_, unit)] * (times + 1)
+    first, step = _parse_value(stepped["first"], type_, unit), _parse_value(stepped["step"], type_, unit)
     return [first + (step if stepped["sign"] == "+" else -step) * index for index in range(times + 1)]
 
 
-def _value(text: str, type_: Type, unit: str) -> int | float:
+def _parse_value(text: str, type_: Type, unit: str) -> int | float:
     found = parse_value(text, type_, unit)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise BadSeries(f"`{text}` is no {type_}, `_` or `stale`")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.text import Diagnostic, Span
 
 Json = dict[str, Any]
@@ -14,13 +14,13 @@ _ZONE = "topology.kubernetes.io/zone"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def namespace(short: Json) -> Json:
+def expand_namespace(short: Json) -> Json:
     if "metadata" in short:
         return {**short, "kind": "Namespace"}
     return {"kind": "Namespace", "metadata": dict(short)}
 
 
-def node(short: Json) -> Json:
+def expand_node(short: Json) -> Json:
     """Ready, with the label of its host name, and with room for ordinary pods where it does not say how much."""
     if "metadata" in short:
         return {**short, "kind": "Node"}
@@ -39,23 +39,23 @@ def node(short: Json) -> Json:
             "annotations": short.get("annotations", {}),
         },
         "spec": {
-            "taints": [_taint(text) for text in short.get("taints", ())],
+            "taints": [_parse_taint(text) for text in short.get("taints", ())],
             "unschedulable": short.get("unschedulable", False),
         },
         "status": {
-            "allocatable": _texts(allocatable),
+            "allocatable": _quantity_texts(allocatable),
             "conditions": [{"type": "Ready", "status": "True" if short.get("ready", True) else "False"}],
         },
     }
 
 
-def pod(short: Json, *, scheduler: str) -> Json:
+def expand_pod(short: Json, *, scheduler: str) -> Json:
     """Of the policy where it names no other scheduler, and running where it has a node."""
     if "metadata" in short:
         spec = {"schedulerName": scheduler, **(short.get("spec") or {})}
         return {**short, "kind": "Pod", "spec": spec}
     requests = {key: short[key] for key in ("cpu", "memory") if key in short} | short.get("requests", {})
-    resources = {"requests": _texts(requests), "limits": _texts(short.get("limits", {}))}
+    resources = {"requests": _quantity_texts(requests), "limits": _quantity_texts(short.get("limits", {}))}
     return {
         "kind": "Pod",
         "metadata": {
@@ -75,7 +75,7 @@ def pod(short: Json, *, scheduler: str) -> Json:
     }
 
 
-def unknown(what: str, name: str, known: Iterable[str], span: Span) -> Diagnostic:
+def unknown_name(what: str, name: str, known: Iterable[str], span: Span) -> Diagnostic:
     """A name that nothing has."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
@@ -83,14 +83,14 @@ def unknown(what: str, name: str, known: Iterable[str], span: Span) -> Diagnosti
         f"there is {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "there is none"
     )
     words = f"did you mean `{close[0]}`?" if close else there
-    return diagnostic("PS702", f"unknown {what} `{name}`", span, label="not there", help=words)
+    return make_diagnostic("PS702", f"unknown {what} `{name}`", span, label="not there", help=words)
 
 
-def _texts(quantities: Json) -> dict[str, str]:
+def _quantity_texts(quantities: Json) -> dict[str, str]:
     return {name: str(amount) for name, amount in quantities.items()}
 
 
-def _taint(text: str) -> dict[str, str]:
+def _parse_taint(text: str) -> dict[str, str]:
     rest, _, effect = text.partition(":")
     key, _, value = rest.partition("=")
     return {"key": key, "value": value, "effect": effect}

@@ -9,35 +9,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policysched.cluster.samples import EVERYWHERE, MetricSamples, Sample
-from policysched.harness.cluster_files import ClusterFiles, objects_in
-from policysched.harness.state_values import BadValues, entries_of
+from policysched.cluster.samples import ALL_NODES, MetricSamples, Sample
+from policysched.harness.cluster_files import ClusterFiles, read_objects
+from policysched.harness.state_values import BadStateValues, parse_state_entries
 from policysched.kube.decode import pods as wire
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.extender.client import Peer
-from policysched.lang.ir.program import Metric, Program, of_nodes
-from policysched.lang.types.kinds import Kind, Type
+from policysched.kube.extender.client import ExtenderEndpoint
+from policysched.lang.ir.program import Metric, Program, is_node_metric
+from policysched.lang.types.kinds import Type, TypeKind
 from policysched.lang.types.units import parse_value
-from policysched.metric_sources.pairs import MutablePairs, add_pair, pair_written
+from policysched.metric_sources.pairs import MutablePodPairs, add_pair, parse_pair
 from policysched.model.objects import Namespace, Node, NodeName, ObservedPod
 from policysched.policy_files.sources import UnusableFile
 from policysched.policytest import short_forms
-from policysched.policytest.canned import Canned
-from policysched.policytest.documents import BadDocument, Document, unusable
-from policysched.policytest.series import BadSeries, Gap, Step, series_of
+from policysched.policytest.canned import CannedExtender
+from policysched.policytest.documents import UnusableTestFile, YamlDocument, unusable_diagnostic
+from policysched.policytest.series import BadSeries, Gap, SeriesStep, parse_series
 from policysched.scheduler import events as e
 from policysched.scheduler.events import Event
-from policysched.scheduler.policies.states import Entry, kept_text
+from policysched.scheduler.policies.states import StateEntry, state_text
 from policysched.text import Diagnostic, Span
 
 Json = dict[str, Any]
 
-START = "2026-01-01T00:00:00Z"
+DEFAULT_START_TIME = "2026-01-01T00:00:00Z"
 _POLLS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class PodArrival:
     """A pod, when it is first seen, and where the test says so. Those that are there from the start have the time of
     the start."""
 
@@ -47,7 +47,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class ScenarioPoll:
     """What was measured of one metric at one moment."""
 
     at_ns: int
@@ -56,58 +56,58 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """Times in ns since 1970. Pending pods of the policy come at `at_ns` where they do not say otherwise; what is seen
-    until `until_ns` counts. `around` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
-    are in the order of their times. `kept` are the values of the policy's states at the start, as a scheduler keeps them; `extenders`
+class Scenario:
+    """Times in ns since 1970. Pending pods of the policy come at `default_arrival_ns` where they do not say otherwise; what is seen
+    until `until_ns` counts. `cluster_events` is everything else that a cluster has: budgets, services, volumes, custom resources. `polls`
+    are in the order of their times. `state_values` are the values of the policy's states at the start, as a scheduler keeps them; `extenders`
     those that are asked, and what they say."""
 
     namespaces: tuple[Namespace, ...]
     nodes: tuple[Node, ...]
-    around: tuple[Event, ...]
-    pods: tuple[Arrival, ...]
-    polls: tuple[Poll, ...]
-    kept: str | None
-    extenders: Mapping[str, Canned]
+    cluster_events: tuple[Event, ...]
+    pods: tuple[PodArrival, ...]
+    polls: tuple[ScenarioPoll, ...]
+    state_values: str | None
+    extenders: Mapping[str, CannedExtender]
     start_ns: int
-    at_ns: int
+    default_arrival_ns: int
     until_ns: int
 
 
-def world_of(document: Document, index: int, program: Program) -> World:
+def read_scenario(document: YamlDocument, index: int, program: Program) -> Scenario:
     """The world of the `index`-th test. Raises BadDocument with everything that is wrong with it."""
-    return _Reading(document, index, program).world()
+    return _ScenarioReader(document, index, program).scenario()
 
 
-class _Reading:
-    def __init__(self, document: Document, index: int, program: Program) -> None:
+class _ScenarioReader:
+    def __init__(self, document: YamlDocument, index: int, program: Program) -> None:
         self._document, self._program = document, program
         self._places: tuple[tuple[str | int, ...], ...] = ((), ("tests", index))
-        self._found: list[Diagnostic] = []
-        start_ns = parse_value(self._word("start", START), Type(Kind.TIMESTAMP), None)
+        self._problems: list[Diagnostic] = []
+        start_ns = parse_value(self._text("start", DEFAULT_START_TIME), Type(TypeKind.TIMESTAMP), None)
         if not isinstance(start_ns, int):
-            self._complain(f"`{self._word('start', START)}` is no time", self._span("start"))
+            self._add_problem(f"`{self._text('start', DEFAULT_START_TIME)}` is no time", self._span("start"))
             start_ns = 0
         self._start_ns = start_ns
 
-    def world(self) -> World:
+    def scenario(self) -> Scenario:
         namespaces: dict[str, Namespace] = {}
         nodes: dict[str, Node] = {}
-        pods: dict[str, Arrival] = {}
+        pods: dict[str, PodArrival] = {}
         polls, last_ns = self._polls()
         at_ns = self._start_ns + self._duration_ns("at", last_ns)
         files = ClusterFiles()
-        for obj, span in self._whole_objects():
+        for obj, span in self._all_objects():
             known, faults = len(files.pods), len(files.malformed)
-            files.take(obj)
+            files.add(obj)
             for malformed in files.malformed[faults:]:
-                self._complain(str(malformed), span)
+                self._add_problem(str(malformed), span)
             for seen in files.pods[known:]:
                 pods[seen.pod.full_name] = self._arrival(seen, obj, at_ns, len(pods), span)
         namespaces |= {one.name: one for one in files.namespaces}
         nodes |= {one.name: one for one in files.nodes}
-        for kind, obj, span in self._from_here():
-            match self._read(self._whole(kind, obj), span):
+        for kind, obj, span in self._inline_objects():
+            match self._read(self._expand(kind, obj), span):
                 case Namespace() as one:
                     namespaces[one.name] = one
                 case Node() as one:
@@ -120,12 +120,12 @@ class _Reading:
         extenders = self._extenders(nodes)
         until_ns = at_ns + self._duration_ns("for", 0)
         last_arrival_ns = max((one.at_ns for one in pods.values()), default=at_ns)
-        if self._found:
-            raise BadDocument(tuple(self._found))
-        return World(
+        if self._problems:
+            raise UnusableTestFile(tuple(self._problems))
+        return Scenario(
             tuple(namespaces.values()),
             tuple(nodes.values()),
-            _around(files),
+            _cluster_events(files),
             tuple(sorted(pods.values(), key=lambda one: one.at_ns)),
             tuple(polls(max(until_ns, last_arrival_ns) - self._start_ns)),
             kept,
@@ -137,36 +137,36 @@ class _Reading:
 
     # ── objects ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _whole_objects(self) -> Iterator[tuple[Json, Span]]:
-        yield from self._from_files()
+    def _all_objects(self) -> Iterator[tuple[Json, Span]]:
+        yield from self._file_objects()
         for place, objects in self._sections("objects"):
             yield from ((obj, self._document.span(*place, "objects", at)) for at, obj in enumerate(objects))
 
-    def _from_files(self) -> Iterator[tuple[Json, Span]]:
+    def _file_objects(self) -> Iterator[tuple[Json, Span]]:
         folder = Path(self._document.source.name).parent
         for place, paths in self._sections("cluster"):
             for path in [paths] if isinstance(paths, str) else paths:
                 span = self._document.span(*place, "cluster")
                 try:
-                    for obj in objects_in(str(folder / path)):
+                    for obj in read_objects(str(folder / path)):
                         if isinstance(obj, Malformed):
-                            self._complain(str(obj), span)
+                            self._add_problem(str(obj), span)
                         else:
                             yield obj, span
                 except UnusableFile as error:
-                    self._complain(str(error), span)
+                    self._add_problem(str(error), span)
 
-    def _from_here(self) -> Iterator[tuple[str, Json, Span]]:
+    def _inline_objects(self) -> Iterator[tuple[str, Json, Span]]:
         for kind in ("namespaces", "nodes", "pods"):
             for place, objects in self._sections(kind):
                 for index, obj in enumerate(objects):
                     yield kind, obj, self._document.span(*place, kind, index)
 
-    def _whole(self, kind: str, obj: Json) -> Json:
+    def _expand(self, kind: str, obj: Json) -> Json:
         make: Callable[[Json], Json] = {
-            "namespaces": short_forms.namespace,
-            "nodes": short_forms.node,
-            "pods": lambda one: short_forms.pod(one, scheduler=self._program.name),
+            "namespaces": short_forms.expand_namespace,
+            "nodes": short_forms.expand_node,
+            "pods": lambda one: short_forms.expand_pod(one, scheduler=self._program.name),
         }[kind]
         return make(obj)
 
@@ -174,18 +174,18 @@ class _Reading:
         try:
             match obj.get("kind"):
                 case "Namespace":
-                    return wire.namespace(obj)
+                    return wire.decode_namespace(obj)
                 case "Node":
-                    return wire.node(obj)
+                    return wire.decode_node(obj)
                 case "Pod":
-                    return wire.pod(obj)
+                    return wire.decode_pod(obj)
                 case kind:
                     raise AssertionError(f"a short form of a {kind}")
         except Malformed as error:
-            self._complain(str(error), span)
+            self._add_problem(str(error), span)
             return None
 
-    def _arrival(self, seen: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> Arrival:
+    def _arrival(self, seen: ObservedPod, obj: Json, at_ns: int, place: int, span: Span) -> PodArrival:
         """Pending pods come in the order in which they stand; of those that have no time of creation each is a nanosecond
         younger than the one before it."""
         waits = seen.node is None and not seen.finished
@@ -195,15 +195,15 @@ class _Reading:
             comes_ns = self._start_ns + _duration_ns(arrives)
         if seen.pod.created_ns == 0:
             seen = replace(seen, pod=replace(seen.pod, created_ns=comes_ns + place))
-        return Arrival(comes_ns, seen, span)
+        return PodArrival(comes_ns, seen, span)
 
     def _check_nodes(self, nodes: Mapping[str, Node]) -> None:
         for place, metrics in self._sections("metrics"):
             for metric, series in metrics.items():
                 declared = self._program.metrics.get(metric)
-                for node in series if declared is None or of_nodes(declared) else ():
+                for node in series if declared is None or is_node_metric(declared) else ():
                     if node not in nodes:
-                        self._unknown(
+                        self._add_unknown_name(
                             "node", node, nodes, self._document.span(*place, "metrics", metric, node)
                         )
 
@@ -211,41 +211,45 @@ class _Reading:
 
     def _states(self, nodes: Mapping[str, Node]) -> str | None:
         """A test's own values of a state take the place of the file's."""
-        tables: dict[str, list[Entry]] = {}
+        tables: dict[str, list[StateEntry]] = {}
         for place, states in self._sections("state"):
             for name, values in states.items():
                 span = self._document.span(*place, "state", name)
                 state = self._program.states.get(name)
                 if state is None:
-                    self._unknown("state", name, self._program.states, span)
+                    self._add_unknown_name("state", name, self._program.states, span)
                     continue
                 try:
-                    tables[name] = entries_of(state, values)
-                except BadValues as error:
-                    self._complain(str(error), self._document.span(*place, "state", name, *error.path))
+                    tables[name] = parse_state_entries(state, values)
+                except BadStateValues as error:
+                    self._add_problem(str(error), self._document.span(*place, "state", name, *error.path))
                     continue
                 for key, node, _ in tables[name]:
-                    if node != EVERYWHERE and node not in nodes:
+                    if node != ALL_NODES and node not in nodes:
                         path = (key, node) if key else (node,)
-                        self._unknown("node", node, nodes, self._document.span(*place, "state", name, *path))
-        return kept_text(0, tables) if tables else None
+                        self._add_unknown_name(
+                            "node", node, nodes, self._document.span(*place, "state", name, *path)
+                        )
+        return state_text(0, tables) if tables else None
 
     # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, Canned]:
+    def _extenders(self, nodes: Mapping[str, Node]) -> dict[str, CannedExtender]:
         """A test's own word on an extender takes the place of the file's."""
-        found: dict[str, Canned] = {}
+        found: dict[str, CannedExtender] = {}
         known = [one.name for one in self._program.extenders]
         for place, extenders in self._sections("extenders"):
             for name, said in extenders.items():
                 if name not in known:
-                    self._unknown("extender", name, known, self._document.span(*place, "extenders", name))
+                    self._add_unknown_name(
+                        "extender", name, known, self._document.span(*place, "extenders", name)
+                    )
                 for verb in ("filter", "prioritize"):
                     for node in said.get(verb, {}):
                         if node not in nodes:
                             span = self._document.span(*place, "extenders", name, verb, node)
-                            self._unknown("node", node, nodes, span)
-                peer = Peer(
+                            self._add_unknown_name("node", node, nodes, span)
+                peer = ExtenderEndpoint(
                     name,
                     url="",
                     filter="filter",
@@ -253,46 +257,47 @@ class _Reading:
                     ignorable=said.get("ignorable", False),
                     resources=frozenset(said.get("managedResources", ())),
                 )
-                found[name] = Canned(
+                found[name] = CannedExtender(
                     peer, said.get("filter", {}), said.get("prioritize", {}), said.get("error")
                 )
         return found
 
     # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _polls(self) -> tuple[Callable[[int], Iterator[Poll]], int]:
+    def _polls(self) -> tuple[Callable[[int], Iterator[ScenarioPoll]], int]:
         """What makes the polls up to a time (ns after the start), and when the last step of the longest series is."""
-        series: dict[str, dict[str, list[Step]]] = {}
+        series: dict[str, dict[str, list[SeriesStep]]] = {}
         for place, metrics in self._sections("metrics"):
             for name, of_one in metrics.items():
                 metric = self._program.metrics.get(name)
                 if metric is None:
-                    self._unknown(
+                    self._add_unknown_name(
                         "metric", name, self._program.metrics, self._document.span(*place, "metrics", name)
                     )
                     continue
                 for node, text in of_one.items():
-                    if not of_nodes(metric) and pair_written(node) is None:
-                        self._complain(
+                    if not is_node_metric(metric) and parse_pair(node) is None:
+                        self._add_problem(
                             f"`{node}` is no pair of pods: write `namespace/name -> namespace/name`",
                             self._document.span(*place, "metrics", name, node),
                         )
                         continue
                     try:
-                        steps = list(series_of(str(text), metric.type, metric.unit))
+                        steps = list(parse_series(str(text), metric.type, metric.unit))
                     except BadSeries as error:
-                        self._complain(str(error), self._document.span(*place, "metrics", name, node))
+                        self._add_problem(str(error), self._document.span(*place, "metrics", name, node))
                         continue
                     series.setdefault(name, {})[node] = steps
         steps_ns = {
-            name: self._duration_ns("interval", self._program.metrics[name].every_ns) for name in series
+            name: self._duration_ns("interval", self._program.metrics[name].poll_interval_ns)
+            for name in series
         }
         last_ns = max(
             (steps_ns[name] * (len(steps) - 1) for name, nodes in series.items() for steps in nodes.values()),
             default=0,
         )
 
-        def polls(until_ns: int) -> Iterator[Poll]:
+        def polls(until_ns: int) -> Iterator[ScenarioPoll]:
             made = [
                 poll
                 for name, of_one in series.items()
@@ -314,7 +319,7 @@ class _Reading:
             if key in section:
                 yield place, section[key]
 
-    def _word(self, key: str, otherwise: str) -> str:
+    def _text(self, key: str, otherwise: str) -> str:
         words = [value for _, value in self._sections(key)]
         return str(words[-1]) if words else otherwise
 
@@ -323,39 +328,39 @@ class _Reading:
         return self._document.span(*(places[-1] if places else ()), key)
 
     def _duration_ns(self, key: str, otherwise_ns: int) -> int:
-        word = self._word(key, "")
+        word = self._text(key, "")
         found = _duration_ns(word) if word else otherwise_ns
         if key == "interval" and found <= 0:
-            self._complain("the interval is nothing", self._span(key))
+            self._add_problem("the interval is nothing", self._span(key))
             return 1
         return found
 
-    def _unknown(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
-        self._found.append(short_forms.unknown(what, name, known, span))
+    def _add_unknown_name(self, what: str, name: str, known: Iterable[str], span: Span) -> None:
+        self._problems.append(short_forms.unknown_name(what, name, known, span))
 
-    def _complain(self, message: str, span: Span) -> None:
-        self._found.append(unusable(message, span))
+    def _add_problem(self, message: str, span: Span) -> None:
+        self._problems.append(unusable_diagnostic(message, span))
 
 
-def _around(files: ClusterFiles) -> tuple[Event, ...]:
+def _cluster_events(files: ClusterFiles) -> tuple[Event, ...]:
     return (
         *files.node_objects,
-        *(e.BudgetSeen(budget) for budget in files.budgets),
-        *(e.PodSetSeen(one) for one in files.pod_sets),
-        *(e.StorageSeen(one) for one in files.storage),
-        *(e.DeviceObjectSeen(one) for one in files.devices),
+        *(e.DisruptionBudgetUpdated(budget) for budget in files.budgets),
+        *(e.PodSetUpdated(one) for one in files.pod_sets),
+        *(e.StorageObjectUpdated(one) for one in files.storage),
+        *(e.DeviceObjectUpdated(one) for one in files.devices),
     )
 
 
 def _duration_ns(word: str) -> int:
-    found = parse_value(word, Type(Kind.DURATION), None)
+    found = parse_value(word, Type(TypeKind.DURATION), None)
     assert isinstance(found, int), f"the schema lets `{word}` pass as a duration"
     return found
 
 
 def _polls_of(
-    metric: Metric, series: Mapping[str, list[Step]], start_ns: int, step_ns: int, until_ns: int
-) -> Iterator[Poll]:
+    metric: Metric, series: Mapping[str, list[SeriesStep]], start_ns: int, step_ns: int, until_ns: int
+) -> Iterator[ScenarioPoll]:
     """A series of one value goes on for ever; a longer one ends with its last, which grows old from there on."""
     count = min(until_ns // step_ns + 1, _POLLS_MAX)
     held: dict[NodeName, Sample] = {}
@@ -364,24 +369,24 @@ def _polls_of(
         for node, steps in series.items():
             step = steps[0] if len(steps) == 1 else steps[index] if index < len(steps) else Gap.NONE
             match step:
-                case Gap.ENDED:
+                case Gap.STALE:
                     held.pop(NodeName(node), None)
                 case Gap.NONE:
                     pass
-                case value if value < 0 and metric.type.kind not in (Kind.INT, Kind.FLOAT):
+                case value if value < 0 and metric.type.kind not in (TypeKind.INT, TypeKind.FLOAT):
                     held.pop(NodeName(node), None)  # no such size, rate or share: missing, as from any source
                 case value:
                     held[NodeName(node)] = Sample(float(value), at_ns)
-        yield Poll(at_ns, metric.name, _samples_of(metric, held, at_ns))
+        yield ScenarioPoll(at_ns, metric.name, _samples_of(metric, held, at_ns))
 
 
 def _samples_of(metric: Metric, held: Mapping[NodeName, Sample], at_ns: int) -> MetricSamples:
     """A metric between pods has what came with this poll: a pair that has no value now is not there."""
-    if of_nodes(metric):
+    if is_node_metric(metric):
         return MetricSamples(dict(held), polled_ns=at_ns)
-    pairs: MutablePairs = {}
+    pairs: MutablePodPairs = {}
     for key, sample in held.items():
-        pair = pair_written(key)
+        pair = parse_pair(key)
         assert pair is not None, f"`{key}` was let pass as two pods"
         add_pair(pairs, pair, sample.value)
     return MetricSamples({}, polled_ns=at_ns, pairs=pairs)

@@ -4,93 +4,104 @@ import logging
 from collections.abc import Iterable
 from typing import assert_never
 
-from policysched.config.logs import say
-from policysched.config.settings import Place
-from policysched.daemon.consultant import Consultant
-from policysched.daemon.policy_feed import LastGood, PolicyFeed
+from policysched.config.logs import write_log
+from policysched.config.settings import NamespacedName
+from policysched.daemon.consultant import ExtenderCaller
+from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.evict import Evictor
-from policysched.kube.write.prebind import PreparationWriter
-from policysched.kube.write.report import About, Condition, Reporter, Words
+from policysched.kube.write.prebind import PrebindWriter
+from policysched.kube.write.report import EventContent, EventObject, PodScheduledCondition, Reporter
 from policysched.scheduler import commands as c
 
 log = logging.getLogger("policysched.scheduler")
 
-OURSELVES = "policysched"
+EVENT_COMPONENT = "policysched"
 """Who reports what concerns no single policy."""
 
 
-class Carrier:
+class CommandDispatcher:
     """`wake_at_ns` is when `decide` is to be called even if nothing happens."""
 
     def __init__(
         self,
         binder: Binder,
-        volumes: PreparationWriter,
+        volumes: PrebindWriter,
         evictor: Evictor,
         reporter: Reporter,
-        last_good: LastGood,
+        last_good: LastGoodStore,
         feed: PolicyFeed,
-        policies: Place,
-        consultant: Consultant,
+        policies: NamespacedName,
+        consultant: ExtenderCaller,
     ) -> None:
-        self._consultant = consultant
+        self._extender_caller = consultant
         self._binder = binder
-        self._volumes = volumes
+        self._prebind_writer = volumes
         self._evictor = evictor
         self._reporter = reporter
         self._last_good = last_good
         self._feed = feed
-        self._policies = policies
+        self._policies_config_map = policies
         self.wake_at_ns: int | None = None
 
-    def carry_out(self, commands: Iterable[c.Command]) -> None:
+    def dispatch(self, commands: Iterable[c.Command]) -> None:
         for command in commands:
-            self._one(command)
+            self._dispatch_one(command)
 
-    def _one(self, command: c.Command) -> None:
+    def _dispatch_one(self, command: c.Command) -> None:
         match command:
             case c.Bind():
-                self._reporter.withdraw(command.uid)
+                self._reporter.discard_condition(command.uid)
                 self._binder.put(command)
-            case c.Prepare() | c.Unreserve() | c.Deallocate() | c.DropClaim():
-                self._volumes.put(command)
+            case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():
+                self._prebind_writer.put(command)
             case c.Evict() | c.ClearNomination():
                 self._evictor.put(command)
-            case c.Consult():
-                self._consultant.put(command)
+            case c.CallExtenders():
+                self._extender_caller.submit(command)
             case c.ReportPreempted(victim, uid, namespace, name, scheduler, node):
-                about = About("Pod", victim.namespace, victim.name, victim.uid)
+                about = EventObject("Pod", victim.namespace, victim.name, victim.uid)
                 note = f"Preempted by pod {uid} on node {node}"
-                preemptor = About("Pod", namespace, name, uid)
-                self._reporter.say(
-                    Words(about, "Normal", "Preempted", "Preempting", note, scheduler, preemptor)
+                preemptor = EventObject("Pod", namespace, name, uid)
+                self._reporter.record_event(
+                    EventContent(about, "Normal", "Preempted", "Preempting", note, scheduler, preemptor)
                 )
             case c.ReportScheduled(uid, namespace, name, node, scheduler):
                 note = f"Successfully assigned {namespace}/{name} to {node}"
-                about = About("Pod", namespace, name, uid)
-                self._reporter.say(Words(about, "Normal", "Scheduled", "Binding", note, scheduler))
-            case c.ReportPending(uid, namespace, name, scheduler, reason, message):
-                about = About("Pod", namespace, name, uid)
-                self._reporter.mark(Condition(namespace, name, uid, reason, message))
-                self._reporter.say(
-                    Words(about, "Warning", "FailedScheduling", "Scheduling", message, scheduler)
+                about = EventObject("Pod", namespace, name, uid)
+                self._reporter.record_event(
+                    EventContent(about, "Normal", "Scheduled", "Binding", note, scheduler)
                 )
-            case c.ReportPod(uid, namespace, name, scheduler, event_type, reason, message):
-                about = About("Pod", namespace, name, uid)
-                self._reporter.say(Words(about, event_type, reason, "Scheduling", message, scheduler))
-            case c.ReportPolicies(event_type, reason, message):
-                about = About("ConfigMap", self._policies.namespace, self._policies.name, self._feed.uid)
-                self._reporter.say(Words(about, event_type, reason, "Reloading", message, OURSELVES))
+            case c.ReportPending(uid, namespace, name, scheduler, reason, message):
+                about = EventObject("Pod", namespace, name, uid)
+                self._reporter.set_condition(PodScheduledCondition(namespace, name, uid, reason, message))
+                self._reporter.record_event(
+                    EventContent(about, "Warning", "FailedScheduling", "Scheduling", message, scheduler)
+                )
+            case c.ReportPodEvent(uid, namespace, name, scheduler, event_type, reason, message):
+                about = EventObject("Pod", namespace, name, uid)
+                self._reporter.record_event(
+                    EventContent(about, event_type, reason, "Scheduling", message, scheduler)
+                )
+            case c.ReportPolicyEvent(event_type, reason, message):
+                about = EventObject(
+                    "ConfigMap",
+                    self._policies_config_map.namespace,
+                    self._policies_config_map.name,
+                    self._feed.uid,
+                )
+                self._reporter.record_event(
+                    EventContent(about, event_type, reason, "Reloading", message, EVENT_COMPONENT)
+                )
                 level = logging.WARNING if event_type == "Warning" else logging.INFO
-                log.log(level, message, extra={"reason": reason, "configmap": str(self._policies)})
-            case c.KeepPolicies(texts):
-                self._last_good.keep(texts)
-            case c.KeepStates(texts):
-                self._last_good.keep_states(texts)
-            case c.WakeAt(at_ns):
+                log.log(level, message, extra={"reason": reason, "configmap": str(self._policies_config_map)})
+            case c.SavePolicyTexts(texts):
+                self._last_good.save_policies(texts)
+            case c.SavePolicyStates(texts):
+                self._last_good.save_states(texts)
+            case c.SetTimer(at_ns):
                 self.wake_at_ns = at_ns
             case c.Log():
-                say(log, command)
+                write_log(log, command)
             case _:
                 assert_never(command)

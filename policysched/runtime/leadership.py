@@ -1,7 +1,7 @@
 """Who may decide, as the rest of the program asks for it: alone, elected on this loop, or elected on a thread.
 
 In the real program the Lease is renewed by a thread with a loop and a connection of its own, so that a long decision
-cannot cost the leadership. A simulation runs the same `Elector` on its own loop and clock.
+cannot cost the leadership. A simulation runs the same `LeaderElector` on its own loop and clock.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from policysched.kube.lease import Elector, Standing
+from policysched.kube.lease import LeaderElector, LeadershipStatus
 
 
 class Leadership(Protocol):
@@ -19,21 +19,21 @@ class Leadership(Protocol):
     `may_decide` are right at any time, without waiting for a call."""
 
     @property
-    def standing(self) -> Standing: ...
+    def status(self) -> LeadershipStatus: ...
     @property
     def holder(self) -> str: ...
     def leads(self) -> bool: ...
     def may_decide(self) -> bool: ...
     def decides_in_s(self) -> float: ...
-    async def start(self, changed: Callable[[Standing], None]) -> None: ...
+    async def start(self, changed: Callable[[LeadershipStatus], None]) -> None: ...
     async def stop(self, *, nothing_in_flight: bool) -> None: ...
 
 
-class Alone:
+class NoLeaderElection:
     """Where nobody else is there: `--no-leader-elect`. What a process before us may have left under way is not waited
     for."""
 
-    standing = Standing.LEADING
+    status = LeadershipStatus.LEADING
     holder = ""
 
     def leads(self) -> bool:
@@ -45,23 +45,23 @@ class Alone:
     def decides_in_s(self) -> float:
         return 0.0
 
-    async def start(self, changed: Callable[[Standing], None]) -> None:
-        changed(Standing.LEADING)
+    async def start(self, changed: Callable[[LeadershipStatus], None]) -> None:
+        changed(LeadershipStatus.LEADING)
 
     async def stop(self, *, nothing_in_flight: bool) -> None:
         del nothing_in_flight
 
 
-class ElectedHere:
+class InLoopLeaderElection:
     """An elector on the caller's own loop."""
 
-    def __init__(self, elector: Elector) -> None:
+    def __init__(self, elector: LeaderElector) -> None:
         self._elector = elector
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def standing(self) -> Standing:
-        return self._elector.standing
+    def status(self) -> LeadershipStatus:
+        return self._elector.status
 
     @property
     def holder(self) -> str:
@@ -76,13 +76,13 @@ class ElectedHere:
     def decides_in_s(self) -> float:
         return self._elector.decides_in_s()
 
-    async def start(self, changed: Callable[[Standing], None]) -> None:
+    async def start(self, changed: Callable[[LeadershipStatus], None]) -> None:
         self._elector.on_change = changed
         self._task = asyncio.create_task(self._elector.run(), name="lease")
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
-                changed(Standing.LOST)  # a bug in the elector: `stop` shows it
+                changed(LeadershipStatus.LOST)  # a bug in the elector: `stop` shows it
 
         self._task.add_done_callback(ended)
 
@@ -95,24 +95,24 @@ class ElectedHere:
         await self._elector.release(nothing_in_flight=nothing_in_flight)
 
 
-MakeElector = Callable[[], AbstractAsyncContextManager[Elector]]
+MakeLeaderElector = Callable[[], AbstractAsyncContextManager[LeaderElector]]
 """Makes the elector, with its connection, in the loop that it will run on."""
 
 
-class ElectedInThread:
+class ThreadedLeaderElection:
     """An elector on a thread of its own. Raises from `start` what making it raises."""
 
-    def __init__(self, make: MakeElector) -> None:
+    def __init__(self, make: MakeLeaderElector) -> None:
         self._make = make
-        self._elector: Elector | None = None
+        self._elector: LeaderElector | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._nothing_in_flight = False
 
     @property
-    def standing(self) -> Standing:
-        return Standing.FOLLOWING if self._elector is None else self._elector.standing
+    def status(self) -> LeadershipStatus:
+        return LeadershipStatus.FOLLOWING if self._elector is None else self._elector.status
 
     @property
     def holder(self) -> str:
@@ -127,11 +127,11 @@ class ElectedInThread:
     def decides_in_s(self) -> float:
         return float("inf") if self._elector is None else self._elector.decides_in_s()
 
-    async def start(self, changed: Callable[[Standing], None]) -> None:
+    async def start(self, changed: Callable[[LeadershipStatus], None]) -> None:
         caller = asyncio.get_running_loop()
         up: asyncio.Future[None] = caller.create_future()
 
-        def tell(standing: Standing) -> None:
+        def tell(standing: LeadershipStatus) -> None:
             if not caller.is_closed():
                 caller.call_soon_threadsafe(changed, standing)
 
@@ -145,7 +145,7 @@ class ElectedInThread:
         self,
         caller: asyncio.AbstractEventLoop,
         up: "asyncio.Future[None]",
-        tell: Callable[[Standing], None],
+        tell: Callable[[LeadershipStatus], None],
     ) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
@@ -156,11 +156,13 @@ class ElectedInThread:
                 await self._run_until_stopped(elector)
         except Exception as error:
             if up.done():
-                tell(Standing.LOST)  # a bug in the elector: whoever waits for it must not wait for ever
+                tell(
+                    LeadershipStatus.LOST
+                )  # a bug in the elector: whoever waits for it must not wait for ever
                 raise
             caller.call_soon_threadsafe(up.set_exception, error)
 
-    async def _run_until_stopped(self, elector: Elector) -> None:
+    async def _run_until_stopped(self, elector: LeaderElector) -> None:
         assert self._stop is not None
         running = asyncio.create_task(elector.run())
         stopped = asyncio.create_task(self._stop.wait())

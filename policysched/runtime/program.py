@@ -17,57 +17,57 @@ import aiohttp
 
 from policysched import __version__
 from policysched.config.settings import Settings
-from policysched.daemon.clock import SteadyClock, until_set_back
+from policysched.daemon.clock import SteadyClock, wait_until_set_back
 from policysched.daemon.compiling import WorkerCompiler
-from policysched.daemon.event_loop import run
+from policysched.daemon.event_loop import run_event_loop
 from policysched.daemon.sampling import make_sources
-from policysched.daemon.signals import ending_signals
+from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status import configz_page, decisions_page, policy_page
-from policysched.gc_tuning import leave_out_what_is_there
-from policysched.kube.client.api import Api
-from policysched.kube.client.session import Where, connect
+from policysched.gc_tuning import freeze_live_objects
+from policysched.kube.client.api import ApiClient
+from policysched.kube.client.session import ConnectionSettings, connect
 from policysched.kube.extender.client import ExtenderClient
-from policysched.kube.lease import Elector, Standing
-from policysched.runtime.leadership import Alone, ElectedInThread, Leadership
-from policysched.runtime.scheduler_app import Outcome, Runtime, SchedulerApp
-from policysched.runtime.self_check import compare_with_the_server
+from policysched.kube.lease import LeaderElector, LeadershipStatus
+from policysched.runtime.leadership import Leadership, NoLeaderElection, ThreadedLeaderElection
+from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
+from policysched.runtime.self_check import compare_with_server
 from policysched.runtime.telemetry import Telemetry
-from policysched.serve.health import Check, Health, Pulse
-from policysched.serve.server import HttpThread, Pages
+from policysched.serve.health import Health, HealthCheck, Heartbeat
+from policysched.serve.server import HttpThread, StatusEndpoints
 
 log = logging.getLogger(__name__)
 
-STUCK_AFTER_S = 60.0
+STUCK_TIMEOUT_S = 60.0
 
 
 def run_program(settings: Settings) -> int:
     """Until a signal or a reason to end; the exit code. Raises BadConfiguration, BadPeer, BadSamples and CannotListen before
     anything is done."""
     try:
-        return run(_run(settings))
+        return run_event_loop(_run(settings))
     finally:
         # The interpreter puts handlers of ours back to the default as it ends, and leaves these.
-        for number in ending_signals():
+        for number in shutdown_signals():
             signal.signal(number, signal.SIG_IGN)
 
 
 async def _run(settings: Settings) -> int:
-    where = Where(
+    where = ConnectionSettings(
         settings.kubeconfig,
         settings.context,
         settings.connections_max,
         user_agent=f"policysched/{__version__}",
     )
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    pulse, telemetry, clock = Pulse(stuck_after_s=STUCK_AFTER_S), Telemetry(), SteadyClock()
+    pulse, telemetry, clock = Heartbeat(stuck_after_s=STUCK_TIMEOUT_S), Telemetry(), SteadyClock()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(await connect(where))
         compiler = WorkerCompiler(timeout_s=settings.compile_timeout_s)
         stack.push_async_callback(compiler.close)
-        dice = partial(_dice, identity)
+        dice = partial(_random_stream, identity)
         runtime = Runtime(
             transport=session,
-            leadership=_leadership(settings, where, identity),
+            leadership=_make_leadership(settings, where, identity),
             compile_texts=compiler,
             now_ns=clock.now_ns,
             monotonic_s=time.monotonic,
@@ -76,19 +76,19 @@ async def _run(settings: Settings) -> int:
             samples=make_sources(
                 settings.samples, settings.metrics, session, now_ns=clock.now_ns, random=dice
             ),
-            extenders=await _extenders(settings, stack),
-            observe_decision_s=telemetry.decision_s,
-            observe_bind_s=telemetry.bind_s,
+            extenders=await _connect_extenders(settings, stack),
+            observe_decision_s=telemetry.observe_decision_s,
+            observe_bind_s=telemetry.observe_bind_s,
             beat=pulse.beat,
         )
         app = SchedulerApp(settings, runtime)
-        telemetry.watch(app, clock.now_ns)
+        telemetry.attach(app, clock.now_ns)
         _start_http(settings, app, pulse, telemetry, stack)
         loop = asyncio.get_running_loop()
-        for number in ending_signals():
-            signal.signal(number, partial(_signalled, loop, app))
+        for number in shutdown_signals():
+            signal.signal(number, partial(_on_signal, loop, app))
         checks: set[asyncio.Task[list[str]]] = set()
-        loop.add_signal_handler(signal.SIGUSR2, _check, app, Api(session), checks)
+        loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(session), checks)
         log.info(
             "started",
             extra={
@@ -101,10 +101,10 @@ async def _run(settings: Settings) -> int:
         return _exit_code(await _run_app(app, compiler, clock))
 
 
-async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> Outcome:
+async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClock) -> ExitReason:
     """With what goes on beside it."""
     warming = asyncio.create_task(compiler.warm_up())
-    beside = [asyncio.create_task(_settle(app)), asyncio.create_task(_watch_clock(clock, app))]
+    beside = [asyncio.create_task(_tune_gc_when_synced(app)), asyncio.create_task(_watch_clock(clock, app))]
     try:
         return await app.run()
     finally:
@@ -114,22 +114,22 @@ async def _run_app(app: SchedulerApp, compiler: WorkerCompiler, clock: SteadyClo
             await warming
 
 
-def _dice(identity: str, name: str) -> random.Random:
+def _random_stream(identity: str, name: str) -> random.Random:
     return random.Random(f"{identity}/{name}")
 
 
-async def _settle(app: SchedulerApp) -> None:
+async def _tune_gc_when_synced(app: SchedulerApp) -> None:
     while not app.synced:
         await asyncio.sleep(1.0)
-    leave_out_what_is_there()
+    freeze_live_objects()
 
 
 async def _watch_clock(clock: SteadyClock, app: SchedulerApp) -> None:
-    await until_set_back(clock)
-    app.request_stop(Outcome.CLOCK_SET_BACK)
+    await wait_until_set_back(clock)
+    app.request_stop(ExitReason.CLOCK_SET_BACK)
 
 
-async def _extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
+async def _connect_extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, ExtenderClient]:
     """Clients of what policies may ask. Raises BadPeer."""
     if not settings.extenders:
         return {}
@@ -141,16 +141,16 @@ async def _extenders(settings: Settings, stack: AsyncExitStack) -> dict[str, Ext
     return {name: ExtenderClient(peer, session) for name, peer in settings.extenders.items()}
 
 
-def _leadership(settings: Settings, where: Where, identity: str) -> Leadership:
+def _make_leadership(settings: Settings, where: ConnectionSettings, identity: str) -> Leadership:
     lease = settings.lease
     if lease is None:
-        return Alone()
+        return NoLeaderElection()
 
     @asynccontextmanager
-    async def make() -> AsyncIterator[Elector]:
+    async def make() -> AsyncIterator[LeaderElector]:
         async with await connect(where) as session:
-            yield Elector(
-                Api(session),
+            yield LeaderElector(
+                ApiClient(session),
                 lease,
                 identity=identity,
                 monotonic_s=time.monotonic,
@@ -158,21 +158,25 @@ def _leadership(settings: Settings, where: Where, identity: str) -> Leadership:
                 random=random.Random(f"{identity}/lease"),
             )
 
-    return ElectedInThread(make)
+    return ThreadedLeaderElection(make)
 
 
 def _start_http(
-    settings: Settings, app: SchedulerApp, pulse: Pulse, telemetry: Telemetry, stack: AsyncExitStack
+    settings: Settings, app: SchedulerApp, pulse: Heartbeat, telemetry: Telemetry, stack: AsyncExitStack
 ) -> None:
     if settings.http is None:
         return
     health = Health(live={"loop": pulse.check}, ready=_ready_checks(app))
-    pages = Pages(
+    pages = StatusEndpoints(
         metrics=telemetry.registry.render,
         policy=lambda: policy_page(
-            app.scheduler, str(settings.policies), app.sampler.statuses(), time.time_ns(), note=app.note
+            app.scheduler,
+            str(settings.policies),
+            app.sampler.statuses(),
+            time.time_ns(),
+            note=app.unavailable_reason,
         ),
-        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod, note=app.note),
+        decisions=lambda limit, pod: decisions_page(app.scheduler, limit, pod, note=app.unavailable_reason),
         configz=lambda: configz_page(settings),
     )
     server = HttpThread(settings.http, health, pages, asyncio.get_running_loop())
@@ -182,21 +186,21 @@ def _start_http(
     log.info("answering", extra={"address": f"http://{settings.http.host}:{port}"})
 
 
-def _ready_checks(app: SchedulerApp) -> Mapping[str, Check]:
+def _ready_checks(app: SchedulerApp) -> Mapping[str, HealthCheck]:
     """A process that stands by for the leader is ready: it is at its work."""
 
     def stands_by() -> bool:
-        return app.standing is Standing.FOLLOWING
+        return app.leadership_status is LeadershipStatus.FOLLOWING
 
     return {
         "shutdown": lambda: "stopping" if app.stopping else "",
         "sync": lambda: "" if app.synced or stands_by() else "the first lists are not in yet",
         "policies": lambda: "" if app.scheduler.programs() or stands_by() else "no policy is active",
-        "api": lambda: app.connectivity.trouble,
+        "api": lambda: app.connectivity.problem,
     }
 
 
-def _signalled(loop: asyncio.AbstractEventLoop, app: SchedulerApp, number: int, _frame: object) -> None:
+def _on_signal(loop: asyncio.AbstractEventLoop, app: SchedulerApp, number: int, _frame: object) -> None:
     """Not by the loop's own handlers, which it takes away as it closes: a signal that comes then would end the process
     in the place of its exit code."""
     if not loop.is_closed():
@@ -208,22 +212,22 @@ def _stop(app: SchedulerApp, number: int) -> None:
     app.request_stop()
 
 
-def _check(app: SchedulerApp, api: Api, checks: set[asyncio.Task[list[str]]]) -> None:
+def _start_self_check(app: SchedulerApp, api: ApiClient, checks: set[asyncio.Task[list[str]]]) -> None:
     """`checks` holds the tasks: the loop itself keeps only weak references to them."""
-    task = asyncio.create_task(compare_with_the_server(app.scheduler, api))
+    task = asyncio.create_task(compare_with_server(app.scheduler, api))
     checks.add(task)
     task.add_done_callback(checks.discard)
 
 
-def _exit_code(outcome: Outcome) -> int:
+def _exit_code(outcome: ExitReason) -> int:
     match outcome:
-        case Outcome.STOPPED:
+        case ExitReason.STOPPED:
             return 0
-        case Outcome.CLOCK_SET_BACK:
+        case ExitReason.CLOCK_SET_BACK:
             pass  # said where it was seen
-        case Outcome.LOST_LEASE:
+        case ExitReason.LOST_LEASE:
             log.error("ending, for another may lead now; it is to be started again")
-        case Outcome.NOTHING_TO_RUN:
+        case ExitReason.NOTHING_TO_RUN:
             log.error("ending, for there is no policy to run: neither a valid one nor a last known good one")
     code: int = outcome.value
     return code

@@ -21,44 +21,44 @@ from typing import Any
 
 from policysched.config.settings import Settings
 from policysched.daemon.compiling import Compile
-from policysched.daemon.consultant import Consultant, terms_of
-from policysched.daemon.policy_feed import LastGood, PolicyFeed
-from policysched.daemon.reflectors import Mirror
-from policysched.daemon.sampler import FIRST_SAMPLES_S, Sampler
-from policysched.kube.client.api import Api
+from policysched.daemon.consultant import ExtenderCaller, extender_capabilities
+from policysched.daemon.policy_feed import LastGoodStore, PolicyFeed
+from policysched.daemon.reflectors import ReflectorSet
+from policysched.daemon.sampler import FIRST_SAMPLES_TIMEOUT_S, Sampler
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import Transport
 from policysched.kube.extender.client import ExtenderClient
-from policysched.kube.lease import Standing
+from policysched.kube.lease import LeadershipStatus
 from policysched.kube.watch.resources import (
-    BUDGETS,
-    DEVICES,
+    DEVICE_RESOURCES,
+    DISRUPTION_BUDGETS,
     NAMESPACES,
     POD_SETS,
     PODS,
-    STORAGE,
+    STORAGE_RESOURCES,
     config_map,
     node_objects,
 )
 from policysched.kube.write.bind import Binder, LostLeadership
 from policysched.kube.write.evict import Evictor
-from policysched.kube.write.prebind import PreparationWriter
-from policysched.kube.write.report import Reporter, Shown
-from policysched.metric_sources.sources import Sources
+from policysched.kube.write.prebind import PrebindWriter
+from policysched.kube.write.report import Reporter, UnboundPodVersion
+from policysched.metric_sources.sources import SampleSourceRouter
 from policysched.model.objects import PodUid
-from policysched.runtime.command_dispatcher import Carrier
+from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.leadership import Leadership
-from policysched.scheduler.events import Event, StatesKept
+from policysched.scheduler.events import Event, SavedPolicyStatesLoaded
 from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
-STEPS_BETWEEN_CLOCKS = 4
-STEPS_A_SLICE_MAX = 256
+STEPS_PER_CLOCK_READ = 4
+STEPS_PER_SLICE_MAX = 256
 """Where the clock stands still (a simulation), a slice ends by count."""
 
-REPORTS_WAIT_S = 3.0
+REPORTS_FLUSH_TIMEOUT_S = 3.0
 """How long a stop waits for words that are still to be written, once the binds are answered."""
 
 
@@ -74,14 +74,14 @@ class Runtime:
     monotonic_s: Callable[[], float]
     random: Callable[[str], Random]
     identity: str
-    samples: Sources = field(default_factory=Sources)
+    samples: SampleSourceRouter = field(default_factory=SampleSourceRouter)
     extenders: Mapping[str, ExtenderClient] = field(default_factory=dict)
     observe_decision_s: Callable[[float], None] | None = None
     observe_bind_s: Callable[[float], None] | None = None
     beat: Callable[[], None] = field(default=lambda: None)
 
 
-class Outcome(Enum):
+class ExitReason(Enum):
     """Why `run` ended. The value is the exit code."""
 
     STOPPED = 0
@@ -98,57 +98,57 @@ class SchedulerApp:
         self.runtime = runtime
         self.scheduler = Scheduler(
             settings.limits,
-            terms_of(settings.extenders),
-            first_samples_s=FIRST_SAMPLES_S,
-            source_of=runtime.samples.name_for,
+            extender_capabilities(settings.extenders),
+            first_samples_s=FIRST_SAMPLES_TIMEOUT_S,
+            source_name_of=runtime.samples.source_name_for,
         )
         self.connectivity = Connectivity(runtime.monotonic_s)
-        api = Api(runtime.transport)
-        self._mirror = Mirror(
+        api = ApiClient(runtime.transport)
+        self._reflector_set = ReflectorSet(
             api,
             self.post,
             random=runtime.random,
             connectivity=self.connectivity,
             settings=settings.reflecting,
         )
-        self.malformed, self.reflectors = self._mirror.malformed, self._mirror.reflectors
-        self.binder, self.volumes, self.evictor = self._senders(api)
+        self.malformed, self.reflectors = self._reflector_set.malformed, self._reflector_set.reflectors
+        self.binder, self.prebind_writer, self.evictor = self._make_writers(api)
         self.reporter = Reporter(
             api,
             instance=runtime.identity,
             now_ns=runtime.now_ns,
             random=runtime.random("report"),
-            binds_waiting=lambda: self.binder.waiting,
-            shown=self._shown,
+            queued_binds=lambda: self.binder.queued,
+            unbound_version=self._cached_version,
             settings=settings.reporting,
         )
-        self.last_good, self.feed = self._policy_sources(api)
-        self.consultant = Consultant(runtime.extenders, api, self.post)
-        self._carrier = Carrier(
+        self.last_good, self.policy_feed = self._make_policy_feed(api)
+        self.extender_caller = ExtenderCaller(runtime.extenders, api, self.post)
+        self._dispatcher = CommandDispatcher(
             self.binder,
-            self.volumes,
+            self.prebind_writer,
             self.evictor,
             self.reporter,
             self.last_good,
-            self.feed,
+            self.policy_feed,
             settings.policies,
-            self.consultant,
+            self.extender_caller,
         )
         self.sampler = Sampler(
             runtime.samples,
             wanted=self.scheduler.metrics,
             nodes=lambda: self.scheduler.cache.nodes,
             deliver=self.post,
-            report=lambda command: self._carrier.carry_out([command]),
+            report=lambda command: self._dispatcher.dispatch([command]),
         )
         self._inbox: deque[Event] = deque()
-        self._thought_s = 0.0  # on the decision that is under way
+        self._decision_elapsed_s = 0.0  # on the decision that is under way
         self._wake = asyncio.Event()
         self._ended: asyncio.Event = asyncio.Event()
-        self._outcome: Outcome | None = None
+        self._exit_reason: ExitReason | None = None
         self.stopping = False
 
-    def _senders(self, api: Api) -> tuple[Binder, PreparationWriter, Evictor]:
+    def _make_writers(self, api: ApiClient) -> tuple[Binder, PrebindWriter, Evictor]:
         """Those who change pods, claims and volumes: only while this process leads."""
         settings, runtime = self.settings, self.runtime
         binder = Binder(
@@ -158,9 +158,9 @@ class SchedulerApp:
             connectivity=self.connectivity,
             settings=settings.binding,
             may_send=runtime.leadership.leads,
-            observe_s=runtime.observe_bind_s,
+            observe_duration_s=runtime.observe_bind_s,
         )
-        volumes = PreparationWriter(
+        volumes = PrebindWriter(
             api,
             self.post,
             random=runtime.random("volumes"),
@@ -177,10 +177,10 @@ class SchedulerApp:
         )
         return binder, volumes, evictor
 
-    def _policy_sources(self, api: Api) -> tuple[LastGood, PolicyFeed]:
+    def _make_policy_feed(self, api: ApiClient) -> tuple[LastGoodStore, PolicyFeed]:
         """Where policies come from, and where the last known good ones are kept."""
         settings, runtime = self.settings, self.runtime
-        last_good = LastGood(
+        last_good = LastGoodStore(
             api, settings.last_good, random=runtime.random("last good"), connectivity=self.connectivity
         )
         feed = PolicyFeed(
@@ -203,22 +203,22 @@ class SchedulerApp:
     async def _read_last_good(self) -> Mapping[str, str]:
         texts = await self.last_good.read()
         if self.last_good.states:
-            self.post(StatesKept(self.last_good.states))
+            self.post(SavedPolicyStatesLoaded(self.last_good.states))
         return texts
 
-    def request_stop(self, outcome: Outcome = Outcome.STOPPED) -> None:
+    def request_stop(self, outcome: ExitReason = ExitReason.STOPPED) -> None:
         """Decide nothing more, wait for the binds under way, give up the Lease, end."""
         self.stopping = True
-        self._end(outcome)
+        self._request_end(outcome)
 
     @property
-    def standing(self) -> Standing:
-        return self.runtime.leadership.standing
+    def leadership_status(self) -> LeadershipStatus:
+        return self.runtime.leadership.status
 
     @property
-    def note(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why this process can say little of policies and decisions; None where it leads and has the cluster."""
-        if self.standing is Standing.FOLLOWING:
+        if self.leadership_status is LeadershipStatus.FOLLOWING:
             leads = self.runtime.leadership.holder or "nobody that is known"
             return f"this process stands by and knows no policies, pods or decisions; {leads} leads"
         return None if self.synced else "the first lists are not in yet"
@@ -229,90 +229,104 @@ class SchedulerApp:
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self) -> Outcome:
+    async def run(self) -> ExitReason:
         """From striving for the leadership to its end. Raises what is a bug of ours."""
         leadership = self.runtime.leadership
-        await leadership.start(self._standing_changed)
+        await leadership.start(self._on_leadership_change)
         nothing_in_flight = False  # so it stays where something breaks: then the Lease is left to expire
         try:
-            while leadership.standing is Standing.FOLLOWING and self._outcome is None:
+            while leadership.status is LeadershipStatus.FOLLOWING and self._exit_reason is None:
                 self._wake.clear()
                 self.runtime.beat()
                 await self._sleep_until_woken(1.0)
-            if self._outcome is None:
+            if self._exit_reason is None:
                 in_flight = await self._lead()
                 # A leadership that was lost took the binder's count with it: its binds may still be carried out.
-                nothing_in_flight = in_flight == 0 and self._outcome is not Outcome.LOST_LEASE
+                nothing_in_flight = in_flight == 0 and self._exit_reason is not ExitReason.LOST_LEASE
         finally:
             await leadership.stop(nothing_in_flight=nothing_in_flight)
-        assert self._outcome is not None, "ended for no reason"
-        return self._outcome
+        assert self._exit_reason is not None, "ended for no reason"
+        return self._exit_reason
 
     async def _lead(self) -> int:
         """Run everything until the end is asked for. Answers how many binds are still unanswered then."""
         tasks: list[asyncio.Task[None]] = [
-            asyncio.create_task(work, name=name) for name, work in self._parts().items()
+            asyncio.create_task(work, name=name) for name, work in self._background_tasks().items()
         ]
         deciding = asyncio.create_task(self._decide_in_slices(), name="core")
         ending = asyncio.create_task(self._ended.wait(), name="end")
         everything: list[asyncio.Task[Any]] = [*tasks, deciding, ending]
         try:
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
-            self._raise_what_broke([*tasks, deciding])
-            if self._outcome in (Outcome.STOPPED, Outcome.CLOCK_SET_BACK):
-                await self._finish()
+            self._raise_task_errors([*tasks, deciding])
+            if self._exit_reason in (ExitReason.STOPPED, ExitReason.CLOCK_SET_BACK):
+                await self._drain()
             return self.binder.in_flight
         finally:
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
 
-    def _parts(self) -> dict[str, Coroutine[Any, Any, None]]:
+    def _background_tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         parts: dict[str, Coroutine[Any, Any, None]] = {}
-        parts |= self._mirror.cluster(
-            (NAMESPACES, self.consultant.nodes, PODS, BUDGETS, *POD_SETS, *STORAGE, *DEVICES)
+        parts |= self._reflector_set.add_cluster_reflectors(
+            (
+                NAMESPACES,
+                self.extender_caller.node_resource,
+                PODS,
+                DISRUPTION_BUDGETS,
+                *POD_SETS,
+                *STORAGE_RESOURCES,
+                *DEVICE_RESOURCES,
+            )
         )
         watched = config_map(self.settings.policies.namespace, self.settings.policies.name)
         for one in self.settings.node_objects:
             # Not among what deciding waits for: a kind that is not served must not keep everything pending.
             found = node_objects(one.kind, group=one.group, version=one.version, resource=one.resource)
-            parts[found.kind] = self._mirror.watch(found, self.post, lambda: None)
-        parts["ConfigMap"] = self._mirror.watch(watched, self.feed.take, self.feed.listed)
-        parts["policies"] = self.feed.run()
+            parts[found.kind] = self._reflector_set.add_reflector(found, self.post, lambda: None)
+        parts["ConfigMap"] = self._reflector_set.add_reflector(
+            watched, self.policy_feed.on_config_map, self.policy_feed.on_listed
+        )
+        parts["policies"] = self.policy_feed.run()
         parts["last good"] = self.last_good.run()
         parts["binder"] = self.binder.run()
-        parts["volumes"] = self.volumes.run()
+        parts["volumes"] = self.prebind_writer.run()
         parts["evictor"] = self.evictor.run()
-        parts["consultant"] = self.consultant.run()
+        parts["consultant"] = self.extender_caller.run()
         parts["reporter"] = self.reporter.run()
         parts["samples"] = self.sampler.run()
         return parts
 
-    def _raise_what_broke(self, tasks: list[asyncio.Task[None]]) -> None:
+    def _raise_task_errors(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if error is None:
-                assert not task.done() or self._outcome is not None, f"{task.get_name()} ended by itself"
+                assert not task.done() or self._exit_reason is not None, f"{task.get_name()} ended by itself"
                 continue
             if isinstance(error, BaseExceptionGroup) and error.split(LostLeadership)[1] is None:
-                self._end(Outcome.LOST_LEASE)
+                self._request_end(ExitReason.LOST_LEASE)
                 continue
             raise error
 
-    def _end(self, outcome: Outcome) -> None:
-        if self._outcome is None:
-            self._outcome = outcome
+    def _request_end(self, outcome: ExitReason) -> None:
+        if self._exit_reason is None:
+            self._exit_reason = outcome
         self._ended.set()
         self._wake.set()
 
-    def _standing_changed(self, standing: Standing) -> None:
-        if standing is Standing.LOST and not self.stopping:
-            self._end(Outcome.LOST_LEASE)
+    def _on_leadership_change(self, standing: LeadershipStatus) -> None:
+        if standing is LeadershipStatus.LOST and not self.stopping:
+            self._request_end(ExitReason.LOST_LEASE)
         self._wake.set()
 
-    def _shown(self, uid: str) -> Shown | None:
+    def _cached_version(self, uid: str) -> UnboundPodVersion | None:
         seen = self.scheduler.cache.pods.get(PodUid(uid))
-        return None if seen is None or seen.node is not None else Shown(seen.version, seen.generation)
+        return (
+            None
+            if seen is None or seen.node is not None
+            else UnboundPodVersion(seen.version, seen.generation)
+        )
 
     # ── handle and decide ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,37 +334,37 @@ class SchedulerApp:
         while True:
             self._wake.clear()
             self.runtime.beat()
-            more = self._slice()
-            if self.scheduler.fatal_at_start is not None and not self.stopping:
-                self._end(Outcome.NOTHING_TO_RUN)
+            more = self._run_slice()
+            if self.scheduler.startup_error is not None and not self.stopping:
+                self._request_end(ExitReason.NOTHING_TO_RUN)
                 return
             if more:
                 await asyncio.sleep(0)  # answers and watches first
             else:
-                await self._sleep_until_woken(self._idle_s())
+                await self._sleep_until_woken(self._idle_timeout_s())
 
-    def _slice(self) -> bool:
+    def _run_slice(self) -> bool:
         """Apply what arrived, then decide, for a few milliseconds. True: there is more to do right now."""
         runtime, scheduler = self.runtime, self.scheduler
         ends_s = runtime.monotonic_s() + SLICE_S
-        for step in range(STEPS_A_SLICE_MAX):
-            look = scheduler.thinking or step % STEPS_BETWEEN_CLOCKS == 0
+        for step in range(STEPS_PER_SLICE_MAX):
+            look = scheduler.attempt_in_progress or step % STEPS_PER_CLOCK_READ == 0
             if look and step and runtime.monotonic_s() >= ends_s:
                 return True
             now_ns = runtime.now_ns()
-            if scheduler.thinking and not self._may_decide():
-                self._carrier.carry_out(scheduler.put_back(now_ns))
-                self._thought_s = 0.0
-            elif self._inbox and not scheduler.thinking:
-                self._carrier.carry_out(scheduler.handle(self._inbox.popleft(), now_ns))
+            if scheduler.attempt_in_progress and not self._may_decide():
+                self._dispatcher.dispatch(scheduler.requeue_current_attempt(now_ns))
+                self._decision_elapsed_s = 0.0
+            elif self._inbox and not scheduler.attempt_in_progress:
+                self._dispatcher.dispatch(scheduler.handle(self._inbox.popleft(), now_ns))
             elif self._may_decide() and scheduler.ready(now_ns):
                 began_s = runtime.monotonic_s()
-                self._carrier.carry_out(scheduler.decide(now_ns))
-                self._thought_s += runtime.monotonic_s() - began_s
-                if not scheduler.thinking:
+                self._dispatcher.dispatch(scheduler.decide(now_ns))
+                self._decision_elapsed_s += runtime.monotonic_s() - began_s
+                if not scheduler.attempt_in_progress:
                     if runtime.observe_decision_s is not None:
-                        runtime.observe_decision_s(self._thought_s)
-                    self._thought_s = 0.0
+                        runtime.observe_decision_s(self._decision_elapsed_s)
+                    self._decision_elapsed_s = 0.0
             else:
                 return False
         return True
@@ -358,9 +372,9 @@ class SchedulerApp:
     def _may_decide(self) -> bool:
         return not self.stopping and self.runtime.leadership.may_decide()
 
-    def _idle_s(self) -> float:
+    def _idle_timeout_s(self) -> float:
         """How long nothing has to be done unless something happens."""
-        at_ns, decides_in_s = self._carrier.wake_at_ns, self.runtime.leadership.decides_in_s()
+        at_ns, decides_in_s = self._dispatcher.wake_at_ns, self.runtime.leadership.decides_in_s()
         waits_s = [1.0, decides_in_s]
         if at_ns is not None:
             waits_s.append((at_ns - self.runtime.now_ns()) / 1e9)
@@ -374,17 +388,20 @@ class SchedulerApp:
         except TimeoutError:
             return
 
-    async def _finish(self) -> None:
+    async def _drain(self) -> None:
         """A clean stop: the binds, evictions and writes to volumes under way are answered, then what is to be said of them is said."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self.settings.stop_wait_s
         while (
-            self.binder.in_flight or self.evictor.in_flight or self.volumes.in_flight
+            self.binder.in_flight or self.evictor.in_flight or self.prebind_writer.in_flight
         ) and loop.time() < ends_s:
             await asyncio.sleep(0.02)
-        ends_s = min(ends_s, loop.time() + REPORTS_WAIT_S)
-        while (self._inbox or self.reporter.waiting or self.last_good.unwritten) and loop.time() < ends_s:
+        ends_s = min(ends_s, loop.time() + REPORTS_FLUSH_TIMEOUT_S)
+        while (
+            self._inbox or self.reporter.pending_writes or self.last_good.has_pending_write
+        ) and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         log.info(
-            "stopped", extra={"binds_unanswered": self.binder.in_flight, "unsaid": self.reporter.waiting}
+            "stopped",
+            extra={"binds_unanswered": self.binder.in_flight, "unsaid": self.reporter.pending_writes},
         )

@@ -7,21 +7,21 @@ read, so only what differs in the same words twice, some seconds apart, is calle
 import asyncio
 import logging
 
-from policysched.cluster.audit import audit
-from policysched.kube.client.api import Api, ApiProblem
+from policysched.cluster.audit import find_cache_differences
+from policysched.kube.client.api import ApiClient, ApiErrors
 from policysched.kube.decode.malformed import Malformed
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.objects import Node, ObservedPod
-from policysched.scheduler.events import NodeSeen, PodSeen
+from policysched.scheduler.events import NodeUpdated, PodUpdated
 from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
-BETWEEN_LOOKS_S = 3.0
-SAID_MAX = 100
+RECHECK_DELAY_S = 3.0
+DIFFERENCES_LOGGED_MAX = 100
 
 
-async def compare_with_the_server(scheduler: Scheduler, api: Api) -> list[str]:
+async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]:
     """Differences that last, as sentences; each is logged too."""
     cache = scheduler.cache
     counts = {
@@ -34,44 +34,44 @@ async def compare_with_the_server(scheduler: Scheduler, api: Api) -> list[str]:
     )
     try:
         first = set(await _differences(scheduler, api))
-        await asyncio.sleep(BETWEEN_LOOKS_S if first else 0)
+        await asyncio.sleep(RECHECK_DELAY_S if first else 0)
         lasting = [one for one in await _differences(scheduler, api) if one in first] if first else []
-    except ApiProblem as error:
+    except ApiErrors as error:
         log.warning("the cache cannot be compared now", extra={"why": str(error)})
         return []
     lasting += scheduler.check()
-    for one in lasting[:SAID_MAX]:
+    for one in lasting[:DIFFERENCES_LOGGED_MAX]:
         log.error("the cache differs from the server", extra={"difference": one})
     log.info("compared the cache with the server", extra={"differences": len(lasting)})
     return lasting
 
 
-async def _differences(scheduler: Scheduler, api: Api) -> list[str]:
-    nodes, pods = await _nodes(api), await _pods(api)
-    return audit(scheduler.cache, nodes=nodes, pods=pods)
+async def _differences(scheduler: Scheduler, api: ApiClient) -> list[str]:
+    nodes, pods = await _list_nodes(api), await _list_pods(api)
+    return find_cache_differences(scheduler.cache, nodes=nodes, pods=pods)
 
 
-async def _nodes(api: Api) -> list[Node]:
+async def _list_nodes(api: ApiClient) -> list[Node]:
     found: list[Node] = []
     async for page in api.pages(NODES.path, {}, page_size=500):
         for obj in page.items:
             try:
-                event = NODES.seen(obj)
+                event = NODES.updated_event(obj)
             except Malformed:
                 continue  # left out of the cache too
-            assert isinstance(event, NodeSeen), event
+            assert isinstance(event, NodeUpdated), event
             found.append(event.node)
     return found
 
 
-async def _pods(api: Api) -> list[ObservedPod]:
+async def _list_pods(api: ApiClient) -> list[ObservedPod]:
     found: list[ObservedPod] = []
     async for page in api.pages(PODS.path, {}, page_size=500):
         for obj in page.items:
             try:
-                event = PODS.seen(obj)
+                event = PODS.updated_event(obj)
             except Malformed:
                 continue
-            assert isinstance(event, PodSeen), event
+            assert isinstance(event, PodUpdated), event
             found.append(event.pod)
     return found

@@ -7,32 +7,38 @@ is the schedulerName. Histograms are fed as things happen; everything else is re
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from policysched.daemon.consultant import Consultant
+from policysched.daemon.consultant import ExtenderCaller
 from policysched.daemon.metric_families import (
+    api_connection_families,
     policy_families,
     process_families,
-    road_families,
     sample_families,
 )
 from policysched.daemon.sampler import Sampler
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.lease import Standing
+from policysched.kube.lease import LeadershipStatus
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.evict import Evictor
 from policysched.kube.write.report import Reporter
 from policysched.scheduler.scheduler import Scheduler
-from policysched.serve.metrics import Family, Registry, counter, exponential, gauge
+from policysched.serve.metrics import (
+    MetricFamily,
+    MetricRegistry,
+    counter_family,
+    exponential_buckets,
+    gauge_family,
+)
 
 
-class Observed(Protocol):
+class ObservedApp(Protocol):
     """What is looked at: the app."""
 
     scheduler: Scheduler
     binder: Binder
     evictor: Evictor
     reporter: Reporter
-    consultant: Consultant
+    extender_caller: ExtenderCaller
     connectivity: Connectivity
     malformed: dict[str, int]
 
@@ -41,49 +47,51 @@ class Observed(Protocol):
     @property
     def reflectors(self) -> "list[Reflector[object]]": ...
     @property
-    def standing(self) -> Standing: ...
+    def leadership_status(self) -> LeadershipStatus: ...
 
 
 class Telemetry:
     """The registry and the observers that feed it."""
 
     def __init__(self) -> None:
-        self.registry = Registry()
+        self.registry = MetricRegistry()
         self._decision = self.registry.histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency in seconds: one pod, or one gang whole.",
-            exponential(0.00001, 2, 18),
+            exponential_buckets(0.00001, 2, 18),
         )
         self._attempt = self.registry.histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (scheduling algorithm + binding), by the result.",
-            exponential(0.001, 2, 15),
+            exponential_buckets(0.001, 2, 15),
             ("result", "profile"),
         )
         self._unschedulable: dict[str, int] = {}
-        self._app: Observed | None = None
+        self._app: ObservedApp | None = None
         self._bind = self.registry.histogram(
             "policysched_bind_duration_seconds",
             "From the first request of a bind to its outcome, repetitions included.",
-            exponential(0.001, 2, 15),
+            exponential_buckets(0.001, 2, 15),
         )
         self._sli = self.registry.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue to its bind.",
-            exponential(0.01, 2, 20),
+            exponential_buckets(0.01, 2, 20),
             ("attempts",),
         )
         self._attempts = self.registry.histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
-            exponential(1, 2, 5),
+            exponential_buckets(1, 2, 5),
         )
 
         self._victims = self.registry.histogram(
-            "scheduler_preemption_victims", "Number of selected preemption victims.", exponential(1, 2, 7)
+            "scheduler_preemption_victims",
+            "Number of selected preemption victims.",
+            exponential_buckets(1, 2, 7),
         )
 
-    def decision_s(self, seconds: float) -> None:
+    def observe_decision_s(self, seconds: float) -> None:
         """One decision took so long: of those that it found no node for, that is all there is to their attempt."""
         self._decision.observe(seconds)
         for (result, policy), count in (
@@ -94,40 +102,40 @@ class Telemetry:
                     self._attempt.observe(seconds, result, policy)
                 self._unschedulable[policy] = count
 
-    def bind_s(self, seconds: float) -> None:
+    def observe_bind_s(self, seconds: float) -> None:
         self._bind.observe(seconds)
 
-    def watch(self, app: Observed, now_ns: Callable[[], int]) -> None:
+    def attach(self, app: ObservedApp, now_ns: Callable[[], int]) -> None:
         """Show what this app says of itself."""
         self._app = app
         self.registry.collectors.append(lambda: self._collect(app, now_ns()))
 
-    def _collect(self, app: Observed, now_ns: int) -> Iterator[Family]:
-        for bound in app.scheduler.counters.drain_bound():
+    def _collect(self, app: ObservedApp, now_ns: int) -> Iterator[MetricFamily]:
+        for bound in app.scheduler.counters.drain_confirmed_binds():
             self._sli.observe(bound.waited_ns / 1e9, str(bound.attempts) if bound.attempts < 15 else "15+")
             self._attempts.observe(bound.attempts)
-            self._attempt.observe(bound.took_ns / 1e9, "scheduled", bound.policy)
-        for failed in app.scheduler.counters.drain_binds_failed():
-            self._attempt.observe(failed.took_ns / 1e9, "error", failed.policy)
-        for victims in app.scheduler.counters.drain_victims():
+            self._attempt.observe(bound.duration_ns / 1e9, "scheduled", bound.policy)
+        for failed in app.scheduler.counters.drain_failed_binds():
+            self._attempt.observe(failed.duration_ns / 1e9, "error", failed.policy)
+        for victims in app.scheduler.counters.drain_victim_counts():
             self._victims.observe(victims)
-        yield from _scheduling(app.scheduler)
-        yield from _others(app.scheduler)
-        yield from _states(app.scheduler)
+        yield from _scheduling_families(app.scheduler)
+        yield from _external_pod_families(app.scheduler)
+        yield from _state_families(app.scheduler)
         yield from policy_families(app.scheduler)
         yield from sample_families(app.sampler)
-        yield from _written(app)
-        yield gauge(
+        yield from _write_families(app)
+        yield gauge_family(
             "policysched_leader",
             "1: this process leads and decides.",
-            {(): float(app.standing is Standing.LEADING)},
+            {(): float(app.leadership_status is LeadershipStatus.LEADING)},
         )
-        yield from road_families(app.connectivity, app.reflectors, app.malformed)
+        yield from api_connection_families(app.connectivity, app.reflectors, app.malformed)
         yield from process_families(now_ns)
 
 
-def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
-    yield counter(
+def _scheduling_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
+    yield counter_family(
         "scheduler_schedule_attempts_total",
         "Number of attempts to schedule pods, by the result.",
         {
@@ -135,92 +143,92 @@ def _scheduling(scheduler: Scheduler) -> Iterator[Family]:
             for (result, policy), n in scheduler.counters.attempts.items()
         },
     )
-    yield gauge(
+    yield gauge_family(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue type.",
         {(("queue", queue),): n for queue, n in scheduler.pending_counts().items()},
     )
-    yield counter(
+    yield counter_family(
         "scheduler_queue_incoming_pods_total",
         "Number of pods added to scheduling queues by event and queue type.",
         {(("queue", queue), ("event", event)): n for (queue, event), n in scheduler.queue_incoming().items()},
     )
     cache = scheduler.cache
-    yield gauge(
+    yield gauge_family(
         "scheduler_cache_size",
         "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
         {
             (("type", "nodes"),): len(cache.nodes),
             (("type", "pods"),): len(cache.pods),
-            (("type", "assumed_pods"),): scheduler.binds_in_flight + scheduler.pods_waiting_for_volumes,
+            (("type", "assumed_pods"),): scheduler.binds_in_flight + scheduler.prebinding_count,
         },
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_binds_in_flight", "Binds decided and not yet answered.", {(): scheduler.binds_in_flight}
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_pods_waiting_for_volumes",
         "Pods that have their node and are bound once their claims are.",
-        {(): scheduler.pods_waiting_for_volumes},
+        {(): scheduler.prebinding_count},
     )
-    yield counter(
+    yield counter_family(
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
         {(): scheduler.counters.preemption_attempts},
     )
 
 
-def _others(scheduler: Scheduler) -> Iterator[Family]:
+def _external_pod_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     """What kubelets and other schedulers did."""
-    yield counter(
+    yield counter_family(
         "policysched_pods_rejected_total",
         "Pods that the kubelet of their node did not take, by its reason.",
         {
             (("reason", reason), ("profile", policy)): n
-            for (reason, policy), n in scheduler.counters.rejections.items()
+            for (reason, policy), n in scheduler.counters.kubelet_rejections.items()
         },
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_nodes_held_back",
         "Nodes of which room is held back, for their kubelets have less than is seen.",
-        {(): len(scheduler.nodes_held_back)},
+        {(): len(scheduler.nodes_with_capacity_holds)},
     )
-    yield counter(
+    yield counter_family(
         "policysched_nodes_overcommitted_total",
         "Times that a pod which somebody else placed brought a node over what it has.",
         {(): scheduler.counters.overcommits},
     )
 
 
-def _states(scheduler: Scheduler) -> Iterator[Family]:
+def _state_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     states = {
         (("policy", policy), ("state", name)): one for (policy, name), one in scheduler.state_counts().items()
     }
-    yield gauge(
+    yield gauge_family(
         "policysched_state_values",
         "Values that a policy's state holds, one for each key on a node.",
-        {labels: one.held for labels, one in states.items()},
+        {labels: one.value_count for labels, one in states.items()},
     )
-    yield gauge(
+    yield gauge_family(
         "policysched_state_values_most",
         "How many values the state may hold (`most`).",
-        {labels: one.most for labels, one in states.items()},
+        {labels: one.value_count_max for labels, one in states.items()},
     )
-    yield counter(
+    yield counter_family(
         "policysched_state_values_dropped_total",
         "Values that were let go because the state had more than it may hold; the rules see `start` in their place.",
-        {labels: one.dropped for labels, one in states.items()},
+        {labels: one.dropped_count for labels, one in states.items()},
     )
-    yield counter(
+    yield counter_family(
         "policysched_state_keys_too_long_total",
         "How often a state was not fed because its key has more than 1,024 characters.",
-        {labels: one.too_long for labels, one in states.items()},
+        {labels: one.long_key_count for labels, one in states.items()},
     )
 
 
-def _written(app: Observed) -> Iterator[Family]:
+def _write_families(app: ObservedApp) -> Iterator[MetricFamily]:
     binds, reports, evictions = app.binder.counts, app.reporter.counts, app.evictor.counts
-    yield counter(
+    yield counter_family(
         "policysched_binds_total",
         "Binds by their outcome.",
         {
@@ -229,25 +237,25 @@ def _written(app: Observed) -> Iterator[Family]:
             (("outcome", "lost"),): binds.lost,
         },
     )
-    yield counter(
+    yield counter_family(
         "policysched_bind_repetitions_total",
         "Bind requests sent again for want of an answer.",
-        {(): binds.repeated},
+        {(): binds.retried},
     )
-    yield counter(
+    yield counter_family(
         "policysched_evictions_total",
         "Pods told to end for another, and evictions that ended early.",
         {(("outcome", "evicted"),): evictions.evicted, (("outcome", "refused"),): evictions.refused},
     )
-    yield counter(
+    yield counter_family(
         "policysched_extender_calls_total",
         "Calls of extenders that policies ask, by whether they answered.",
         {
             (("extender", name), ("verb", verb), ("outcome", outcome)): n
-            for (name, verb, outcome), n in app.consultant.calls.items()
+            for (name, verb, outcome), n in app.extender_caller.calls.items()
         },
     )
-    yield counter(
+    yield counter_family(
         "policysched_reports_total",
         "Events and conditions by what became of them.",
         {
@@ -257,6 +265,8 @@ def _written(app: Observed) -> Iterator[Family]:
             (("kind", "any"), ("result", "dropped")): reports.dropped,
         },
     )
-    yield gauge(
-        "policysched_reports_waiting", "Events and conditions not written yet.", {(): app.reporter.waiting}
+    yield gauge_family(
+        "policysched_reports_waiting",
+        "Events and conditions not written yet.",
+        {(): app.reporter.pending_writes},
     )

@@ -8,47 +8,47 @@ from collections.abc import Callable
 from typing import Any
 
 from policysched.kube.write.reserve import FINALIZER
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.workloads import owner_reference
 
 Json = dict[str, Any]
 
-DEVICE_CLAIMS, TEMPLATES = "resourceclaims", "resourceclaimtemplates"
-_FINISHED = ("Succeeded", "Failed")
+DEVICE_CLAIMS, CLAIM_TEMPLATES = "resourceclaims", "resourceclaimtemplates"
+_FINISHED_PHASES = ("Succeeded", "Failed")
 
 
-class ClaimController:
+class ResourceClaimController:
     """`handlers` by resource: each brings one object to what it should be, from what is there now."""
 
-    def __init__(self, local: Local):
+    def __init__(self, local: LocalClient):
         self._local = local
         self.handlers: dict[str, Callable[[Json], None]] = {
-            DEVICE_CLAIMS: self._claim,
-            TEMPLATES: self._template,
+            DEVICE_CLAIMS: self._reconcile_claim,
+            CLAIM_TEMPLATES: self._reconcile_template,
         }
 
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _claim(self, obj: Json) -> None:
+    def _reconcile_claim(self, obj: Json) -> None:
         """A claim that nobody uses yet, or whose reservation a scheduler took back, keeps its devices."""
         metadata = obj["metadata"]
         reserved = (obj.get("status") or {}).get("reservedFor") or []
-        users = [one for one in reserved if self._uses(metadata["namespace"], one)]
+        users = [one for one in reserved if self._is_consumer_alive(metadata["namespace"], one)]
         left = users != reserved or bool(metadata.get("deletionTimestamp"))
         if left:
-            self._local.change(
-                DEVICE_CLAIMS, obj, lambda current: _used_by(current, users), subresource="status"
+            self._local.update(
+                DEVICE_CLAIMS, obj, lambda current: _with_consumers(current, users), subresource="status"
             )
         if left and not users and FINALIZER in (metadata.get("finalizers") or ()):
-            self._local.change(DEVICE_CLAIMS, obj, _unprotected)
+            self._local.update(DEVICE_CLAIMS, obj, _without_finalizer)
 
-    def _uses(self, namespace: str, consumer: Json) -> bool:
+    def _is_consumer_alive(self, namespace: str, consumer: Json) -> bool:
         pod = self._local.get("pods", namespace, consumer["name"])
         if pod is None or pod["metadata"]["uid"] != consumer["uid"]:
             return False
-        return (pod.get("status") or {}).get("phase") not in _FINISHED
+        return (pod.get("status") or {}).get("phase") not in _FINISHED_PHASES
 
-    def claims_of(self, pod: Json) -> list[tuple[str, str, str]]:
+    def reserved_claims(self, pod: Json) -> list[tuple[str, str, str]]:
         """The addresses of those that are reserved for the pod, which is gone or has finished."""
         metadata = pod["metadata"]
         return [
@@ -61,28 +61,31 @@ class ClaimController:
 
     # ── pods and templates ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def pod(self, obj: Json) -> None:
+    def reconcile_pod(self, obj: Json) -> None:
         """Makes the claims of a pod's templates, and names them."""
         metadata, status = obj["metadata"], obj.get("status") or {}
-        if status.get("phase") in _FINISHED:
-            for address in self.claims_of(obj):
+        if status.get("phase") in _FINISHED_PHASES:
+            for address in self.reserved_claims(obj):
                 claim = self._local.get(*address)
                 if claim is not None:
-                    self._claim(claim)
+                    self._reconcile_claim(claim)
             return
         named = list(status.get("resourceClaimStatuses") or ())
         known = {one["name"] for one in named}
         for wanted in obj["spec"].get("resourceClaims") or ():
             template = wanted.get("resourceClaimTemplateName")
-            found = self._local.get(TEMPLATES, metadata["namespace"], template) if template else None
+            found = self._local.get(CLAIM_TEMPLATES, metadata["namespace"], template) if template else None
             if found is not None and wanted["name"] not in known:
                 named.append(
-                    {"name": wanted["name"], "resourceClaimName": self._made(obj, wanted["name"], found)}
+                    {
+                        "name": wanted["name"],
+                        "resourceClaimName": self._create_claim(obj, wanted["name"], found),
+                    }
                 )
         if len(named) > len(known):
             self._local.set_status("pods", obj, resourceClaimStatuses=named)
 
-    def _made(self, pod: Json, name: str, template: Json) -> str:
+    def _create_claim(self, pod: Json, name: str, template: Json) -> str:
         metadata = pod["metadata"]
         own = f"{metadata['name']}-{name}-{metadata['uid'][:5]}"
         if self._local.get(DEVICE_CLAIMS, metadata["namespace"], own) is None:
@@ -98,14 +101,14 @@ class ClaimController:
             )
         return own
 
-    def _template(self, obj: Json) -> None:
+    def _reconcile_template(self, obj: Json) -> None:
         """Pods may have waited for it."""
         for pod in self._local.list("pods", obj["metadata"]["namespace"]):
             if pod["spec"].get("resourceClaims") and not pod["metadata"].get("deletionTimestamp"):
-                self.pod(pod)
+                self.reconcile_pod(pod)
 
 
-def _used_by(claim: Json, users: list[Json]) -> Json:
+def _with_consumers(claim: Json, users: list[Json]) -> Json:
     status = claim.setdefault("status", {})
     status["reservedFor"] = users
     if not users:
@@ -114,7 +117,7 @@ def _used_by(claim: Json, users: list[Json]) -> Json:
     return claim
 
 
-def _unprotected(claim: Json) -> Json:
+def _without_finalizer(claim: Json) -> Json:
     metadata = claim["metadata"]
     metadata["finalizers"] = [one for one in metadata.get("finalizers") or () if one != FINALIZER]
     return claim

@@ -10,73 +10,77 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Refusal
+from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.registry import FOREGROUND, ORPHAN
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.claim_controller import DEVICE_CLAIMS, ClaimController
-from policysched.sandbox.local import Local
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.claim_controller import DEVICE_CLAIMS, ResourceClaimController
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES, VolumeController, released_volume
-from policysched.sandbox.workloads import Deployments, Jobs, ReplicaSets
+from policysched.sandbox.workloads import DeploymentController, JobController, ReplicaSetController
 
 Json = dict[str, Any]
-Address = tuple[str, str, str]
+ObjectAddress = tuple[str, str, str]
 """Plural, namespace and name of an object."""
 
-_AT_ONCE = 50
+_BATCH_MAX = 50
 """How many objects are brought in order before others on the loop have their turn."""
 
 
-class Ownership:
+class OwnerGraph:
     """Who owns whom, by uid, kept up to date by every change."""
 
     def __init__(self) -> None:
-        self._living: dict[str, Address] = {}
-        self._owned: dict[str, dict[str, None]] = {}
+        self._addresses: dict[str, ObjectAddress] = {}
+        self._dependents: dict[str, dict[str, None]] = {}
 
-    def seen(self, plural: str, obj: Json) -> None:
+    def upsert(self, plural: str, obj: Json) -> None:
         metadata = obj["metadata"]
-        self._living[metadata["uid"]] = (plural, metadata.get("namespace", ""), metadata["name"])
+        self._addresses[metadata["uid"]] = (plural, metadata.get("namespace", ""), metadata["name"])
         for owner in metadata.get("ownerReferences") or ():
-            self._owned.setdefault(owner["uid"], {})[metadata["uid"]] = None
+            self._dependents.setdefault(owner["uid"], {})[metadata["uid"]] = None
 
-    def forget(self, obj: Json) -> None:
+    def remove(self, obj: Json) -> None:
         metadata = obj["metadata"]
-        self._living.pop(metadata["uid"], None)
+        self._addresses.pop(metadata["uid"], None)
         for owner in metadata.get("ownerReferences") or ():
-            owned = self._owned.get(owner["uid"], {})
+            owned = self._dependents.get(owner["uid"], {})
             owned.pop(metadata["uid"], None)
             if not owned:
-                self._owned.pop(owner["uid"], None)
+                self._dependents.pop(owner["uid"], None)
 
-    def lives(self, uid: str) -> bool:
-        return uid in self._living
+    def exists(self, uid: str) -> bool:
+        return uid in self._addresses
 
-    def owned_by(self, uid: str) -> Iterator[Address]:
+    def dependents(self, uid: str) -> Iterator[ObjectAddress]:
         """What names this object as an owner, in the order in which it appeared."""
-        return (self._living[owned] for owned in tuple(self._owned.get(uid, ())) if owned in self._living)
+        return (
+            self._addresses[owned]
+            for owned in tuple(self._dependents.get(uid, ()))
+            if owned in self._addresses
+        )
 
 
 class Controllers:
     """Runs all controllers until cancelled."""
 
     def __init__(self, server: ApiServer):
-        self._local = Local(server)
-        self._ownership = Ownership()
+        self._local = LocalClient(server)
+        self._ownership = OwnerGraph()
         self._plurals = tuple(dict.fromkeys(kind.plural for kind in server.kinds))
-        self._waiting: dict[tuple[str, str, str], None] = {}
-        self._lost_nodes: list[str] = []
-        self._woken = asyncio.Event()
-        self._volumes, self._devices = VolumeController(self._local), ClaimController(self._local)
-        replica_sets = ReplicaSets(self._local, self._owned)
+        self._queue: dict[tuple[str, str, str], None] = {}
+        self._deleted_nodes: list[str] = []
+        self._wake = asyncio.Event()
+        self._volumes, self._devices = VolumeController(self._local), ResourceClaimController(self._local)
+        replica_sets = ReplicaSetController(self._local, self._owned_objects)
         self._handlers: dict[str, Callable[[Json], None]] = {
-            "deployments": Deployments(self._local, self._owned).bring_in_order,
-            "replicasets": replica_sets.bring_in_order,
-            "jobs": Jobs(self._local, self._owned, self._later).bring_in_order,
-            "namespaces": self._namespace,
+            "deployments": DeploymentController(self._local, self._owned_objects).reconcile,
+            "replicasets": replica_sets.reconcile,
+            "jobs": JobController(self._local, self._owned_objects, self._enqueue_after).reconcile,
+            "namespaces": self._reconcile_namespace,
             **self._volumes.handlers,
             **self._devices.handlers,
-            "pods": self._pod,
+            "pods": self._reconcile_pod,
         }
 
     async def run(self) -> None:
@@ -84,113 +88,113 @@ class Controllers:
         try:
             for plural in self._plurals:
                 for obj in self._local.list(plural):
-                    self._ownership.seen(plural, obj)
+                    self._ownership.upsert(plural, obj)
             for plural in self._plurals:
                 for obj in self._local.list(plural):
-                    self._ask(plural, obj)
+                    self._enqueue_related(plural, obj)
             while True:
-                await self._woken.wait()
-                self._woken.clear()
-                while self._lost_nodes:
-                    self._drop_pods_of(self._lost_nodes.pop())
-                while self._waiting:
-                    for address in tuple(self._waiting)[:_AT_ONCE]:
-                        del self._waiting[address]
-                        self._bring_in_order(address)
+                await self._wake.wait()
+                self._wake.clear()
+                while self._deleted_nodes:
+                    self._delete_pods_of_node(self._deleted_nodes.pop())
+                while self._queue:
+                    for address in tuple(self._queue)[:_BATCH_MAX]:
+                        del self._queue[address]
+                        self._reconcile(address)
                     await asyncio.sleep(0)
         finally:
             for stop in stops:
                 stop()
 
-    def _owned(self, plural: str, owner: Json) -> list[Json]:
+    def _owned_objects(self, plural: str, owner: Json) -> list[Json]:
         """The living objects of a resource that `owner` owns."""
-        addresses = self._ownership.owned_by(owner["metadata"]["uid"])
+        addresses = self._ownership.dependents(owner["metadata"]["uid"])
         found = (self._local.get(*address) for address in addresses if address[0] == plural)
         return [obj for obj in found if obj is not None]
 
-    def _later(self, after_s: float, plural: str, obj: Json) -> None:
-        asyncio.get_running_loop().call_later(after_s, self._ask, plural, obj)
+    def _enqueue_after(self, after_s: float, plural: str, obj: Json) -> None:
+        asyncio.get_running_loop().call_later(after_s, self._enqueue_related, plural, obj)
 
-    def _changed(self, plural: str, change: Change) -> None:
+    def _changed(self, plural: str, change: StoreChange) -> None:
         obj = change.entry.obj
         if change.type == "DELETED":
-            for address in self._ownership.owned_by(obj["metadata"]["uid"]):
-                self._want(address)
-            self._ownership.forget(obj)
+            for address in self._ownership.dependents(obj["metadata"]["uid"]):
+                self._enqueue(address)
+            self._ownership.remove(obj)
             if plural == CLAIMS and (volume := released_volume(obj)) is not None:
-                self._want((VOLUMES, "", volume))
+                self._enqueue((VOLUMES, "", volume))
             if plural == "pods":
-                for address in self._devices.claims_of(obj):
-                    self._want(address)
+                for address in self._devices.reserved_claims(obj):
+                    self._enqueue(address)
             if plural == "nodes":
-                self._lost_nodes.append(obj["metadata"]["name"])
-                self._woken.set()
+                self._deleted_nodes.append(obj["metadata"]["name"])
+                self._wake.set()
         else:
-            if change.before is not None and change.before.obj["metadata"].get("ownerReferences"):
-                self._ownership.forget(change.before.obj)
-            self._ownership.seen(plural, obj)
-        self._ask(plural, obj)
+            if change.previous is not None and change.previous.obj["metadata"].get("ownerReferences"):
+                self._ownership.remove(change.previous.obj)
+            self._ownership.upsert(plural, obj)
+        self._enqueue_related(plural, obj)
 
-    def _ask(self, plural: str, obj: Json) -> None:
+    def _enqueue_related(self, plural: str, obj: Json) -> None:
         """Have this object, and those who own it or hold it, looked at."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "")
-        self._want((plural, namespace, metadata["name"]))
+        self._enqueue((plural, namespace, metadata["name"]))
         for owner in metadata.get("ownerReferences") or ():
-            self._want((f"{owner['kind'].lower()}s", namespace, owner["name"]))
+            self._enqueue((f"{owner['kind'].lower()}s", namespace, owner["name"]))
         if namespace:
             holder = self._local.get("namespaces", "", namespace)
             if holder is not None and holder["metadata"].get("deletionTimestamp"):
-                self._want(("namespaces", "", namespace))
+                self._enqueue(("namespaces", "", namespace))
 
-    def _want(self, address: Address) -> None:
+    def _enqueue(self, address: ObjectAddress) -> None:
         if address[0] in self._plurals:
-            self._waiting[address] = None
-            self._woken.set()
+            self._queue[address] = None
+            self._wake.set()
 
-    def _bring_in_order(self, address: Address) -> None:
+    def _reconcile(self, address: ObjectAddress) -> None:
         obj = self._local.get(*address)
-        if obj is None or self._collected(address[0], obj):
+        if obj is None or self._collect_garbage(address[0], obj):
             return
         handler = self._handlers.get(address[0])
         if handler is None:
             return
         try:
             handler(obj)
-        except Refusal as refusal:
+        except StatusError as refusal:
             # Somebody was faster (409), or what is asked for may not be: the next change brings us back.
             if refusal.code not in (403, 404, 409, 422):
                 raise
 
-    def _collected(self, plural: str, obj: Json) -> bool:
+    def _collect_garbage(self, plural: str, obj: Json) -> bool:
         """Garbage collection: True where the object has gone, or is going."""
         metadata = obj["metadata"]
         finalizers = metadata.get("finalizers") or ()
         if metadata.get("deletionTimestamp"):
             if ORPHAN in finalizers:
                 self._orphan_dependents(obj)
-                self._without_finalizer(plural, obj, ORPHAN)
+                self._remove_finalizer(plural, obj, ORPHAN)
             elif FOREGROUND in finalizers:
                 self._finish_foreground(plural, obj)
             return plural not in ("namespaces", DEVICE_CLAIMS)
         owners = metadata.get("ownerReferences") or ()
-        if owners and not any(self._ownership.lives(owner["uid"]) for owner in owners):
+        if owners and not any(self._ownership.exists(owner["uid"]) for owner in owners):
             self._local.delete(plural, obj)
             return True
         return False
 
     def _finish_foreground(self, plural: str, obj: Json) -> None:
         blocked = False
-        for dependent_plural, namespace, name in self._ownership.owned_by(obj["metadata"]["uid"]):
+        for dependent_plural, namespace, name in self._ownership.dependents(obj["metadata"]["uid"]):
             dependent = self._local.get(dependent_plural, namespace, name)
             if dependent is not None:
                 blocked = True
                 if not dependent["metadata"].get("deletionTimestamp"):
-                    has_dependents = any(self._ownership.owned_by(dependent["metadata"]["uid"]))
+                    has_dependents = any(self._ownership.dependents(dependent["metadata"]["uid"]))
                     propagation = "Foreground" if has_dependents else "Background"
                     self._local.delete(dependent_plural, dependent, propagation=propagation)
-        if not blocked or not any(self._ownership.owned_by(obj["metadata"]["uid"])):
-            self._without_finalizer(plural, obj, FOREGROUND)
+        if not blocked or not any(self._ownership.dependents(obj["metadata"]["uid"])):
+            self._remove_finalizer(plural, obj, FOREGROUND)
 
     def _orphan_dependents(self, obj: Json) -> None:
         uid = obj["metadata"]["uid"]
@@ -200,20 +204,20 @@ class Controllers:
             dependent["metadata"]["ownerReferences"] = [owner for owner in owners if owner["uid"] != uid]
             return dependent
 
-        for plural, namespace, name in self._ownership.owned_by(uid):
+        for plural, namespace, name in self._ownership.dependents(uid):
             dependent = self._local.get(plural, namespace, name)
             if dependent is not None:
-                self._local.change(plural, dependent, disowned)
+                self._local.update(plural, dependent, disowned)
 
-    def _without_finalizer(self, plural: str, obj: Json, finalizer: str) -> None:
+    def _remove_finalizer(self, plural: str, obj: Json, finalizer: str) -> None:
         def finished(current: Json) -> Json:
             left = [name for name in current["metadata"].get("finalizers") or () if name != finalizer]
             current["metadata"]["finalizers"] = left
             return current
 
-        self._local.change(plural, obj, finished)
+        self._local.update(plural, obj, finished)
 
-    def _drop_pods_of(self, node: str) -> None:
+    def _delete_pods_of_node(self, node: str) -> None:
         """Pods of a node that has gone, and has not come back meanwhile, have gone with it."""
         if self._local.get("nodes", "", node) is not None:
             return
@@ -221,11 +225,11 @@ class Controllers:
             if pod["spec"].get("nodeName") == node:
                 self._local.delete("pods", pod, grace_period_s=0)
 
-    def _pod(self, obj: Json) -> None:
+    def _reconcile_pod(self, obj: Json) -> None:
         self._volumes.handlers["pods"](obj)
-        self._devices.pod(obj)
+        self._devices.reconcile_pod(obj)
 
-    def _namespace(self, obj: Json) -> None:
+    def _reconcile_namespace(self, obj: Json) -> None:
         """Give a new namespace its service account; empty one that is going, and let it go when it is empty."""
         name = obj["metadata"]["name"]
         if not obj["metadata"].get("deletionTimestamp"):
@@ -241,6 +245,6 @@ class Controllers:
                     self._local.delete(plural, held)
             left = left or any(self._local.list(plural, name))
         if not left:
-            self._local.change(
+            self._local.update(
                 "namespaces", obj, lambda _: {**obj, "spec": {"finalizers": []}}, subresource="finalize"
             )

@@ -19,9 +19,9 @@ from typing import Any, Self
 import orjson
 import yaml
 
-from policysched.model.quantity import whole_units
-from policysched.resources import resource
-from policysched.sandbox.local import Local
+from policysched.model.quantity import parse_whole_units
+from policysched.resources import data_file
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.nodes import NodeShape
 from policysched.sandbox.sandbox import Sandbox
 
@@ -29,12 +29,12 @@ Json = dict[str, Any]
 
 NAMESPACE, CONFIG_MAP = "policysched", "policies"
 POLICIES = ("network-aware.policy", "gang-batch.policy")
-EDITED = "network-aware.policy"
-RULE = "score bandwidth"
+EDITED_POLICY = "network-aware.policy"
+EDITED_RULE = "score bandwidth"
 """The demo begins without this rule and adds it with its edit."""
 
 _BANDWIDTH = "kubernetes.io/ingress-bandwidth"
-_PATIENCE_S = 60.0
+_WAIT_TIMEOUT_S = 60.0
 
 
 class DemoFailed(Exception):
@@ -46,7 +46,7 @@ class NodeRow:
     """One node as the live table shows it: what it receives (bit/s), and its pods by what they belong to."""
 
     name: str
-    receiving: float
+    receive_bits_s: float
     pods: dict[str, int]
 
 
@@ -64,7 +64,7 @@ class Demo:
             shape=NodeShape(cpu="4", memory="16Gi"),
             kubeconfig_path=self._directory / "kubeconfig",
         )
-        self._local = Local(self.sandbox.server)
+        self._local = LocalClient(self.sandbox.server)
         self._samples_path = self._directory / "samples.json"
         self._scheduler: asyncio.subprocess.Process | None = None
 
@@ -73,7 +73,7 @@ class Demo:
         self._stack.push_async_callback(self._stop_scheduler)
         self._local.create("namespaces", "", _namespace(NAMESPACE))
         self._write_samples()
-        exporter = asyncio.create_task(self._export())
+        exporter = asyncio.create_task(self._export_samples())
         self._stack.callback(exporter.cancel)
         return self
 
@@ -85,9 +85,9 @@ class Demo:
     # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_policies(self) -> None:
-        """Put the shipped policies into a ConfigMap, the edited one without its `RULE`."""
-        texts = {key: resource("policies", key).read_text() for key in POLICIES}
-        texts[EDITED] = without_rule(texts[EDITED])
+        """Put the shipped policies into a ConfigMap, the edited one without its `EDITED_RULE`."""
+        texts = {key: data_file("policies", key).read_text() for key in POLICIES}
+        texts[EDITED_POLICY] = without_rule(texts[EDITED_POLICY])
         for name, data in ((CONFIG_MAP, texts), (f"{CONFIG_MAP}-last-good", {})):
             manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
             self._local.create("configmaps", NAMESPACE, manifest)
@@ -108,7 +108,9 @@ class Demo:
     async def apply_workload(self, *names: str) -> None:
         """Create the objects of `policies/demo/workload.yaml` with these names, and their namespaces."""
         wanted = [
-            one for one in _workload() if one["kind"] != "Namespace" and one["metadata"]["name"] in names
+            one
+            for one in _workload_objects()
+            if one["kind"] != "Namespace" and one["metadata"]["name"] in names
         ]
         assert len(wanted) == len(names), f"the demo's workload has not all of {names}"
         for manifest in wanted:
@@ -120,7 +122,7 @@ class Demo:
 
     async def scale(self, name: str, replicas: int) -> None:
         deployment = next(one for one in self._local.list("deployments") if one["metadata"]["name"] == name)
-        self._local.change(
+        self._local.update(
             "deployments", deployment, lambda one: {**one, "spec": {**one["spec"], "replicas": replicas}}
         )
 
@@ -128,39 +130,39 @@ class Demo:
         """Put the rule back, as an editor would; answers the lines of the change."""
         config_map = self._local.get("configmaps", NAMESPACE, CONFIG_MAP)
         assert config_map is not None, "the demo's ConfigMap is gone"
-        before, after = config_map["data"][EDITED], resource("policies", EDITED).read_text()
-        self._local.change(
-            "configmaps", config_map, lambda one: {**one, "data": {**one["data"], EDITED: after}}
+        before, after = config_map["data"][EDITED_POLICY], data_file("policies", EDITED_POLICY).read_text()
+        self._local.update(
+            "configmaps", config_map, lambda one: {**one, "data": {**one["data"], EDITED_POLICY: after}}
         )
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
         return [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
     async def wait_for_pods(self, app: str, *, running: int) -> None:
         """Until so many pods of this Deployment or Job run."""
-        await self._until(
+        await self._wait_until(
             lambda: sum(_phase(pod) == "Running" for pod in self.pods_of(app)) >= running,
             f"{running} pods of {app} to run",
         )
 
     async def wait_for_message(self, app: str) -> str:
         """Until the scheduler has said why the pods of this wait; answers it."""
-        await self._until(lambda: self._message(app) is not None, f"word about {app}")
-        message = self._message(app)
+        await self._wait_until(lambda: self._pending_message(app) is not None, f"word about {app}")
+        message = self._pending_message(app)
         assert message is not None, "a condition went away"
         return message
 
     async def wait_for_policy(self, key: str) -> None:
         """Until the edited text is kept as the last known good one, which is when it decides."""
-        expected = resource("policies", key).read_text()
+        expected = data_file("policies", key).read_text()
         rule = next(
-            line.split("weight")[0].strip() for line in expected.splitlines() if line.startswith(RULE)
+            line.split("weight")[0].strip() for line in expected.splitlines() if line.startswith(EDITED_RULE)
         )
 
         def active() -> bool:
             kept = self._local.get("configmaps", NAMESPACE, f"{CONFIG_MAP}-last-good") or {}
             return any(rule in text for text in (kept.get("data") or {}).values())
 
-        await self._until(active, f"the edited {key} to decide")
+        await self._wait_until(active, f"the edited {key} to decide")
 
     async def wait_for_samples(self) -> None:
         """Until the scheduler can have read the newest samples: its file source looks once a second."""
@@ -172,12 +174,12 @@ class Demo:
         """The pods of a Deployment or Job, by the labels that its template gives them."""
         return [pod for pod in self._local.list("pods") if app_of(pod) == app]
 
-    def nodes(self) -> list[NodeRow]:
+    def node_rows(self) -> list[NodeRow]:
         rows = {
             node["metadata"]["name"]: NodeRow(node["metadata"]["name"], 0.0, {})
             for node in self._local.list("nodes")
         }
-        receiving = self._receiving()
+        receiving = self._receive_bits_s()
         for pod in self._local.list("pods"):
             node = pod["spec"].get("nodeName")
             if node in rows:
@@ -195,34 +197,34 @@ class Demo:
 
     # ── behind the scenes ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _until(self, holds: Any, what: str) -> None:
-        ends_s = asyncio.get_running_loop().time() + _PATIENCE_S
+    async def _wait_until(self, holds: Any, what: str) -> None:
+        ends_s = asyncio.get_running_loop().time() + _WAIT_TIMEOUT_S
         while not holds():
             ended = self._scheduler is not None and self._scheduler.returncode is not None
             if ended or asyncio.get_running_loop().time() > ends_s:
-                why = "the scheduler ended" if ended else f"{_PATIENCE_S:.0f} s passed"
-                raise DemoFailed(f"waited for {what}, but {why}; its last words:\n{self._last_words()}")
+                why = "the scheduler ended" if ended else f"{_WAIT_TIMEOUT_S:.0f} s passed"
+                raise DemoFailed(f"waited for {what}, but {why}; its last words:\n{self._log_tail()}")
             await asyncio.sleep(0.05)
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         return "\n".join(text.splitlines()[-15:]) or "(none)"
 
-    def _message(self, app: str) -> str | None:
+    def _pending_message(self, app: str) -> str | None:
         for pod in self.pods_of(app):
             for condition in pod["status"].get("conditions") or ():
                 if condition["type"] == "PodScheduled" and condition["status"] == "False":
                     return str(condition.get("message", ""))
         return None
 
-    async def _export(self) -> None:
+    async def _export_samples(self) -> None:
         while True:
             self._write_samples()
             await asyncio.sleep(0.25)
 
     def _write_samples(self) -> None:
         nodes = [node["metadata"]["name"] for node in self._local.list("nodes")]
-        receiving = self._receiving()
+        receiving = self._receive_bits_s()
         samples = {
             "net_rx": {name: f"{receiving.get(name, 0.0) / 1e6 + 5:.0f}Mbps" for name in nodes},
             "cpu_util": dict.fromkeys(nodes, "20%"),
@@ -233,14 +235,14 @@ class Demo:
             fresh.write_bytes(text)
             fresh.replace(self._samples_path)  # whole or not at all, for whoever reads it meanwhile
 
-    def _receiving(self) -> dict[str, float]:
+    def _receive_bits_s(self) -> dict[str, float]:
         """Bit/s a node: what its running pods may receive."""
         found: dict[str, float] = {}
         for pod in self._local.list("pods"):
             allowed = (pod["metadata"].get("annotations") or {}).get(_BANDWIDTH)
             node = pod["spec"].get("nodeName")
             if allowed and node and _phase(pod) == "Running":
-                found[node] = found.get(node, 0.0) + whole_units(allowed)
+                found[node] = found.get(node, 0.0) + parse_whole_units(allowed)
         return found
 
     async def _stop_scheduler(self) -> None:
@@ -257,10 +259,10 @@ class Demo:
 
 
 def without_rule(text: str) -> str:
-    """The policy with `RULE` as a comment: what the demo's edit changes back."""
+    """The policy with `EDITED_RULE` as a comment: what the demo's edit changes back."""
     lines = text.splitlines(keepends=True)
-    assert any(line.startswith(RULE) for line in lines), f"{EDITED} has no `{RULE}`"
-    return "".join(f"# {line}" if line.startswith(RULE) else line for line in lines)
+    assert any(line.startswith(EDITED_RULE) for line in lines), f"{EDITED_POLICY} has no `{EDITED_RULE}`"
+    return "".join(f"# {line}" if line.startswith(EDITED_RULE) else line for line in lines)
 
 
 def app_of(pod: Json) -> str:
@@ -276,5 +278,5 @@ def _namespace(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def _workload() -> Iterator[Json]:
-    yield from yaml.safe_load_all(resource("policies", "demo", "workload.yaml").read_text())
+def _workload_objects() -> Iterator[Json]:
+    yield from yaml.safe_load_all(data_file("policies", "demo", "workload.yaml").read_text())

@@ -1,7 +1,7 @@
 """What can go wrong on the road to the API server, drawn from a stream of dice.
 
-A `Climate` says how often; `Faults` draws one `Fate` a request and one `WatchFate` a watch. The stream is handed in,
-so a seed decides all of it, and `calm` ends it: from then on every request takes the base latency and arrives.
+A `FaultRates` says how often; `FaultInjector` draws one `RequestFault` a request and one `WatchFault` a watch. The stream is handed in,
+so a seed decides all of it, and `disable` ends it: from then on every request takes the base latency and arrives.
 
 The kinds of misfortune:
     lost before    the request never reaches the server; the client sees no answer
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
-Road = Literal["arrives", "lost before", "lost after", "late"]
+RequestOutcome = Literal["arrives", "lost before", "lost after", "late"]
 
 
 @dataclass(frozen=True, slots=True)
-class Climate:
-    """Shares between 0 and 1, times in seconds. `CALM` is all zero but a millisecond each way."""
+class FaultRates:
+    """Shares between 0 and 1, times in seconds. `NO_FAULTS` is all zero but a millisecond each way."""
 
     latency_s: float = 0.001
     latency_spread_s: float = 0.0
@@ -29,10 +29,10 @@ class Climate:
     lost_before_share: float = 0.0
     lost_after_share: float = 0.0
     late_share: float = 0.0
-    doubled_share: float = 0.0
-    watch_lives_s: float | None = None
+    duplicate_share: float = 0.0
+    watch_lifetime_s: float | None = None
     """Mean life of a watch before it is cut; None: until the server ends it."""
-    half_line_share: float = 0.0
+    truncated_line_share: float = 0.0
     """Of the watches that are cut: how many in the middle of the next line, instead of between two."""
     split_share: float = 0.0
     """Of the pieces of a watch: how many arrive in two."""
@@ -42,47 +42,47 @@ class Climate:
         assert 0.0 <= lost <= 1.0, f"more requests get lost than there are: {self}"
 
 
-CALM = Climate()
+NO_FAULTS = FaultRates()
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class RequestFault:
     """What happens to one request. The times are one way, in seconds."""
 
-    road: Road
-    there_s: float
-    back_s: float
-    late_share_of_life: float
-    again_after_s: float | None
+    outcome: RequestOutcome
+    request_latency_s: float
+    response_latency_s: float
+    late_timeout_fraction: float
+    duplicate_after_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class WatchFate:
+class WatchFault:
     """What happens to one watch once it is open."""
 
-    there_s: float
+    connect_latency_s: float
     cut_after_s: float | None
-    in_mid_line: bool
+    cuts_line: bool
 
 
 @dataclass(slots=True)
-class Faults:
+class FaultInjector:
     """Draws fates. Counts them by road, so that a simulation can say that its faults happened."""
 
-    climate: Climate
-    dice: Random
-    drawn: dict[str, int] = field(default_factory=dict)
+    rates: FaultRates
+    random: Random
+    counts: dict[str, int] = field(default_factory=dict)
 
-    def calm(self) -> None:
+    def disable(self) -> None:
         """No more faults; the latency stays."""
-        self.climate = replace(
-            CALM, latency_s=self.climate.latency_s, latency_spread_s=self.climate.latency_spread_s
+        self.rates = replace(
+            NO_FAULTS, latency_s=self.rates.latency_s, latency_spread_s=self.rates.latency_spread_s
         )
 
-    def fate(self) -> Fate:
-        climate, dice = self.climate, self.dice
+    def draw_request_fault(self) -> RequestFault:
+        climate, dice = self.rates, self.random
         roll = dice.random()
-        road: Road = "arrives"
+        road: RequestOutcome = "arrives"
         for name, share in (
             ("lost before", climate.lost_before_share),
             ("lost after", climate.lost_after_share),
@@ -94,31 +94,31 @@ class Faults:
             roll -= share
         self._count(road)
         again_after_s = None
-        if dice.random() < climate.doubled_share:
+        if dice.random() < climate.duplicate_share:
             self._count("doubled")
             again_after_s = dice.expovariate(1 / max(climate.latency_s, 0.001))
-        return Fate(road, self._latency_s(), self._latency_s(), dice.random(), again_after_s)
+        return RequestFault(road, self._latency_s(), self._latency_s(), dice.random(), again_after_s)
 
-    def watch_fate(self) -> WatchFate:
-        climate, dice = self.climate, self.dice
+    def draw_watch_fault(self) -> WatchFault:
+        climate, dice = self.rates, self.random
         cut_after_s = None
-        if climate.watch_lives_s is not None:
-            cut_after_s = dice.expovariate(1 / climate.watch_lives_s)
+        if climate.watch_lifetime_s is not None:
+            cut_after_s = dice.expovariate(1 / climate.watch_lifetime_s)
             self._count("cut")
-        return WatchFate(self._latency_s(), cut_after_s, dice.random() < climate.half_line_share)
+        return WatchFault(self._latency_s(), cut_after_s, dice.random() < climate.truncated_line_share)
 
-    def split_at(self, piece_bytes: int) -> int:
+    def draw_split(self, piece_bytes: int) -> int:
         """Where a piece of a watch is torn in two; 0 where it stays whole."""
-        if piece_bytes < 2 or self.dice.random() >= self.climate.split_share:
+        if piece_bytes < 2 or self.random.random() >= self.rates.split_share:
             return 0
-        return self.dice.randrange(1, piece_bytes)
+        return self.random.randrange(1, piece_bytes)
 
     def _latency_s(self) -> float:
-        climate = self.climate
-        latency_s = climate.latency_s + self.dice.random() * climate.latency_spread_s
-        if self.dice.random() < climate.slow_share:
-            latency_s += self.dice.random() * climate.slow_s
+        climate = self.rates
+        latency_s = climate.latency_s + self.random.random() * climate.latency_spread_s
+        if self.random.random() < climate.slow_share:
+            latency_s += self.random.random() * climate.slow_s
         return latency_s
 
     def _count(self, name: str) -> None:
-        self.drawn[name] = self.drawn.get(name, 0) + 1
+        self.counts[name] = self.counts.get(name, 0) + 1

@@ -10,15 +10,15 @@ from contextlib import aclosing
 from aiohttp import web
 
 from policysched.kube.client.transport import ApiResponse
-from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.transport import pump
+from policysched.sandbox.transport import watch_chunks
 
 _BODY_BYTES_MAX = 3 * 1024 * 1024
 """What the real server takes in one request."""
 
 
-class HttpFront:
+class ApiHttpServer:
     """Serves one `ApiServer` on 127.0.0.1 from `start` to `stop`."""
 
     def __init__(self, server: ApiServer, *, port: int = 0):
@@ -35,7 +35,7 @@ class HttpFront:
     async def start(self) -> None:
         """Raises OSError where the port is taken."""
         application = web.Application(client_max_size=_BODY_BYTES_MAX)
-        application.router.add_route("*", "/{path:.*}", self._answer)
+        application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._wanted_port)
@@ -48,8 +48,8 @@ class HttpFront:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        call = Call(
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        call = ServerRequest(
             method=request.method,
             path=request.path,
             params=dict(request.query),
@@ -64,7 +64,7 @@ class HttpFront:
         response.enable_chunked_encoding()
         try:
             await response.prepare(request)
-            async with aclosing(pump(answer, self._server)) as chunks:
+            async with aclosing(watch_chunks(answer, self._server)) as chunks:
                 async for chunk in chunks:
                     await response.write(chunk)
             await response.write_eof()

@@ -19,9 +19,9 @@ from typing import Any
 from policysched.sandbox.apiserver.clock import timestamp
 from policysched.sandbox.apiserver.registry import with_condition
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.kubelet_admission import not_taken, requests_of
-from policysched.sandbox.local import Local
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.kubelet_admission import check_admission, requests_of
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.nodes import ready_node
 
 Json = dict[str, Any]
@@ -34,28 +34,28 @@ class Kubelet:
     """Moves pods on as time passes. `run` until cancelled; `start_s` and `stop_s` are how long pods take for it."""
 
     def __init__(self, server: ApiServer, *, start_s: float = 0.3, stop_s: float = 0.5):
-        self._local = Local(server)
+        self._local = LocalClient(server)
         self._start_s = start_s
         self._stop_s = stop_s
         self._due: list[tuple[float, int, str, str, str]] = []
         self._sequence = 0
-        self._woken = asyncio.Event()
-        self._addresses = 0
+        self._wake = asyncio.Event()
+        self._pod_ips_assigned = 0
         self._ends_at_s: dict[str, float] = {}
         self._new_nodes: list[Json] = []
-        self._static: dict[str, list[Json]] = {}
+        self._static_pods: dict[str, list[Json]] = {}
 
-    def start_static(self, node: str, manifest: Json, *, mirror_after_s: float) -> bool:
+    def start_static_pod(self, node: str, manifest: Json, *, mirror_after_s: float) -> bool:
         """A pod from a file on that node: it runs at once if it fits, and the API server shows it later. Inside a loop."""
         found = self._local.get("nodes", "", node)
-        if found is None or not_taken(manifest, self._running_on(node), found) is not None:
+        if found is None or check_admission(manifest, self._running_requests(node), found) is not None:
             return False
-        self._static.setdefault(node, []).append(manifest)
-        asyncio.get_running_loop().call_later(mirror_after_s, self._mirror, node, manifest)
+        self._static_pods.setdefault(node, []).append(manifest)
+        asyncio.get_running_loop().call_later(mirror_after_s, self._create_mirror_pod, node, manifest)
         return True
 
-    def _mirror(self, node: str, manifest: Json) -> None:
-        self._static[node].remove(manifest)
+    def _create_mirror_pod(self, node: str, manifest: Json) -> None:
+        self._static_pods[node].remove(manifest)
         if self._local.get("nodes", "", node) is None:
             return
         space = manifest["metadata"]["namespace"]
@@ -64,12 +64,12 @@ class Kubelet:
         )
         self._start(pod)
 
-    def _running_on(self, node: str) -> Iterator[Mapping[str, int]]:
+    def _running_requests(self, node: str) -> Iterator[Mapping[str, int]]:
         """What its kubelet counts: pods that run or still end, and static ones that nobody sees yet."""
         for pod in self._local.list("pods"):
             if pod["spec"].get("nodeName") == node and pod["status"].get("phase") == "Running":
                 yield requests_of(pod)
-        yield from map(requests_of, self._static.get(node, ()))
+        yield from map(requests_of, self._static_pods.get(node, ()))
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -81,77 +81,77 @@ class Kubelet:
             for node in self._local.list("nodes"):
                 self._report_ready(node)
             for pod in self._local.list("pods"):
-                self._look_at(pod)
+                self._schedule_transition(pod)
             while True:
-                await self._wait()
-                self._do_what_is_due()
+                await self._wait_until_due()
+                self._process_due()
         finally:
             for stop in stops:
                 stop()
 
-    async def _wait(self) -> None:
-        self._woken.clear()
+    async def _wait_until_due(self) -> None:
+        self._wake.clear()
         waits_s = max(0.0, self._due[0][0] - self._local.now()) if self._due else None
         try:
             async with asyncio.timeout(waits_s):
-                await self._woken.wait()
+                await self._wake.wait()
         except TimeoutError:
             # The next pod is due.
             return
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: StoreChange) -> None:
         if change.type == "DELETED":
             self._ends_at_s.pop(change.entry.obj["metadata"]["uid"], None)
         else:
-            self._look_at(change.entry.obj)
+            self._schedule_transition(change.entry.obj)
 
-    def _node_changed(self, change: Change) -> None:
+    def _node_changed(self, change: StoreChange) -> None:
         if change.type == "ADDED":
             name = change.entry.key[1]
             for pod in self._local.list("pods"):
                 if pod["spec"].get("nodeName") == name:
-                    self._look_at(pod)
+                    self._schedule_transition(pod)
             # Not from within the change: listeners after this one have yet to hear of it.
             self._new_nodes.append(change.entry.obj)
-            self._woken.set()
+            self._wake.set()
 
     def _report_ready(self, node: Json) -> None:
         conditions = (node.get("status") or {}).get("conditions") or ()
         if not any(condition.get("type") == "Ready" for condition in conditions):
             ready = ready_node(node, timestamp(self._local.now()))
-            self._local.change(
+            self._local.update(
                 "nodes",
                 node,
                 lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": ready["metadata"]["labels"]}},
             )
-            self._local.change(
+            self._local.update(
                 "nodes", node, lambda obj: {**obj, "status": ready["status"]}, subresource="status"
             )
 
-    def _look_at(self, pod: Json) -> None:
+    def _schedule_transition(self, pod: Json) -> None:
         """Note when this pod has to be looked at again, if ever."""
         if not pod["spec"].get("nodeName"):
             return
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         if metadata.get("deletionTimestamp"):
-            self._note(min(self._stop_s, metadata.get("deletionGracePeriodSeconds") or 0), pod)
+            self._schedule(min(self._stop_s, metadata.get("deletionGracePeriodSeconds") or 0), pod)
         elif phase == "Pending":
-            self._note(self._start_s, pod)
+            self._schedule(self._start_s, pod)
         elif phase == "Running" and (run_s := _run_s(pod)) is not None:
             # Its end was set when it started; a change of the pod meanwhile does not start the run anew.
             ends_at_s = self._ends_at_s.setdefault(metadata["uid"], self._local.now() + run_s)
-            self._note(max(0.0, ends_at_s - self._local.now()), pod)
+            self._schedule(max(0.0, ends_at_s - self._local.now()), pod)
 
-    def _note(self, after_s: float, pod: Json) -> None:
+    def _schedule(self, after_s: float, pod: Json) -> None:
         self._sequence += 1
         metadata = pod["metadata"]
         # The version tells whether it is still the pod that was looked at: each change is looked at anew.
         at_s = self._local.now() + after_s
         entry = (at_s, self._sequence, metadata["namespace"], metadata["name"], metadata["resourceVersion"])
         heapq.heappush(self._due, entry)
-        self._woken.set()
+        self._wake.set()
 
-    def _do_what_is_due(self) -> None:
+    def _process_due(self) -> None:
         while self._new_nodes:
             self._report_ready(self._new_nodes.pop())
         now_s = self._local.now()
@@ -165,12 +165,12 @@ class Kubelet:
             elif pod["status"].get("phase") == "Pending":
                 node = self._local.get("nodes", "", pod["spec"]["nodeName"])
                 if node is not None:
-                    self._take(pod, node)
+                    self._admit(pod, node)
             else:
                 self._end(pod)
 
-    def _take(self, pod: Json, node: Json) -> None:
-        why_not = not_taken(pod, self._running_on(node["metadata"]["name"]), node)
+    def _admit(self, pod: Json, node: Json) -> None:
+        why_not = check_admission(pod, self._running_requests(node["metadata"]["name"]), node)
         if why_not is None:
             self._start(pod)
             return
@@ -180,10 +180,8 @@ class Kubelet:
 
     def _start(self, pod: Json) -> None:
         now = timestamp(self._local.now())
-        self._addresses += 1
-        address = (
-            f"10.{128 + (self._addresses >> 16) % 64}.{(self._addresses >> 8) & 255}.{self._addresses & 255}"
-        )
+        self._pod_ips_assigned += 1
+        address = f"10.{128 + (self._pod_ips_assigned >> 16) % 64}.{(self._pod_ips_assigned >> 8) & 255}.{self._pod_ips_assigned & 255}"
         status = pod["status"]
         for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
             status = with_condition(status, {"type": kind, "status": "True"}, now)

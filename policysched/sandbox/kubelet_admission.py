@@ -8,38 +8,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.kube.decode.requests import amounts, demand
+from policysched.kube.decode.requests import decode_pod_resources, decode_resource_list
 
 Json = dict[str, Any]
-_ALWAYS_FIRST = ("pods", "cpu", "memory", "ephemeral-storage")
+_CORE_RESOURCES = ("pods", "cpu", "memory", "ephemeral-storage")
 
 
 @dataclass(frozen=True, slots=True)
-class NotTaken:
+class AdmitFailure:
     reason: str
     message: str
 
 
-def not_taken(pod: Json, running: Iterable[Mapping[str, int]], node: Json) -> NotTaken | None:
+def check_admission(pod: Json, running: Iterable[Mapping[str, int]], node: Json) -> AdmitFailure | None:
     """Why this node does not take the pod beside those that run there, each given by its requests; None: it does."""
     asked = {"pods": 1, **requests_of(pod)}
-    used = total(running)
-    has = amounts((node.get("status") or {}).get("allocatable"), "status.allocatable")
-    for resource in (*_ALWAYS_FIRST, *sorted(asked.keys() - set(_ALWAYS_FIRST))):
+    used = total_requests(running)
+    has = decode_resource_list((node.get("status") or {}).get("allocatable"), "status.allocatable")
+    for resource in (*_CORE_RESOURCES, *sorted(asked.keys() - set(_CORE_RESOURCES))):
         wanted = asked.get(resource, 0)
         if wanted and wanted > has.get(resource, 0) - used.get(resource, 0):
             count = f"requested: {wanted}, used: {used.get(resource, 0)}, capacity: {has.get(resource, 0)}"
-            return NotTaken(
+            return AdmitFailure(
                 f"OutOf{resource}", f"Pod was rejected: Node didn't have enough resource: {resource}, {count}"
             )
     return None
 
 
 def requests_of(pod: Json) -> dict[str, int]:
-    return demand(pod["spec"], {}).requests
+    return decode_pod_resources(pod["spec"], {}).requests
 
 
-def total(running: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def total_requests(running: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """What these take together, places for pods included."""
     found = {"pods": 0}
     for requests in running:

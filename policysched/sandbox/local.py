@@ -7,26 +7,26 @@ write goes through the registry like everything else.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Refusal
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.errors import StatusError
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.registry import DeleteOptions
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change, Entry
+from policysched.sandbox.apiserver.store import StoreChange, StoredObject
 
 Json = dict[str, Any]
 
 
-class Local:
+class LocalClient:
     """Reads and writes by plural, namespace and name. Objects handed out are not to be changed."""
 
     def __init__(self, server: ApiServer):
         self._server = server
         self.now = server.now
 
-    def kind(self, plural: str) -> Kind:
+    def kind(self, plural: str) -> ResourceKind:
         return self._server.kind(plural)
 
-    def listen(self, plural: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def listen(self, plural: str, listener: Callable[[StoreChange], None]) -> Callable[[], None]:
         """Hear each change of a resource from now on; the answer ends that."""
         return self._server.store.listen(self.kind(plural).stored_as, listener)
 
@@ -43,17 +43,17 @@ class Local:
         """Raises `Refusal`."""
         return self._server.registry.create(self.kind(plural), namespace, body).obj
 
-    def change(
+    def update(
         self, plural: str, obj: Json, change: Callable[[Json], Json], *, subresource: str = ""
     ) -> Json | None:
-        """Apply `change` to a copy of what the object is by now; None where it has gone."""
+        """Apply `update` to a copy of what the object is by now; None where it has gone."""
         metadata = obj["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         try:
-            entry: Entry = self._server.registry.patch(
+            entry: StoredObject = self._server.registry.patch(
                 self.kind(plural), namespace, name, change, subresource=subresource
             )
-        except Refusal as refusal:
+        except StatusError as refusal:
             if refusal.code == 404:
                 return None
             raise
@@ -67,7 +67,7 @@ class Local:
             current["status"] = {key: value for key, value in status.items() if value is not None}
             return current
 
-        return self.change(plural, obj, change, subresource="status")
+        return self.update(plural, obj, change, subresource="status")
 
     def delete(
         self, plural: str, obj: Json, *, grace_period_s: int | None = None, propagation: str = "Background"
@@ -79,6 +79,6 @@ class Local:
             self._server.registry.delete(
                 self.kind(plural), metadata.get("namespace", ""), metadata["name"], options
             )
-        except Refusal as refusal:
+        except StatusError as refusal:
             if refusal.code not in (404, 409):
                 raise

@@ -16,13 +16,13 @@ from typing import Any, Self
 
 from policysched.kube.client.transport import Transport
 from policysched.sandbox.apiserver.clock import timestamp
-from policysched.sandbox.apiserver.errors import Refusal
+from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.controllers import Controllers
-from policysched.sandbox.http_front import HttpFront
+from policysched.sandbox.http_front import ApiHttpServer
 from policysched.sandbox.kubeconfig import write_kubeconfig
 from policysched.sandbox.kubelet import Kubelet
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.nodes import NodeShape, make_nodes, ready_node
 from policysched.sandbox.transport import MemoryTransport
 from policysched.sandbox.volume_controller import STANDARD_CLASS
@@ -66,7 +66,7 @@ class Sandbox:
             else [ready_node(n, now) for n in nodes]
         )
         self._objects = list(objects)
-        self._http = HttpFront(self.server, port=port)
+        self._http = ApiHttpServer(self.server, port=port)
         self._kubelet = Kubelet(self.server, start_s=start_s, stop_s=stop_s)
         self._controllers = Controllers(self.server)
         self._kubeconfig_path = kubeconfig_path
@@ -96,7 +96,7 @@ class Sandbox:
         write_kubeconfig(self._kubeconfig_path, self.url)
         for part in (self._kubelet, self._controllers):
             task = asyncio.create_task(part.run())
-            task.add_done_callback(_report_a_death)
+            task.add_done_callback(_log_task_failure)
             self._stack.push_async_callback(_stop, task)
         return self
 
@@ -108,9 +108,11 @@ class Sandbox:
     def _create_all(self, manifests: Iterable[Json]) -> None:
         """Create in an order in which everything finds what it needs, under new uids: owners are followed to theirs,
         and an owner that is not among the manifests is forgotten, or its objects would be collected as garbage."""
-        local = Local(self.server)
+        local = LocalClient(self.server)
         new_uids: dict[str, str] = {}
-        for manifest in sorted(manifests, key=lambda manifest: _RANKS.get(str(manifest.get("kind")), _LAST)):
+        for manifest in sorted(
+            manifests, key=lambda manifest: _CREATION_ORDER.get(str(manifest.get("kind")), _CREATED_LAST)
+        ):
             metadata = manifest.get("metadata") or {}
             kept = {key: value for key, value in metadata.items() if key not in ("resourceVersion", "uid")}
             owners = [
@@ -122,7 +124,7 @@ class Sandbox:
             if created is not None and "uid" in metadata:
                 new_uids[metadata["uid"]] = created["metadata"]["uid"]
 
-    def _create(self, local: Local, manifest: Json) -> Json | None:
+    def _create(self, local: LocalClient, manifest: Json) -> Json | None:
         api_version, name = manifest.get("apiVersion"), manifest.get("kind")
         words = f"{name} {manifest['metadata'].get('name')}"
         kind = next((k for k in self.server.kinds if (k.api_version, k.name) == (api_version, name)), None)
@@ -136,11 +138,11 @@ class Sandbox:
             return None
         try:
             return local.create(kind.plural, namespace, manifest)
-        except Refusal as refusal:
+        except StatusError as refusal:
             raise ManifestRefused(f"{words}: {refusal.message}") from refusal
 
 
-_RANKS = {
+_CREATION_ORDER = {
     "Namespace": 0,
     "PriorityClass": 1,
     "StorageClass": 1,
@@ -150,12 +152,12 @@ _RANKS = {
     "Job": 5,
     "Pod": 9,
 }
-_LAST = 8
+_CREATED_LAST = 8
 _BUILT_IN = ("namespaces", "priorityclasses", "serviceaccounts")
 """Kinds of which the sandbox has some of its own: a manifest of the same name changes nothing."""
 
 
-def _report_a_death(task: "asyncio.Task[None]") -> None:
+def _log_task_failure(task: "asyncio.Task[None]") -> None:
     """A part that dies must not die in silence: the sandbox would go on and seem to hang."""
     if not task.cancelled() and (error := task.exception()) is not None:
         context = {"message": "a part of the sandbox died", "exception": error, "task": task}

@@ -1,7 +1,7 @@
 """Requests carried to the API server in memory, over a road with faults.
 
 `MemoryTransport` is `kube.client.transport.Transport` over an `ApiServer`. All waiting is asyncio's, so on a virtual-time
-loop a simulation of hours runs in moments, and everything that happens on the way is drawn by `Faults`. One transport
+loop a simulation of hours runs in moments, and everything that happens on the way is drawn by `FaultInjector`. One transport
 is one client: two of us on one server have a transport each, with dice of their own.
 """
 
@@ -10,28 +10,28 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
-from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.watch import Subscription
-from policysched.sandbox.faults import Fate, Faults, WatchFate
+from policysched.sandbox.apiserver.watch import WatchSubscription
+from policysched.sandbox.faults import FaultInjector, RequestFault, WatchFault
 
-REQUEST_LIFE_S = 60.0
+REQUEST_TIMEOUT_S = 60.0
 """How long the server may still act on a request that does not say `?timeout=`: the real one's default."""
 
 
 class MemoryTransport:
     """A client's road to a server in memory. Without `faults` a request arrives at once and is answered at once."""
 
-    def __init__(self, server: ApiServer, *, faults: Faults | None = None):
+    def __init__(self, server: ApiServer, *, faults: FaultInjector | None = None):
         self._server = server
         self._faults = faults
         self._refused_until_s = float("-inf")
-        self._open: dict[Subscription, None] = {}  # in the order in which they were opened
+        self._open_watches: dict[WatchSubscription, None] = {}  # in the order in which they were opened
 
     def refuse_for(self, span_s: float) -> None:
         """Break all that is open and refuse connections for a while: the server restarts, or the network is gone."""
         self._refused_until_s = asyncio.get_running_loop().time() + span_s
-        for subscription in tuple(self._open):
+        for subscription in tuple(self._open_watches):
             subscription.close()
 
     async def request(self, request: ApiRequest) -> ApiResponse:
@@ -39,39 +39,41 @@ class MemoryTransport:
         self._check_reachable(request)
         if self._faults is None:
             await asyncio.sleep(0)
-            return self._act(request)
-        fate = self._faults.fate()
+            return self._handle(request)
+        fate = self._faults.draw_request_fault()
         loop = asyncio.get_running_loop()
         gives_up_at_s = loop.time() + request.timeout_s
-        if fate.again_after_s is not None and fate.road != "lost before":
-            loop.call_later(fate.there_s + fate.again_after_s, self._act_unheard, request)
-        match fate.road:
+        if fate.duplicate_after_s is not None and fate.outcome != "lost before":
+            loop.call_later(
+                fate.request_latency_s + fate.duplicate_after_s, self._handle_without_response, request
+            )
+        match fate.outcome:
             case "lost before":
                 await self._give_up(request, gives_up_at_s)
             case "late":
                 # Not before the client has given up, and at the latest when the request's life in the server ends.
-                life_s = _life_s(request)
-                waits_s = max(0.0, life_s - request.timeout_s) * fate.late_share_of_life
-                loop.call_later(request.timeout_s + waits_s, self._act_unheard, request)
+                life_s = _timeout_s(request)
+                waits_s = max(0.0, life_s - request.timeout_s) * fate.late_timeout_fraction
+                loop.call_later(request.timeout_s + waits_s, self._handle_without_response, request)
                 await self._give_up(request, gives_up_at_s)
             case "lost after":
-                loop.call_later(fate.there_s, self._act_unheard, request)
+                loop.call_later(fate.request_latency_s, self._handle_without_response, request)
                 await self._give_up(request, gives_up_at_s)
             case "arrives":
-                return await self._carry(request, fate, gives_up_at_s)
-        raise AssertionError(f"{request} came back from {fate.road}")
+                return await self._deliver(request, fate, gives_up_at_s)
+        raise AssertionError(f"{request} came back from {fate.outcome}")
 
-    async def _carry(self, request: ApiRequest, fate: Fate, gives_up_at_s: float) -> ApiResponse:
+    async def _deliver(self, request: ApiRequest, fate: RequestFault, gives_up_at_s: float) -> ApiResponse:
         loop = asyncio.get_running_loop()
-        if loop.time() + fate.there_s >= gives_up_at_s:
-            loop.call_later(fate.there_s, self._act_unheard, request)
+        if loop.time() + fate.request_latency_s >= gives_up_at_s:
+            loop.call_later(fate.request_latency_s, self._handle_without_response, request)
             await self._give_up(request, gives_up_at_s)
-        await asyncio.sleep(fate.there_s)
+        await asyncio.sleep(fate.request_latency_s)
         self._check_reachable(request)
-        answer = self._act(request)
-        if loop.time() + fate.back_s >= gives_up_at_s:
+        answer = self._handle(request)
+        if loop.time() + fate.response_latency_s >= gives_up_at_s:
             await self._give_up(request, gives_up_at_s)
-        await asyncio.sleep(fate.back_s)
+        await asyncio.sleep(fate.response_latency_s)
         return answer
 
     async def _give_up(self, request: ApiRequest, gives_up_at_s: float) -> None:
@@ -82,40 +84,40 @@ class MemoryTransport:
         if asyncio.get_running_loop().time() < self._refused_until_s:
             raise TransportError(f"{request.method} {request.path}: connection refused")
 
-    def _act(self, request: ApiRequest) -> ApiResponse:
-        answer = self._server.handle(_call(request))
+    def _handle(self, request: ApiRequest) -> ApiResponse:
+        answer = self._server.handle(_server_request(request))
         assert isinstance(answer, ApiResponse), (
             f"{request.path}?{dict(request.params)} opens a watch: use stream()"
         )
         return answer
 
-    def _act_unheard(self, request: ApiRequest) -> None:
+    def _handle_without_response(self, request: ApiRequest) -> None:
         """The server acts and nobody hears the answer. Late arrivals at a server that is down are lost."""
         if asyncio.get_running_loop().time() >= self._refused_until_s:
-            self._act(request)
+            self._handle(request)
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
         """Open a watch. Its chunks break off with `TransportError` where its fate cuts it."""
         self._check_reachable(request)
-        fate = self._faults.watch_fate() if self._faults is not None else None
-        await asyncio.sleep(fate.there_s if fate is not None else 0)
+        fate = self._faults.draw_watch_fault() if self._faults is not None else None
+        await asyncio.sleep(fate.connect_latency_s if fate is not None else 0)
         self._check_reachable(request)
-        answer = self._server.handle(_call(request))
+        answer = self._server.handle(_server_request(request))
         if isinstance(answer, ApiResponse):
-            yield ApiStream(answer.status, answer.headers, _once(answer.body))
+            yield ApiStream(answer.status, answer.headers, _single_chunk(answer.body))
             return
-        self._open[answer] = None
+        self._open_watches[answer] = None
         chunks = self._chunks(answer, fate)
         try:
             yield ApiStream(200, {"content-type": "application/json"}, chunks)
         finally:
-            self._open.pop(answer, None)
+            self._open_watches.pop(answer, None)
             answer.close()
             await chunks.aclose()
 
     async def _chunks(
-        self, subscription: Subscription, fate: WatchFate | None
+        self, subscription: WatchSubscription, fate: WatchFault | None
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         breaks_at_s = float("inf")
@@ -123,15 +125,15 @@ class MemoryTransport:
             breaks_at_s = loop.time() + fate.cut_after_s
         # To break in the middle of a line, the watch has to live until there is one.
         until_s = (
-            None if breaks_at_s == float("inf") or (fate is not None and fate.in_mid_line) else breaks_at_s
+            None if breaks_at_s == float("inf") or (fate is not None and fate.cuts_line) else breaks_at_s
         )
-        async for chunk in pump(subscription, self._server, until_s=until_s):
+        async for chunk in watch_chunks(subscription, self._server, until_s=until_s):
             if loop.time() < self._refused_until_s:
                 break
             if loop.time() >= breaks_at_s:
                 yield chunk[: max(1, len(chunk) // 2)]
                 break
-            split_at = self._faults.split_at(len(chunk)) if self._faults is not None else 0
+            split_at = self._faults.draw_split(len(chunk)) if self._faults is not None else 0
             if split_at:
                 yield chunk[:split_at]
             yield chunk[split_at:]
@@ -139,12 +141,12 @@ class MemoryTransport:
             raise TransportError("the watch was cut")
 
 
-async def _once(body: bytes) -> AsyncGenerator[bytes, None]:
+async def _single_chunk(body: bytes) -> AsyncGenerator[bytes, None]:
     yield body
 
 
-async def pump(
-    subscription: Subscription, server: ApiServer, *, until_s: float | None = None
+async def watch_chunks(
+    subscription: WatchSubscription, server: ApiServer, *, until_s: float | None = None
 ) -> AsyncGenerator[bytes, None]:
     """What a watch has to send, as it comes, until it ends or the loop's clock says `until_s`."""
     loop = asyncio.get_running_loop()
@@ -153,7 +155,7 @@ async def pump(
     try:
         while True:
             woken.clear()
-            chunk = subscription.take(server.now())
+            chunk = subscription.drain(server.now())
             if chunk:
                 yield chunk
                 continue
@@ -173,11 +175,11 @@ async def pump(
         subscription.close()
 
 
-def _call(request: ApiRequest) -> Call:
-    return Call(request.method, request.path, request.params, request.body, request.content_type)
+def _server_request(request: ApiRequest) -> ServerRequest:
+    return ServerRequest(request.method, request.path, request.params, request.body, request.content_type)
 
 
-def _life_s(request: ApiRequest) -> float:
+def _timeout_s(request: ApiRequest) -> float:
     """How long the server may act on this request: its `?timeout=`, such as `5s`, or the default."""
     text = request.params.get("timeout", "")
-    return float(text.removesuffix("s")) if text else REQUEST_LIFE_S
+    return float(text.removesuffix("s")) if text else REQUEST_TIMEOUT_S

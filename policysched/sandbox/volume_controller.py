@@ -9,7 +9,7 @@ is released, or goes too (reclaimPolicy Delete). What is made belongs to the nam
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from policysched.cluster.volumes.claims import is_available, suits_in_kind
+from policysched.cluster.volumes.claims import is_available, matches_claim_spec
 from policysched.kube.decode import storage
 from policysched.kube.decode.malformed import Malformed
 from policysched.model.storage import (
@@ -18,13 +18,13 @@ from policysched.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.workloads import owner_reference
 
 Json = dict[str, Any]
 Value = TypeVar("Value")
 
-CLAIMS, VOLUMES, CLASSES = "persistentvolumeclaims", "persistentvolumes", "storageclasses"
+CLAIMS, VOLUMES, STORAGE_CLASSES = "persistentvolumeclaims", "persistentvolumes", "storageclasses"
 _HOSTNAME = "kubernetes.io/hostname"
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
@@ -45,62 +45,62 @@ STANDARD_CLASS: Json = {
 class VolumeController:
     """`handlers` by resource: each brings one object to what it should be, from what is there now."""
 
-    def __init__(self, local: Local):
+    def __init__(self, local: LocalClient):
         self._local = local
         self.handlers: dict[str, Callable[[Json], None]] = {
-            CLAIMS: self._claim,
-            VOLUMES: self._volume,
-            CLASSES: lambda _: self._all_unbound(),
-            "pods": self._pod,
+            CLAIMS: self._reconcile_claim,
+            VOLUMES: self._reconcile_volume,
+            STORAGE_CLASSES: lambda _: self._reconcile_unbound_claims(),
+            "pods": self._reconcile_pod,
         }
 
     # ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _claim(self, obj: Json) -> None:
-        claim = _read(storage.persistent_volume_claim, obj)
+    def _reconcile_claim(self, obj: Json) -> None:
+        claim = _decode_or_none(storage.decode_persistent_volume_claim, obj)
         if claim is None or claim.deleting:
             return
         if claim.fully_bound:
-            if self._local.get(VOLUMES, "", claim.volume) is None and claim.phase != "Lost":
+            if self._local.get(VOLUMES, "", claim.volume_name) is None and claim.phase != "Lost":
                 self._local.set_status(CLAIMS, obj, phase="Lost")
             return
-        found = self._meant_for(claim)
-        if found is None and not claim.volume:
-            storage_class = self._class(claim.class_name)
-            waits = storage_class is not None and storage_class.waits
+        found = self._prebound_volume(claim)
+        if found is None and not claim.volume_name:
+            storage_class = self._storage_class(claim.class_name)
+            waits = storage_class is not None and storage_class.waits_for_first_consumer
             if not waits:
-                found = self._smallest(claim)
+                found = self._smallest_match(claim)
             makes = storage_class is not None and storage_class.provisioner not in ("", NO_PROVISIONER)
             if found is None and makes and (not waits or claim.selected_node):
                 assert storage_class is not None, "a class that is not there makes nothing"
-                found = self._make(obj, claim, storage_class)
+                found = self._provision(obj, claim, storage_class)
         if found is not None:
             self._bind(obj, found)
 
-    def _meant_for(self, claim: PersistentVolumeClaim) -> Json | None:
+    def _prebound_volume(self, claim: PersistentVolumeClaim) -> Json | None:
         """The volume that says that it is the claim's, or that the claim says is its own and is free."""
         for obj, volume in self._volumes():
-            if volume.belongs_to(claim, volume.claim) and suits_in_kind(volume, claim):
+            if volume.belongs_to(claim, volume.claim_ref) and matches_claim_spec(volume, claim):
                 return obj
-        if claim.volume:
-            named = self._local.get(VOLUMES, "", claim.volume)
+        if claim.volume_name:
+            named = self._local.get(VOLUMES, "", claim.volume_name)
             if named is not None and not named["spec"].get("claimRef"):
                 return named
         return None
 
-    def _smallest(self, claim: PersistentVolumeClaim) -> Json | None:
+    def _smallest_match(self, claim: PersistentVolumeClaim) -> Json | None:
         suiting = [
             (volume.capacity_bytes, volume.name, obj)
             for obj, volume in self._volumes()
-            if volume.claim is None
+            if volume.claim_ref is None
             and volume.class_name == claim.class_name
-            and suits_in_kind(volume, claim)
+            and matches_claim_spec(volume, claim)
             and is_available(volume, claim)
         ]
         return min(suiting, key=lambda one: one[:2])[2] if suiting else None
 
-    def _make(self, obj: Json, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Json:
-        made_by = self._local.get(CLASSES, "", storage_class.name) or {}
+    def _provision(self, obj: Json, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Json:
+        made_by = self._local.get(STORAGE_CLASSES, "", storage_class.name) or {}
         body: Json = {
             "metadata": {
                 "name": f"pvc-{claim.uid}",
@@ -116,13 +116,13 @@ class VolumeController:
                 "persistentVolumeReclaimPolicy": made_by.get("reclaimPolicy", "Delete"),
                 "claimRef": _claim_ref(obj),
                 "csi": {"driver": storage_class.provisioner, "volumeHandle": claim.uid},
-                **self._near(claim.selected_node),
+                **self._node_affinity(claim.selected_node),
             },
         }
         there = self._local.get(VOLUMES, "", body["metadata"]["name"])
         return there if there is not None else self._local.create(VOLUMES, "", body)
 
-    def _near(self, node: str | None) -> Json:
+    def _node_affinity(self, node: str | None) -> Json:
         found = None if node is None else self._local.get("nodes", "", node)
         hostname = (found or {}).get("metadata", {}).get("labels", {}).get(_HOSTNAME)
         if hostname is None:
@@ -151,9 +151,9 @@ class VolumeController:
             return current
 
         if ref.get("uid") != claim["metadata"]["uid"]:
-            self._local.change(VOLUMES, volume, claimed)
+            self._local.update(VOLUMES, volume, claimed)
         self._local.set_status(VOLUMES, volume, phase="Bound")
-        self._local.change(CLAIMS, claim, bound)
+        self._local.update(CLAIMS, claim, bound)
         spec = volume["spec"]
         self._local.set_status(
             CLAIMS, claim, phase="Bound", accessModes=spec.get("accessModes"), capacity=spec.get("capacity")
@@ -161,26 +161,26 @@ class VolumeController:
 
     # ── volumes, classes, pods ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _volume(self, obj: Json) -> None:
+    def _reconcile_volume(self, obj: Json) -> None:
         ref = obj["spec"].get("claimRef")
         if not ref:
-            self._all_unbound()
+            self._reconcile_unbound_claims()
             return
         claim = self._local.get(CLAIMS, ref.get("namespace", ""), ref.get("name", ""))
         if claim is not None and ref.get("uid", "") in ("", claim["metadata"]["uid"]):
-            self._claim(claim)
+            self._reconcile_claim(claim)
         elif ref.get("uid"):
             if obj["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
                 self._local.delete(VOLUMES, obj)
             elif (obj.get("status") or {}).get("phase") != "Released":
                 self._local.set_status(VOLUMES, obj, phase="Released")
 
-    def _all_unbound(self) -> None:
+    def _reconcile_unbound_claims(self) -> None:
         for claim in self._local.list(CLAIMS):
             if (claim.get("status") or {}).get("phase") == "Pending":
-                self._claim(claim)
+                self._reconcile_claim(claim)
 
-    def _pod(self, obj: Json) -> None:
+    def _reconcile_pod(self, obj: Json) -> None:
         """Makes the claims of a pod's ephemeral volumes."""
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp"):
@@ -197,12 +197,14 @@ class VolumeController:
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _volumes(self) -> list[tuple[Json, PersistentVolume]]:
-        found = ((obj, _read(storage.persistent_volume, obj)) for obj in self._local.list(VOLUMES))
+        found = (
+            (obj, _decode_or_none(storage.decode_persistent_volume, obj)) for obj in self._local.list(VOLUMES)
+        )
         return [(obj, volume) for obj, volume in found if volume is not None]
 
-    def _class(self, name: str) -> StorageClass | None:
-        obj = self._local.get(CLASSES, "", name) if name else None
-        return None if obj is None else _read(storage.storage_class, obj)
+    def _storage_class(self, name: str) -> StorageClass | None:
+        obj = self._local.get(STORAGE_CLASSES, "", name) if name else None
+        return None if obj is None else _decode_or_none(storage.decode_storage_class, obj)
 
 
 def released_volume(obj: Json) -> str | None:
@@ -222,7 +224,7 @@ def _claim_ref(claim: Json) -> Json:
     }
 
 
-def _read(read: Callable[[Json], Value], obj: Json) -> Value | None:
+def _decode_or_none(read: Callable[[Json], Value], obj: Json) -> Value | None:
     try:
         return read(obj)
     except Malformed:

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import orjson
 
 from policysched.sandbox.apiserver.clock import timestamp
-from policysched.sandbox.apiserver.errors import Refusal
+from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.registry import with_condition
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 
 Json = dict[str, Any]
-Later = Callable[[float, str, Json], None]
+EnqueueAfter = Callable[[float, str, Json], None]
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -27,7 +27,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class Owned(Protocol):
+class ListOwned(Protocol):
     """Finds the living objects of a resource that an object owns."""
 
     def __call__(self, plural: str, owner: Json) -> list[Json]: ...
@@ -55,12 +55,12 @@ def is_ready(pod: Json) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
-def _first_to_go(pod: Json) -> tuple[bool, bool, float]:
+def _deletion_rank(pod: Json) -> tuple[bool, bool, float]:
     """The order of scaling down: unassigned first, then not ready, then the youngest."""
     return (bool(pod["spec"].get("nodeName")), is_ready(pod), -int(pod["metadata"]["resourceVersion"]))
 
 
-def _pod_of(template: Json, owner: Json) -> Json:
+def _pod_from_template(template: Json, owner: Json) -> Json:
     metadata = template.get("metadata") or {}
     return {
         "metadata": {
@@ -74,14 +74,14 @@ def _pod_of(template: Json, owner: Json) -> Json:
     }
 
 
-class ReplicaSets:
+class ReplicaSetController:
     """As many pods as `spec.replicas` says."""
 
-    def __init__(self, local: Local, owned: Owned):
+    def __init__(self, local: LocalClient, owned: ListOwned):
         self._local = local
         self._owned = owned
 
-    def bring_in_order(self, obj: Json) -> None:
+    def reconcile(self, obj: Json) -> None:
         metadata, spec = obj["metadata"], obj["spec"]
         active = [pod for pod in self._owned("pods", obj) if is_active(pod)]
         failure = None
@@ -89,7 +89,7 @@ class ReplicaSets:
         if missing > 0:
             failure = self._create(obj, missing)
         elif missing < 0:
-            for pod in sorted(active, key=_first_to_go)[:-missing]:
+            for pod in sorted(active, key=_deletion_rank)[:-missing]:
                 self._local.delete("pods", pod)
         active = [pod for pod in self._owned("pods", obj) if is_active(pod)]
         ready = sum(1 for pod in active if is_ready(pod))
@@ -122,21 +122,21 @@ class ReplicaSets:
         for _ in range(count):
             try:
                 self._local.create(
-                    "pods", obj["metadata"]["namespace"], _pod_of(obj["spec"]["template"], owner)
+                    "pods", obj["metadata"]["namespace"], _pod_from_template(obj["spec"]["template"], owner)
                 )
-            except Refusal as refusal:
+            except StatusError as refusal:
                 return refusal.message
         return None
 
 
-class Deployments:
+class DeploymentController:
     """A ReplicaSet a template, and replicas moved from the old to the new."""
 
-    def __init__(self, local: Local, owned: Owned):
+    def __init__(self, local: LocalClient, owned: ListOwned):
         self._local = local
         self._owned = owned
 
-    def bring_in_order(self, obj: Json) -> None:
+    def reconcile(self, obj: Json) -> None:
         every = self._owned("replicasets", obj)
         new = next((rs for rs in every if _template_of(rs) == obj["spec"]["template"]), None)
         if new is None and not obj["spec"].get("paused"):
@@ -146,9 +146,9 @@ class Deployments:
             if obj["spec"]["strategy"]["type"] == "Recreate":
                 self._recreate(obj, new, old)
             else:
-                self._roll(obj, new, old)
-        self._forget_old(obj, old)
-        self._report(obj, new)
+                self._rolling_update(obj, new, old)
+        self._delete_old_revisions(obj, old)
+        self._update_status(obj, new)
 
     def _create(self, obj: Json, others: list[Json]) -> Json:
         metadata, template = obj["metadata"], obj["spec"]["template"]
@@ -179,7 +179,7 @@ class Deployments:
             },
         )
 
-    def _roll(self, obj: Json, new: Json, old: list[Json]) -> None:
+    def _rolling_update(self, obj: Json, new: Json, old: list[Json]) -> None:
         """One step of a rolling update: grow within the surge, shrink within what may be unavailable."""
         wanted = obj["spec"]["replicas"]
         surge, unavailable = _surge_and_unavailable(obj)
@@ -210,13 +210,13 @@ class Deployments:
 
     def _scale(self, rs: Json, replicas: int) -> None:
         if rs["spec"]["replicas"] != replicas:
-            self._local.change(
+            self._local.update(
                 "replicasets",
                 rs,
                 lambda current: {**current, "spec": {**current["spec"], "replicas": replicas}},
             )
 
-    def _forget_old(self, obj: Json, old: list[Json]) -> None:
+    def _delete_old_revisions(self, obj: Json, old: list[Json]) -> None:
         empty = [
             rs for rs in old if rs["spec"]["replicas"] == 0 and not (rs.get("status") or {}).get("replicas")
         ]
@@ -225,7 +225,7 @@ class Deployments:
         for rs in empty[: max(0, surplus)]:
             self._local.delete("replicasets", rs)
 
-    def _report(self, obj: Json, new: Json | None) -> None:
+    def _update_status(self, obj: Json, new: Json | None) -> None:
         every = self._owned("replicasets", obj)
         wanted = obj["spec"]["replicas"]
         statuses = [rs.get("status") or {} for rs in every]
@@ -296,38 +296,38 @@ def _surge_and_unavailable(obj: Json) -> tuple[int, int]:
     """In pods. Shares of the replicas are rounded up for the surge, down for the unavailable; never both zero."""
     rolling = obj["spec"]["strategy"].get("rollingUpdate") or {}
     wanted = obj["spec"]["replicas"]
-    surge = _share(rolling.get("maxSurge", 0), wanted, math.ceil)
-    unavailable = min(wanted, _share(rolling.get("maxUnavailable", 0), wanted, math.floor))
+    surge = _resolve_percentage(rolling.get("maxSurge", 0), wanted, math.ceil)
+    unavailable = min(wanted, _resolve_percentage(rolling.get("maxUnavailable", 0), wanted, math.floor))
     return (surge, unavailable) if surge or unavailable else (0, 1)
 
 
-def _share(value: int | str, whole: int, rounded: Callable[[float], int]) -> int:
+def _resolve_percentage(value: int | str, whole: int, rounded: Callable[[float], int]) -> int:
     if isinstance(value, str) and value.endswith("%"):
         return rounded(int(value[:-1]) * whole / 100)
     return int(value)
 
 
-class Jobs:
+class JobController:
     """Pods until enough have succeeded, or too many failed."""
 
-    def __init__(self, local: Local, owned: Owned, later: Later):
+    def __init__(self, local: LocalClient, owned: ListOwned, later: EnqueueAfter):
         self._local = local
         self._owned = owned
         self._later = later
-        self._ended: dict[str, dict[str, Json]] = {}
+        self._finished_pods: dict[str, dict[str, Json]] = {}
 
-    def bring_in_order(self, obj: Json) -> None:
+    def reconcile(self, obj: Json) -> None:
         metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
         finished = next(
             (c for c in status.get("conditions") or () if c["type"] in ("Complete", "Failed")), None
         )
         if finished is not None:
-            self._ended.pop(metadata["uid"], None)
+            self._finished_pods.pop(metadata["uid"], None)
             self._expire(obj)
             return
         pods = self._owned("pods", obj)
         # A pod that has ended counts though it was deleted since.
-        ended = self._ended.setdefault(metadata["uid"], {})
+        ended = self._finished_pods.setdefault(metadata["uid"], {})
         ended.update(
             (pod["metadata"]["uid"], pod)
             for pod in pods
@@ -347,20 +347,20 @@ class Jobs:
         else:
             self._create_missing(obj, active, indexes, done)
         active = [pod for pod in self._owned("pods", obj) if is_active(pod)]
-        self._report(obj, active, done, failed, complete=complete, too_many_failed=too_many_failed)
+        self._update_status(obj, active, done, failed, complete=complete, too_many_failed=too_many_failed)
 
     def _create_missing(self, obj: Json, active: list[Json], indexes: set[str], done: int) -> None:
         spec = obj["spec"]
         completions = spec.get("completions")
         left = completions - done if completions is not None else (0 if done else spec["parallelism"])
         missing = min(spec["parallelism"], left) - len(active)
-        for pod in sorted(active, key=_first_to_go)[: max(0, -missing)]:
+        for pod in sorted(active, key=_deletion_rank)[: max(0, -missing)]:
             self._local.delete("pods", pod)
         taken = indexes | {_index(pod) for pod in active}
         free = [str(at) for at in range(completions or 0) if str(at) not in taken]
         owner = owner_reference("Job", "batch/v1", obj)
         for at in range(max(0, missing)):
-            pod = _pod_of(spec["template"], owner)
+            pod = _pod_from_template(spec["template"], owner)
             if spec["completionMode"] == "Indexed":
                 name = obj["metadata"]["name"]
                 pod["metadata"]["generateName"] = f"{name}-{free[at]}-"
@@ -369,7 +369,7 @@ class Jobs:
                 pod["spec"].setdefault("hostname", f"{name}-{free[at]}")
             self._local.create("pods", obj["metadata"]["namespace"], pod)
 
-    def _report(
+    def _update_status(
         self, obj: Json, active: list[Json], done: int, failed: int, *, complete: bool, too_many_failed: bool
     ) -> None:
         now = timestamp(self._local.now())

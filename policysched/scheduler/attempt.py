@@ -6,139 +6,147 @@ steps: one that looks at much is carried out over several calls of `decide`, bet
 
 from dataclasses import replace
 
-from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import (
-    LEFT_OVER,
-    NOT_HERE,
-    devices_of,
-    lost_claims,
-    unusable_claim,
+    NOT_AVAILABLE_ON_NODE,
+    STALE_EXTENDED_CLAIM,
+    claim_to_deallocate,
+    pod_resource_claims,
+    unbindable_claims,
 )
 from policysched.lang.ir.program import Extender
 from policysched.model.messages import unavailable_message
 from policysched.scheduler.commands import Deallocate
-from policysched.scheduler.core import Core
-from policysched.scheduler.extenders.consulting import Consulting
-from policysched.scheduler.gangs.gangs import Gang
-from policysched.scheduler.outcome import PLACED_PODS, Failure, Success, refusal
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.extenders.consulting import ExtenderCalls
+from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.outcome import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess, reject_pod
 from policysched.scheduler.preemption.preemption import (
-    ClaimWords,
-    MadeRoom,
-    NoRoom,
-    Preemption,
-    words_of_claims,
+    ClaimPostFilterMessage,
+    DefaultPreemption,
+    NoPreemption,
+    PreemptionStarted,
+    claim_message,
 )
-from policysched.scheduler.questions import Questions
-from policysched.scheduler.queue.admission import Admission
+from policysched.scheduler.questions import AttemptEvaluator
+from policysched.scheduler.queue.admission import QueueAdmission
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.settlement import Settlement
+from policysched.scheduler.settlement import AttemptCommit
 from policysched.scheduler.steps import Steps
 
 
-class PodTrials:
-    """`try_pod` is one attempt, from the queue to a bind under way or back into the queue."""
+class PodAttempts:
+    """`attempt_pod` is one attempt, from the queue to a bind under way or back into the queue."""
 
     def __init__(
         self,
-        core: Core,
-        questions: Questions,
-        settlement: Settlement,
-        admission: Admission,
-        preemption: Preemption,
-        consulting: Consulting,
+        core: SchedulerCore,
+        questions: AttemptEvaluator,
+        settlement: AttemptCommit,
+        admission: QueueAdmission,
+        preemption: DefaultPreemption,
+        consulting: ExtenderCalls,
     ) -> None:
         self._core = core
-        self._questions = questions
-        self._settlement = settlement
+        self._evaluator = questions
+        self._commit = settlement
         self._admission = admission
         self._preemption = preemption
-        self._consulting = consulting
+        self._extender_calls = consulting
 
-    def try_pod(self, pod: PendingPod, now_ns: int) -> Steps[None]:
+    def attempt_pod(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """The pod was just popped from the queue."""
         core = self._core
-        if self._preemption.holds_back(pod.uid):
+        if self._preemption.defer_attempt(pod.uid):
             self._park_until_evicted(pod, now_ns)
             return
-        answered = self._consulting.take_answer(pod.uid)
-        gang = core.gangs.of(pod.uid)
-        refused = _refused_beforehand(gang)
-        kin = self._questions.kin(pod) if refused is None else ("refused beforehand", pod.policy, refused)
-        room = core.queue.blocked(kin)
+        answered = self._extender_calls.take_answer(pod.uid)
+        gang = core.gangs.gang_of(pod.uid)
+        refused = _gang_full_reason(gang)
+        kin = (
+            self._evaluator.equivalence_key(pod)
+            if refused is None
+            else ("refused beforehand", pod.policy, refused)
+        )
+        room = core.queue.blocked_group(kin)
         if room is not None:
-            core.queue.join(pod, room, now_ns)
-            core.report(pod, room.reason, room.message, now_ns)
+            core.queue.join_group(pod, room, now_ns)
+            core.report_pending(pod, room.reason, room.message, now_ns)
             return
         if answered is None:  # else an attempt goes on that has asked
             pod.attempts += 1
-        result = self._questions.ask(pod, None, now_ns) if refused is None else refusal(refused)
-        extenders, by_extenders = self._consulting.extenders_of(pod), False
-        if isinstance(result, Success) and extenders:
-            asked = self._consulting.decide(pod, extenders, answered, now_ns)
+        result = self._evaluator.evaluate(pod, None, now_ns) if refused is None else reject_pod(refused)
+        extenders, by_extenders = self._extender_calls.applicable_extenders(pod), False
+        if isinstance(result, AttemptSuccess) and extenders:
+            asked = self._extender_calls.decide(pod, extenders, answered, now_ns)
             if asked is None:
                 return
             result, by_extenders = asked, True
             kin = "refused by extenders", pod.policy, pod.uid
-        if isinstance(result, Success):
-            result = replace(result, needs=self._questions.before_bind(pod, result.node, None, now_ns))
-            self._settlement.assume(pod, result, now_ns)
+        if isinstance(result, AttemptSuccess):
+            result = replace(
+                result, prebind_work=self._evaluator.prebind_work(pod, result.node, None, now_ns)
+            )
+            self._commit.assume(pod, result, now_ns)
             if gang is not None:
-                self._admission.refresh(gang, now_ns, "GangScheduled")
+                self._admission.refresh_gang(gang, now_ns, "GangScheduled")
             return
-        claims = self._about_claims(pod, result, now_ns, alone=gang is None)
-        if result.nodes and not extenders:
-            result = yield from self._make_room(pod, result, now_ns, claims)
+        claims = self._post_filter_claims(pod, result, now_ns, alone=gang is None)
+        if result.node_count and not extenders:
+            result = yield from self._preempt(pod, result, now_ns, claims)
         else:  # nobody will be evicted for it, whatever an earlier try has found
-            core.take_back_nomination(pod.uid, now_ns)
-            if result.nodes and core.plan(pod.policy).preempts:
-                result = _without_room(result, extenders)
-        self._settlement.record_failure(pod, result, now_ns)
-        core.queue.punish(pod, now_ns)
+            core.clear_nomination(pod.uid, now_ns)
+            if result.node_count and core.plan(pod.policy).allows_preemption:
+                result = _with_preemption_skipped(result, extenders)
+        self._commit.record_failure(pod, result, now_ns)
+        core.queue.apply_backoff(pod, now_ns)
         self._admission.rekey(pod, now_ns)
         core.queue.park(
             pod,
-            kin if refused is not None or by_extenders else self._questions.kin(pod),
+            kin if refused is not None or by_extenders else self._evaluator.equivalence_key(pod),
             now_ns=now_ns,
-            wakes=result.wakes,
+            requeue_events=result.requeue_events,
             valid_until_ns=result.valid_until_ns,
             reason=result.reason,
             message=result.message,
         )
-        core.report(pod, result.reason, result.message, now_ns)
+        core.report_pending(pod, result.reason, result.message, now_ns)
 
-    def _about_claims(self, pod: PendingPod, result: Failure, now_ns: int, *, alone: bool) -> ClaimWords:
+    def _post_filter_claims(
+        self, pod: PendingPod, result: AttemptFailure, now_ns: int, *, alone: bool
+    ) -> ClaimPostFilterMessage:
         """What is done about the claims of a pod without a node before preemption is thought of. An `alone` pod is no member of a gang."""
-        if LEFT_OVER in result.counts:
-            return ClaimWords.DELETED
-        if alone and NOT_HERE in result.counts and self._deallocate(pod, now_ns):
-            return ClaimWords.DEALLOCATED
-        return words_of_claims(pod.pod, DeviceStock(self._core.cache.devices))
+        if STALE_EXTENDED_CLAIM in result.counts:
+            return ClaimPostFilterMessage.DELETED
+        if alone and NOT_AVAILABLE_ON_NODE in result.counts and self._deallocate_unusable_claim(pod, now_ns):
+            return ClaimPostFilterMessage.DEALLOCATED
+        return claim_message(pod.pod, AvailableDevices(self._core.cache.devices))
 
-    def _deallocate(self, pod: PendingPod, now_ns: int) -> bool:
+    def _deallocate_unusable_claim(self, pod: PendingPod, now_ns: int) -> bool:
         """A claim that keeps the pod to nodes that do not take it gives its devices back, if nobody else uses them."""
-        devices = devices_of(pod.pod, DeviceStock(self._core.cache.devices))
+        devices = pod_resource_claims(pod.pod, AvailableDevices(self._core.cache.devices))
         if isinstance(devices, str):
             return False
-        lost = lost_claims(devices, now_ns, self._core.plan(pod.policy).devices_timeout_s)
-        claim = unusable_claim(pod.pod, replace(devices, lost=lost))
+        lost = unbindable_claims(devices, now_ns, self._core.plan(pod.policy).devices_timeout_s)
+        claim = claim_to_deallocate(pod.pod, replace(devices, unbindable=lost))
         if claim is None:
             return False
-        self._core.out.append(Deallocate(claim.key, claim.uid, claim.version))
+        self._core.commands.append(Deallocate(claim.key, claim.uid, claim.version))
         return True
 
-    def _make_room(
-        self, pod: PendingPod, failure: Failure, now_ns: int, claims: ClaimWords
-    ) -> Steps[Failure]:
+    def _preempt(
+        self, pod: PendingPod, failure: AttemptFailure, now_ns: int, claims: ClaimPostFilterMessage
+    ) -> Steps[AttemptFailure]:
         """What is to be said and waited for once preemption was thought of."""
-        room = yield from self._preemption.try_for(pod, now_ns, claims)
+        room = yield from self._preemption.preempt_for_pod(pod, now_ns, claims)
         match room:
             case None:
-                self._core.take_back_nomination(pod.uid, now_ns)
+                self._core.clear_nomination(pod.uid, now_ns)
                 return failure
-            case MadeRoom():
-                return replace(failure, wakes=failure.wakes | PLACED_PODS)
-            case NoRoom(words, valid_until_ns):
-                message = unavailable_message(failure.nodes, failure.counts, words)
+            case PreemptionStarted():
+                return replace(failure, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
+            case NoPreemption(words, valid_until_ns):
+                message = unavailable_message(failure.node_count, failure.counts, words)
                 times = [one for one in (failure.valid_until_ns, valid_until_ns) if one is not None]
                 return replace(failure, message=message, valid_until_ns=min(times, default=None))
 
@@ -148,19 +156,19 @@ class PodTrials:
             pod,
             ("evicting", pod.policy, pod.uid),
             now_ns=now_ns,
-            wakes=frozenset(),
+            requeue_events=frozenset(),
             valid_until_ns=None,
             reason="Unschedulable",
-            message=pod.explanation,
+            message=pod.pending_message,
         )
 
 
-def _without_room(failure: Failure, extenders: tuple[Extender, ...]) -> Failure:
+def _with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, ...]) -> AttemptFailure:
     """Nobody is evicted for a node that somebody may refuse who was not asked."""
     names = ", ".join(one.name for one in extenders)
     words = f"preemption: not tried, for extender {names} has a say about this pod."
-    return replace(failure, message=unavailable_message(failure.nodes, failure.counts, words))
+    return replace(failure, message=unavailable_message(failure.node_count, failure.counts, words))
 
 
-def _refused_beforehand(gang: Gang | None) -> str | None:
-    return gang.full_words if gang is not None and gang.vacancies == 0 else None
+def _gang_full_reason(gang: QueuedGang | None) -> str | None:
+    return gang.full_message if gang is not None and gang.vacancies == 0 else None

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from policysched.cluster.devices.extended_resources import Mapped
-from policysched.model.devices import Allocation, Consumer, DeviceRequest
-from policysched.model.objects import ClaimKey, NodeName, PodUid, ResourceClaimKey
+from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
+from policysched.model.devices import ClaimConsumer, DeviceAllocation, DeviceRequest
+from policysched.model.objects import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,68 +23,68 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class VolumeToBind:
-    """Make `claim` the volume's claimRef; with `mark` say besides that it was not the user who did so. `version` is the one
+    """Make `claim` the volume's claimRef; with `mark_bound_by_controller` say besides that it was not the user who did so. `version` is the one
     that it was decided on: of another version nothing is written."""
 
     volume: str
     uid: str
     version: int
-    claim: ClaimKey
+    claim: VolumeClaimKey
     claim_uid: str
-    mark: bool
+    mark_bound_by_controller: bool
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeToMake:
+class VolumeToProvision:
     """Have a volume made for the claim: name the node in its annotations. `version` as in `VolumeToBind`."""
 
-    claim: ClaimKey
+    claim: VolumeClaimKey
     uid: str
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimToReserve:
-    """Reserve the claim for the pod, and give it these devices if it has none (None: it `has` these), as of `at_ns`. `version`,
+    """Reserve the claim for the pod, and give it these devices if it has none (None: it `current_allocation` these), as of `at_ns`. `version`,
     `finalizers` and `reserved_for` are those that it was decided on; of a later version of the same claim only what still holds
     is written."""
 
     claim: ResourceClaimKey
     uid: str
     version: int
-    allocation: Allocation | None
+    allocation: DeviceAllocation | None
     finalizers: tuple[str, ...]
-    reserved_for: tuple[Consumer, ...]
+    reserved_for: tuple[ClaimConsumer, ...]
     at_ns: int
-    has: Allocation | None = None
+    current_allocation: DeviceAllocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimToMake:
+class ClaimToCreate:
     """Make a claim for the pod's extended resources that asks for this, give it these devices as of `at_ns`, reserve it for the pod,
     and say in the pod's status which container uses which request."""
 
     claim: ResourceClaimKey
     requests: tuple[DeviceRequest, ...]
-    allocation: Allocation
-    mapped: tuple[Mapped, ...]
+    allocation: DeviceAllocation
+    mapped: tuple[ExtendedResourceMapping, ...]
     at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class Prebind:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node, volumes first, then its
-    claims for devices, last the one that is made for it. Answered by exactly one `PreparationWritten` or `PreparationRefused`; the bind follows once the claims
+    claims for devices, last the one that is made for it. Answered by exactly one `PrebindWritten` or `PrebindRefused`; the bind follows once the claims
     are bound."""
 
     uid: PodUid
     namespace: str
     name: str
     node: NodeName
-    to_bind: tuple[VolumeToBind, ...]
-    to_make: tuple[VolumeToMake, ...]
-    to_reserve: tuple[ClaimToReserve, ...] = ()
-    extended: ClaimToMake | None = None
+    volumes_to_bind: tuple[VolumeToBind, ...]
+    volumes_to_provision: tuple[VolumeToProvision, ...]
+    claims_to_reserve: tuple[ClaimToReserve, ...] = ()
+    claim_to_create: ClaimToCreate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class Deallocate:
 
 
 @dataclass(frozen=True, slots=True)
-class DropClaim:
-    """Take away a claim that was made, or was to be made, for this pod's extended resources. Answered by one `ClaimDropped` once it
+class DeleteExtendedClaim:
+    """Take away a claim that was made, or was to be made, for this pod's extended resources. Answered by one `ExtendedClaimDeleted` once it
     is not there any more; not at all where it stays, which the watch shows."""
 
     claim: ResourceClaimKey
@@ -146,11 +146,11 @@ class ClearNomination:
 
 
 @dataclass(frozen=True, slots=True)
-class Consult:
+class CallExtenders:
     """Ask these extenders about the pod on these nodes; with each its name, and whether scores are wanted. Answered by
-    exactly one `Consulted` of that number."""
+    exactly one `ExtendersAnswered` of that number."""
 
-    number: int
+    call_id: int
     uid: PodUid
     namespace: str
     name: str
@@ -194,7 +194,7 @@ class ReportPending:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPod:
+class ReportPodEvent:
     """Any other event on a pod: an invalid label counted as its default, gang members that disagree."""
 
     uid: PodUid
@@ -207,7 +207,7 @@ class ReportPod:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPolicies:
+class ReportPolicyEvent:
     """An event on the policies' ConfigMap: `PolicyRejected`, `PolicyRecovered`, `PolicyMissing`, `MetricOutage`,
     `PreemptionForbidden`, `PreemptionStopped`."""
 
@@ -217,21 +217,21 @@ class ReportPolicies:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepPolicies:
+class SavePolicyTexts:
     """Write the last known good texts (policy name to expanded text) to our own ConfigMap."""
 
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class KeepStates:
+class SavePolicyStates:
     """Write the values of policies' states (policy name to text) to our own ConfigMap, beside the policies."""
 
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class WakeAt:
+class SetTimer:
     """Call `decide` again at this time (ns) even if nothing happens. A later one replaces an earlier one."""
 
     at_ns: int
@@ -248,20 +248,20 @@ class Log:
 
 Command = (
     Bind
-    | Prepare
+    | Prebind
     | Unreserve
     | Deallocate
-    | DropClaim
+    | DeleteExtendedClaim
     | Evict
     | ClearNomination
-    | Consult
+    | CallExtenders
     | ReportPreempted
     | ReportScheduled
     | ReportPending
-    | ReportPod
-    | ReportPolicies
-    | KeepPolicies
-    | KeepStates
-    | WakeAt
+    | ReportPodEvent
+    | ReportPolicyEvent
+    | SavePolicyTexts
+    | SavePolicyStates
+    | SetTimer
     | Log
 )

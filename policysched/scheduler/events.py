@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.cluster.samples import MetricSamples
-from policysched.lang.check.bundle import Bundle
-from policysched.lang.ir.extender_answers import Answers
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.lang.ir.extender_answers import ExtenderResults
 from policysched.model.devices import DeviceKind, DeviceObject
 from policysched.model.objects import (
     CsiNode,
@@ -17,36 +17,36 @@ from policysched.model.objects import (
     PodSet,
     PodSetKind,
     PodUid,
-    Preparable,
+    PrebindTarget,
     ResourceClaimKey,
 )
 from policysched.model.storage import StorageKind, StorageObject
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodUpdated:
     """A pod was added or changed; a relist may show the same again."""
 
     pod: ObservedPod
 
 
 @dataclass(frozen=True, slots=True)
-class PodGone:
+class PodDeleted:
     uid: PodUid
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeUpdated:
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGone:
+class NodeDeleted:
     name: NodeName
 
 
 @dataclass(frozen=True, slots=True)
-class NodeObjectSeen:
+class NodeObjectUpdated:
     """A custom resource that bears a node's name was added or changed. `kind` is what the operator calls its kind, `text` the
     object as JSON. The node need not be there."""
 
@@ -56,57 +56,57 @@ class NodeObjectSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeObjectGone:
+class NodeObjectDeleted:
     kind: str
     name: NodeName
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceSeen:
+class NamespaceUpdated:
     namespace: Namespace
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceGone:
+class NamespaceDeleted:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetSeen:
+class DisruptionBudgetUpdated:
     """A PodDisruptionBudget was added or changed."""
 
     budget: DisruptionBudget
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetGone:
+class DisruptionBudgetDeleted:
     namespace: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetSeen:
+class PodSetUpdated:
     """A Service, ReplicationController, ReplicaSet or StatefulSet was added or changed."""
 
     pod_set: PodSet
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetGone:
+class PodSetDeleted:
     kind: PodSetKind
     namespace: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class StorageSeen:
+class StorageObjectUpdated:
     """A volume, a claim, or another object of storage was added or changed."""
 
-    seen: StorageObject | CsiNode
+    storage_object: StorageObject | CsiNode
 
 
 @dataclass(frozen=True, slots=True)
-class StorageGone:
+class StorageObjectDeleted:
     """`namespace` is empty for what has none."""
 
     kind: StorageKind
@@ -115,14 +115,14 @@ class StorageGone:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceObjectSeen:
+class DeviceObjectUpdated:
     """A claim for devices, a slice of them, or a class was added or changed."""
 
-    seen: DeviceObject
+    device_object: DeviceObject
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceObjectGone:
+class DeviceObjectDeleted:
     """`namespace` is empty for what has none."""
 
     kind: DeviceKind
@@ -139,7 +139,7 @@ class DeviceKindServed:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimDropped:
+class ExtendedClaimDeleted:
     """A claim that was made for a pod's extended resources is not there any more, or never came to be."""
 
     claim: ResourceClaimKey
@@ -151,22 +151,22 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class PoliciesOffered:
+class PoliciesUpdated:
     """The policies' ConfigMap as it now stands, compiled in the shell, or its absence (`bundle` None).
 
-    `last_good` comes with the first offer only: what our own ConfigMap kept of earlier runs, compiled. `place` and
-    `kept_in` are for words: where the texts stand, and where the last known good ones (empty: nowhere).
+    `last_good` comes with the first offer only: what our own ConfigMap kept of earlier runs, compiled. `source_name` and
+    `last_good_source_name` are for words: where the texts stand, and where the last known good ones (empty: nowhere).
     """
 
-    bundle: Bundle | None
+    bundle: PolicyBundle | None
     resource_version: str
-    last_good: Bundle | None = None
-    place: str = "the policies' ConfigMap"
-    kept_in: str = "the ConfigMap of last known good texts"
+    last_good: PolicyBundle | None = None
+    source_name: str = "the policies' ConfigMap"
+    last_good_source_name: str = "the ConfigMap of last known good texts"
 
 
 @dataclass(frozen=True, slots=True)
-class StatesKept:
+class SavedPolicyStatesLoaded:
     """What an earlier process kept of the values of policies' states, by policy, as it was written. Before the first policies."""
 
     texts: Mapping[str, str]
@@ -214,31 +214,31 @@ class BindLost:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparationWritten:
-    """A `Prepare` was carried out: these are the versions in which the objects say so, by a volume's name or a claim's
+class PrebindWritten:
+    """A `Prebind` was carried out: these are the versions in which the objects say so, by a volume's name or a claim's
     key."""
 
     uid: PodUid
-    versions: Mapping[Preparable, int]
+    versions: Mapping[PrebindTarget, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PreparationRefused:
-    """A `Prepare` ended before everything was written; `versions` are those of what was. `reason` is the server's
+class PrebindRefused:
+    """A `Prebind` ended before everything was written; `versions` are those of what was. `reason` is the server's
     word."""
 
     uid: PodUid
     reason: str
-    versions: Mapping[Preparable, int]
+    versions: Mapping[PrebindTarget, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """An `Evict` was carried out: each victim was told to end (`victims`), or had gone before (`gone`)."""
+    """An `Evict` was carried out: each victim was told to end (`victims`), or had gone before (`already_deleted`)."""
 
     preemptor: PodUid
     victims: tuple[PodUid, ...]
-    gone: tuple[PodUid, ...] = ()
+    already_deleted: tuple[PodUid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,49 +253,49 @@ class EvictionRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Consulted:
-    """What became of a `Consult`. `failure`: an extender that must not be left out gave no answer, and why."""
+class ExtendersAnswered:
+    """What became of a `CallExtenders`. `failure`: an extender that must not be left out gave no answer, and why."""
 
-    number: int
-    answers: Answers
+    call_id: int
+    answers: ExtenderResults
     failure: str | None = None
 
 
 PolicyName = str
 
 Event = (
-    PodSeen
-    | PodGone
-    | NodeSeen
-    | NodeGone
-    | NodeObjectSeen
-    | NodeObjectGone
-    | NamespaceSeen
-    | NamespaceGone
-    | BudgetSeen
-    | BudgetGone
-    | PodSetSeen
-    | PodSetGone
-    | StorageSeen
-    | StorageGone
-    | DeviceObjectSeen
-    | DeviceObjectGone
+    PodUpdated
+    | PodDeleted
+    | NodeUpdated
+    | NodeDeleted
+    | NodeObjectUpdated
+    | NodeObjectDeleted
+    | NamespaceUpdated
+    | NamespaceDeleted
+    | DisruptionBudgetUpdated
+    | DisruptionBudgetDeleted
+    | PodSetUpdated
+    | PodSetDeleted
+    | StorageObjectUpdated
+    | StorageObjectDeleted
+    | DeviceObjectUpdated
+    | DeviceObjectDeleted
     | DeviceKindServed
-    | ClaimDropped
+    | ExtendedClaimDeleted
     | Synced
-    | PoliciesOffered
-    | StatesKept
+    | PoliciesUpdated
+    | SavedPolicyStatesLoaded
     | SamplesArrived
     | SamplesFailed
     | BindConfirmed
     | BindRefused
     | BindLost
-    | PreparationWritten
-    | PreparationRefused
+    | PrebindWritten
+    | PrebindRefused
     | Evicted
     | EvictionRefused
-    | Consulted
+    | ExtendersAnswered
 )
 
-Kept = Mapping[PolicyName, str]
+LastGoodTexts = Mapping[PolicyName, str]
 """A policy's name to the expanded text that last checked."""

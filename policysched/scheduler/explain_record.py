@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policysched.cluster.samples import Peer, Samples
+from policysched.cluster.samples import PairEndpoint, Samples
 from policysched.lang.ir.program import Metric, Program
-from policysched.lang.ir.verdict import Explanation, Refusal
+from policysched.lang.ir.verdict import NodeRefusal, PlacementExplanation
 from policysched.lang.types.units import format_value
-from policysched.model.messages import refused_message, unavailable_message
+from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.model.objects import Pod
 
 
@@ -23,7 +23,7 @@ class AgedSample:
 
 
 @dataclass(frozen=True, slots=True)
-class FilterStep:
+class ExplainedFilter:
     """One rule over all nodes: how many it would let pass `alone`, and how many are `left` after it and all before."""
 
     rule: str
@@ -34,11 +34,11 @@ class FilterStep:
 def explain_record(
     program: Program,
     pod: Pod,
-    found: Explanation,
+    found: PlacementExplanation,
     *,
     node_count: int,
     samples: Samples,
-    called: Mapping[str, Peer],
+    called: Mapping[str, PairEndpoint],
     now_ns: int,
 ) -> dict[str, Any]:
     """The explanation of one pod, in plain JSON values. `called`: what metrics between pods call it."""
@@ -51,7 +51,7 @@ def explain_record(
         },
         "pod": pod.full_name,
         "feasible": sorted(found.feasible),
-        "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.rejected.items())},
+        "rejected": {node: _reasons(refusals) for node, refusals in sorted(found.refusals.items())},
         "scores": {
             rule: {
                 node: {"raw": cell.raw, "score": cell.score, "weight": cell.weight, "weighted": cell.weighted}
@@ -83,15 +83,17 @@ def parameter_values(program: Program) -> dict[str, str]:
     return {name: format_value(one.value.value, one.type) for name, one in program.parameters.items()}
 
 
-def decision_message(pod: Pod, found: Explanation, *, node_count: int) -> str:
+def decision_message(pod: Pod, found: PlacementExplanation, *, node_count: int) -> str:
     """What the event on the pod would say, in kube-scheduler's words."""
     if found.selected is not None:
         return f"Successfully assigned {pod.full_name} to {found.selected}"
     if found.pod_refusal is not None:
         return (
-            found.pod_refusal if found.refused_by is None else refused_message(node_count, found.pod_refusal)
+            found.pod_refusal
+            if found.pod_refused_by is None
+            else pod_refused_message(node_count, found.pod_refusal)
         )
-    groups = Counter(group for refusals in found.rejected.values() for group in refusals[0].groups)
+    groups = Counter(group for refusals in found.refusals.values() for group in refusals[0].event_reasons)
     return unavailable_message(node_count, groups)
 
 
@@ -102,12 +104,12 @@ def sample_ages(metric: Metric, samples: Samples, now_ns: int) -> dict[str, Aged
         return {}
     ages_ns = {node: now_ns - min(one.at_ns, polled.polled_ns) for node, one in polled.values.items()}
     return {
-        node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_ns)
+        node: AgedSample(one.value, round(ages_ns[node] / 1e9, 3), ages_ns[node] > metric.stale_after_ns)
         for node, one in polled.values.items()
     }
 
 
-def pair_ages(metric: Metric, samples: Samples, pod: Peer, now_ns: int) -> dict[str, AgedSample]:
+def pair_ages(metric: Metric, samples: Samples, pod: PairEndpoint, now_ns: int) -> dict[str, AgedSample]:
     """Of a metric between pods: what it has between this pod and others, by `namespace/name`, the most first. Pairs whose samples
     cannot be used are left out."""
     polled = samples.get(metric.name)
@@ -116,23 +118,23 @@ def pair_ages(metric: Metric, samples: Samples, pod: Peer, now_ns: int) -> dict[
     age_ns = now_ns - polled.polled_ns
     found = [(peer, value) for peer, value in polled.pairs.get(pod, {}).items() if value is not None]
     return {
-        "/".join(peer): AgedSample(value, round(age_ns / 1e9, 3), age_ns > metric.stale_ns)
+        "/".join(peer): AgedSample(value, round(age_ns / 1e9, 3), age_ns > metric.stale_after_ns)
         for peer, value in sorted(found, key=lambda one: (-one[1], one[0]))
     }
 
 
 def filter_steps(
-    rejected: Mapping[str, tuple[Refusal, ...]], *, node_count: int, order: list[str]
-) -> list[FilterStep]:
+    rejected: Mapping[str, tuple[NodeRefusal, ...]], *, node_count: int, order: list[str]
+) -> list[ExplainedFilter]:
     """The rules in the order in which they decide, with what each takes away."""
     alone = Counter(refusal.rule for refusals in rejected.values() for refusal in refusals)
     deciding = Counter(refusals[0].rule for refusals in rejected.values())
     steps, left = [], node_count
     for rule in order:
         left -= deciding[rule]
-        steps.append(FilterStep(rule, alone=node_count - alone[rule], left=left))
+        steps.append(ExplainedFilter(rule, alone=node_count - alone[rule], left=left))
     return steps
 
 
-def _reasons(refusals: tuple[Refusal, ...]) -> list[dict[str, str]]:
+def _reasons(refusals: tuple[NodeRefusal, ...]) -> list[dict[str, str]]:
     return [{"rule": refusal.rule, "reason": reason} for refusal in refusals for reason in refusal.reasons]

@@ -8,11 +8,11 @@ from typing import Literal
 from policysched.cluster.samples import Samples
 from policysched.model.objects import NodeName, PodUid
 
-Result = Literal["scheduled", "unschedulable", "error"]
+AttemptResult = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class SampleSeen:
+class DecisionSample:
     """What a decision knew of one metric: the chosen node's sample and how old it was (None where there was none, or no
     node), and how long ago the metric was polled well (None: never)."""
 
@@ -26,7 +26,7 @@ class Decision:
     """One attempt for one pod, with the policy that made it.
 
     `node` None: none was found, and `message` says why in the event's words; `counts` has nodes by the text that
-    refused them. `score` is the total of the chosen node. `nodes` were looked at, `feasible` of them passed. `gang`
+    refused them. `score` is the total of the chosen node. `node_count` were looked at, `feasible_count` of them passed. `gang`
     is `namespace/key`. `samples` has every metric that the policy declares. Times in ns since 1970.
     """
 
@@ -39,25 +39,25 @@ class Decision:
     version: int
     node: NodeName | None
     score: int | None
-    nodes: int
-    feasible: int
+    node_count: int
+    feasible_count: int
     message: str
     counts: Mapping[str, int]
     gang: str | None
     attempt: int
     queued_ns: int
-    samples: Mapping[str, SampleSeen]
+    samples: Mapping[str, DecisionSample]
 
 
-def samples_seen(
+def decision_samples(
     metrics: Iterable[str], samples: Samples, node: NodeName | None, now_ns: int
-) -> Mapping[str, SampleSeen]:
+) -> Mapping[str, DecisionSample]:
     """Of these metrics, as of now. A sample that is stale by now is shown with its age: it did not count."""
-    found: dict[str, SampleSeen] = {}
+    found: dict[str, DecisionSample] = {}
     for name in metrics:
         polled = samples.get(name)
         one = polled.values.get(node) if polled is not None and node is not None else None
-        found[name] = SampleSeen(
+        found[name] = DecisionSample(
             None if one is None else one.value,
             None if one is None or polled is None else now_ns - min(one.at_ns, polled.polled_ns),
             None if polled is None else now_ns - polled.polled_ns,
@@ -66,59 +66,59 @@ def samples_seen(
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ConfirmedBind:
     """A pod whose bind was confirmed: what the histograms observe."""
 
     policy: str
     attempts: int
     waited_ns: int  # from its first sight to the confirmation
-    took_ns: int  # from the decision to the confirmation
+    duration_ns: int  # from the decision to the confirmation
 
 
 @dataclass(frozen=True, slots=True)
-class BindFailed:
+class FailedBind:
     """A pod whose bind was refused, or found it gone: how long after the decision."""
 
     policy: str
-    took_ns: int
+    duration_ns: int
 
 
 @dataclass(slots=True)
-class Counters:
+class SchedulerCounters:
     """Ever growing. `attempts` by (result, policy), `preemption_attempts` pods for which making room was thought of;
-    `rejections` pods of ours that a kubelet did not take, by (reason, policy); `overcommits` how often a pod that we did
+    `kubelet_rejections` pods of ours that a kubelet did not take, by (reason, policy); `overcommits` how often a pod that we did
     not place brought a node over what it has;
-    `bound`, `binds_failed` and `victims` (how many of each eviction) are drained by the reader, and keep the latest 10,000."""
+    `confirmed_binds`, `failed_binds` and `victim_counts` (how many of each eviction) are drained by the reader, and keep the latest 10,000."""
 
-    attempts: dict[tuple[Result, str], int] = field(default_factory=dict)
-    bound: deque[Bound] = field(default_factory=lambda: deque(maxlen=10_000))
-    binds_failed: deque[BindFailed] = field(default_factory=lambda: deque(maxlen=10_000))
+    attempts: dict[tuple[AttemptResult, str], int] = field(default_factory=dict)
+    confirmed_binds: deque[ConfirmedBind] = field(default_factory=lambda: deque(maxlen=10_000))
+    failed_binds: deque[FailedBind] = field(default_factory=lambda: deque(maxlen=10_000))
     preemption_attempts: int = 0
-    rejections: dict[tuple[str, str], int] = field(default_factory=dict)
+    kubelet_rejections: dict[tuple[str, str], int] = field(default_factory=dict)
     overcommits: int = 0
-    victims: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
+    victim_counts: deque[int] = field(default_factory=lambda: deque(maxlen=10_000))
 
-    def count(self, result: Result, policy: str) -> None:
+    def count_attempt(self, result: AttemptResult, policy: str) -> None:
         self.attempts[result, policy] = self.attempts.get((result, policy), 0) + 1
 
-    def reject(self, reason: str, policy: str) -> None:
+    def count_kubelet_rejection(self, reason: str, policy: str) -> None:
         label = reason, policy
-        self.rejections[label] = self.rejections.get(label, 0) + 1
+        self.kubelet_rejections[label] = self.kubelet_rejections.get(label, 0) + 1
 
-    def drain_bound(self) -> list[Bound]:
+    def drain_confirmed_binds(self) -> list[ConfirmedBind]:
         """The confirmations since the last call, oldest first (the latest 10,000 where nobody asks)."""
-        found = list(self.bound)
-        self.bound.clear()
+        found = list(self.confirmed_binds)
+        self.confirmed_binds.clear()
         return found
 
-    def drain_binds_failed(self) -> list[BindFailed]:
+    def drain_failed_binds(self) -> list[FailedBind]:
         """The binds that came to nothing since the last call."""
-        found = list(self.binds_failed)
-        self.binds_failed.clear()
+        found = list(self.failed_binds)
+        self.failed_binds.clear()
         return found
 
-    def drain_victims(self) -> list[int]:
+    def drain_victim_counts(self) -> list[int]:
         """How many victims each eviction since the last call had."""
-        found = list(self.victims)
-        self.victims.clear()
+        found = list(self.victim_counts)
+        self.victim_counts.clear()
         return found

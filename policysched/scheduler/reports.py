@@ -10,81 +10,81 @@ from typing import Literal
 
 from policysched.model.objects import Pod, PodUid
 from policysched.scheduler.commands import ReportPending
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.heap import MovableHeap
 
 PendingReason = Literal["Unschedulable", "PolicyPending", "SchedulerError"]
 
 
 @dataclass(slots=True)
-class _Said:
+class _LastReport:
     pod: Pod
-    words: tuple[PendingReason, str]
+    reported: tuple[PendingReason, str]
     at_ns: int
-    times: int = 1
-    withheld: tuple[PendingReason, str] | None = None
+    report_count: int = 1
+    deferred: tuple[PendingReason, str] | None = None
 
 
-class Reports:
+class PendingReports:
     """At most one entry a pod, from its first report until `forget`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SchedulerLimits) -> None:
         self._limits = limits
-        self._said: dict[PodUid, _Said] = {}
-        self._withheld: MovableHeap[PodUid] = MovableHeap()
+        self._last_reports: dict[PodUid, _LastReport] = {}
+        self._deferred: MovableHeap[PodUid] = MovableHeap()
 
-    def offer(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
+    def report(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
         """The pod stays pending for this reason: what of it is to be said now, if anything."""
-        said = self._said.get(pod.uid)
+        said = self._last_reports.get(pod.uid)
         if said is None:
-            self._said[pod.uid] = _Said(pod, (reason, message), now_ns)
+            self._last_reports[pod.uid] = _LastReport(pod, (reason, message), now_ns)
             return [_report(pod, reason, message)]
         said.pod = pod
-        if said.words == (reason, message):
-            said.withheld = None
-            self._withheld.discard(pod.uid)
+        if said.reported == (reason, message):
+            said.deferred = None
+            self._deferred.discard(pod.uid)
             return []
-        free_ns = said.at_ns + self._limits.backoff_ns(said.times)
+        free_ns = said.at_ns + self._limits.backoff_ns(said.report_count)
         if now_ns < free_ns:
-            said.withheld = (reason, message)
-            self._withheld.put(pod.uid, free_ns)
+            said.deferred = (reason, message)
+            self._deferred.put(pod.uid, free_ns)
             return []
-        return [self._say(said, reason, message, now_ns)]
+        return [self._send(said, reason, message, now_ns)]
 
-    def due(self, now_ns: int) -> list[ReportPending]:
+    def due_reports(self, now_ns: int) -> list[ReportPending]:
         """What was withheld and has waited long enough."""
         found = []
-        while (at_ns := self._withheld.first_key()) is not None and at_ns <= now_ns:
-            uid = self._withheld.pop()
+        while (at_ns := self._deferred.first_key()) is not None and at_ns <= now_ns:
+            uid = self._deferred.pop()
             assert uid is not None
-            said = self._said[uid]
-            assert said.withheld is not None, f"nothing is withheld about {said.pod.full_name}"
-            found.append(self._say(said, *said.withheld, now_ns))
+            said = self._last_reports[uid]
+            assert said.deferred is not None, f"nothing is withheld about {said.pod.full_name}"
+            found.append(self._send(said, *said.deferred, now_ns))
         return found
 
     def next_time_ns(self) -> int | None:
-        return self._withheld.first_key()
+        return self._deferred.first_key()
 
-    def hush(self, uid: PodUid) -> None:
+    def cancel_deferred(self, uid: PodUid) -> None:
         """The pod does not wait any more: what was withheld about it is not said."""
-        self._withheld.discard(uid)
-        said = self._said.get(uid)
+        self._deferred.discard(uid)
+        said = self._last_reports.get(uid)
         if said is not None:
-            said.withheld = None
+            said.deferred = None
 
     def forget(self, uid: PodUid) -> None:
-        self._said.pop(uid, None)
-        self._withheld.discard(uid)
+        self._last_reports.pop(uid, None)
+        self._deferred.discard(uid)
 
-    def last(self, uid: PodUid) -> tuple[PendingReason, str] | None:
+    def last_report(self, uid: PodUid) -> tuple[PendingReason, str] | None:
         """What was last said, for people who ask."""
-        said = self._said.get(uid)
-        return None if said is None else said.words
+        said = self._last_reports.get(uid)
+        return None if said is None else said.reported
 
-    def _say(self, said: _Said, reason: PendingReason, message: str, now_ns: int) -> ReportPending:
-        said.words, said.at_ns, said.withheld = (reason, message), now_ns, None
-        said.times += 1
-        self._withheld.discard(said.pod.uid)
+    def _send(self, said: _LastReport, reason: PendingReason, message: str, now_ns: int) -> ReportPending:
+        said.reported, said.at_ns, said.deferred = (reason, message), now_ns, None
+        said.report_count += 1
+        self._deferred.discard(said.pod.uid)
         return _report(said.pod, reason, message)
 
 

@@ -12,15 +12,15 @@ from typing import TypeVar
 Value = TypeVar("Value")
 Steps = Generator[int, None, Value]
 
-_NODES_A_UNIT = 50
+_NODES_PER_COST_UNIT = 50
 
 
-def asking(node_count: int) -> int:
+def evaluation_cost(node_count: int) -> int:
     """What it costs to ask about a pod on every node."""
-    return 1 + node_count // _NODES_A_UNIT
+    return 1 + node_count // _NODES_PER_COST_UNIT
 
 
-def at_once(steps: Steps[Value]) -> Value:
+def run_to_completion(steps: Steps[Value]) -> Value:
     """For whoever has the time."""
     while True:
         try:

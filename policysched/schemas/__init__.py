@@ -13,7 +13,7 @@ import jsonschema
 import orjson
 import yaml
 
-from policysched.text.quote_value import shown
+from policysched.text.quote_value import quote_value
 
 
 @cache
@@ -71,7 +71,7 @@ def words(error: jsonschema.ValidationError) -> str:
     """What does not fit. The library's own words show values as Python writes them."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     # `writeOnly`: what may hold a credential is not said again.
-    is_given = "" if rule.get("writeOnly") else f"is {shown(error.instance)}, and "
+    is_given = "" if rule.get("writeOnly") else f"is {quote_value(error.instance)}, and "
     form, wanted = rule.get("description"), error.validator_value
     match error.validator, wanted:
         case "pattern" | "anyOf", _ if form:
@@ -80,7 +80,7 @@ def words(error: jsonschema.ValidationError) -> str:
             names = [wanted] if isinstance(wanted, str) else wanted
             return f"{is_given}should be {' or '.join(_TYPES[one] for one in names)}"
         case "enum", list():
-            return f"{is_given}should be {' or '.join(shown(one) for one in wanted)}"
+            return f"{is_given}should be {' or '.join(quote_value(one) for one in wanted)}"
         case "minLength" | "minItems", _ if not error.instance:
             return "is empty"
         case _:

@@ -20,13 +20,13 @@ import orjson
 from aiohttp import web
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
-_READ_HERE_BYTES_MAX = 64 * 1024
+_PARSE_ON_LOOP_BYTES_MAX = 64 * 1024
 RETRY_AFTER_S = 1
 """When to ask again after a refusal. Answers take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExtenderHttpCall:
     """One request. `options` is its query, `deadline_s` on the clock of `time.monotonic`."""
 
     policy: str
@@ -37,7 +37,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ExtenderResponse:
     """`value` is answered as JSON; a text as it is. `outcome` is a word for the metrics."""
 
     status: int
@@ -45,45 +45,45 @@ class Reply:
     outcome: str
 
 
-Work = Callable[[], Awaitable[Reply]]
+PendingResponse = Callable[[], Awaitable[ExtenderResponse]]
 
 
-class Desk(Protocol):
-    """Who answers. `read` runs in a thread of ours and gives what is to be awaited in the main loop, or a reply where
-    there is nothing to ask it. `late` is what is said when time is up. `note` may be called in any thread. More than
+class ExtenderRequestHandler(Protocol):
+    """Who answers. `parse` runs in a thread of ours and gives what is to be awaited in the main loop, or a reply where
+    there is nothing to ask it. `timeout_response` is what is said when time is up. `record` may be called in any thread. More than
     `requests_max` at a time are not answered."""
 
     budget_s: float
     requests_max: int
 
-    def read(self, call: Call) -> Work | Reply: ...
-    def late(self, call: Call) -> Reply: ...
-    def note(self, call: Call, reply: Reply, seconds: float) -> None: ...
+    def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse: ...
+    def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse: ...
+    def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None: ...
 
 
 def extender_routes(
-    desk: Desk, main_loop: asyncio.AbstractEventLoop, *, certificates: bool
+    handler: ExtenderRequestHandler, main_loop: asyncio.AbstractEventLoop, *, require_client_certificate: bool
 ) -> list[web.RouteDef]:
-    """`certificates`: only a client that has shown a certificate (which TLS has verified) is answered."""
+    """`require_client_certificate`: only a client that has shown a certificate (which TLS has verified) is answered."""
 
     under_way = 0
 
     async def answer(request: web.Request) -> web.Response:
         nonlocal under_way
         began_s = time.monotonic()
-        if certificates and not _has_certificate(request):
+        if require_client_certificate and not _has_certificate(request):
             return web.Response(status=403, text="a client certificate is asked for\n")
         policy, verb = request.match_info["policy"], request.match_info["verb"]
-        call = Call(policy, verb, dict(request.query), b"", began_s + desk.budget_s)
-        if under_way >= desk.requests_max:
-            reply = _full_house(desk)
+        call = ExtenderHttpCall(policy, verb, dict(request.query), b"", began_s + handler.budget_s)
+        if under_way >= handler.requests_max:
+            reply = _busy_response(handler)
         else:
             under_way += 1
             try:
-                call, reply = await _read_and_answer(request, desk, call, main_loop)
+                call, reply = await _read_and_answer(request, handler, call, main_loop)
             finally:
                 under_way -= 1
-        desk.note(call, reply, time.monotonic() - began_s)
+        handler.record(call, reply, time.monotonic() - began_s)
         headers = {"Retry-After": str(RETRY_AFTER_S)} if reply.outcome == "busy" else None
         if isinstance(reply.value, str):
             return web.Response(status=reply.status, text=reply.value, headers=headers)
@@ -94,8 +94,8 @@ def extender_routes(
     return [web.post(f"/{{policy}}/{{verb:{'|'.join(VERBS)}}}", answer)]
 
 
-def _full_house(desk: Desk) -> Reply:
-    return Reply(
+def _busy_response(desk: ExtenderRequestHandler) -> ExtenderResponse:
+    return ExtenderResponse(
         503,
         f"policysched extender: as many requests as it takes in ({desk.requests_max}) are under way; ask again\n",
         "busy",
@@ -103,33 +103,38 @@ def _full_house(desk: Desk) -> Reply:
 
 
 async def _read_and_answer(
-    request: web.Request, desk: Desk, call: Call, main_loop: asyncio.AbstractEventLoop
-) -> tuple[Call, Reply]:
+    request: web.Request,
+    desk: ExtenderRequestHandler,
+    call: ExtenderHttpCall,
+    main_loop: asyncio.AbstractEventLoop,
+) -> tuple[ExtenderHttpCall, ExtenderResponse]:
     """Who sends slowly, or stops sending, keeps its place no longer than the budget."""
     try:
         async with asyncio.timeout(call.deadline_s - time.monotonic()):
             call = replace(call, body=await request.read())
     except TimeoutError:
-        return call, desk.late(call)
+        return call, desk.timeout_response(call)
     return call, await _answer(desk, call, main_loop)
 
 
-async def _answer(desk: Desk, call: Call, main_loop: asyncio.AbstractEventLoop) -> Reply:
+async def _answer(
+    desk: ExtenderRequestHandler, call: ExtenderHttpCall, main_loop: asyncio.AbstractEventLoop
+) -> ExtenderResponse:
     try:
         async with asyncio.timeout(call.deadline_s - time.monotonic()):
-            if len(call.body) > _READ_HERE_BYTES_MAX:
-                work = await asyncio.to_thread(desk.read, call)
+            if len(call.body) > _PARSE_ON_LOOP_BYTES_MAX:
+                work = await asyncio.to_thread(desk.parse, call)
             else:
-                work = desk.read(call)
-            if isinstance(work, Reply):
+                work = desk.parse(call)
+            if isinstance(work, ExtenderResponse):
                 return work
-            under_way = asyncio.run_coroutine_threadsafe(_there(work), main_loop)
+            under_way = asyncio.run_coroutine_threadsafe(_run_pending(work), main_loop)
             return await asyncio.wrap_future(under_way)
     except TimeoutError:
-        return desk.late(call)
+        return desk.timeout_response(call)
 
 
-async def _there(work: Work) -> Reply:
+async def _run_pending(work: PendingResponse) -> ExtenderResponse:
     return await work()
 
 

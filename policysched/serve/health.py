@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-Check = Callable[[], str]
+HealthCheck = Callable[[], str]
 """Empty where all is well, else why not."""
 
 
@@ -15,11 +15,11 @@ Check = Callable[[], str]
 class Health:
     """`live`: a process that fails one is better restarted. `ready`: one that fails is not yet, or not any more, at work."""
 
-    live: Mapping[str, Check]
-    ready: Mapping[str, Check]
+    live: Mapping[str, HealthCheck]
+    ready: Mapping[str, HealthCheck]
 
 
-class Pulse:
+class Heartbeat:
     """The main loop beats, another thread looks: a loop that stands still for long is stuck, not busy."""
 
     def __init__(self, *, stuck_after_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -35,12 +35,12 @@ class Pulse:
         return "" if still_s < self._stuck_after_s else f"the main loop has stood still for {still_s:.0f} s"
 
 
-def report(checks: Mapping[str, Check], what: str, *, verbose: bool) -> tuple[int, str]:
+def render_health(checks: Mapping[str, HealthCheck], name: str, *, verbose: bool) -> tuple[int, str]:
     """HTTP status and text."""
     found = {name: check() for name, check in checks.items()}
     failed = [name for name, why in found.items() if why]
     if not failed and not verbose:
         return 200, "ok"
     lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in found.items()]
-    lines.append(f"{what} check {'failed' if failed else 'passed'}")
+    lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return (500 if failed else 200), "\n".join(lines) + "\n"

@@ -14,13 +14,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[tuple[str, str], ...]
 
 
-def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
+def exponential_buckets(first: float, factor: float, count: int) -> tuple[float, ...]:
     """Bucket bounds as Prometheus' ExponentialBuckets makes them."""
     return tuple(first * factor**i for i in range(count))
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric as it is rendered: `samples` are (suffix, labels, value)."""
 
     name: str
@@ -43,11 +43,11 @@ class Counter:
         assert len(values) == len(self._labels), f"{self.name} has labels {self._labels}, not {values}"
         self._values[values] = self._values.get(values, 0.0) + amount
 
-    def family(self) -> Family:
+    def family(self) -> MetricFamily:
         samples = [
             ("", tuple(zip(self._labels, values, strict=True)), n) for values, n in self._values.items()
         ]
-        return Family(self.name, "counter", self._help, samples)
+        return MetricFamily(self.name, "counter", self._help, samples)
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Histogram:
         buckets.total += value
         buckets.count += 1
 
-    def family(self) -> Family:
+    def family(self) -> MetricFamily:
         samples: list[tuple[str, Labels, float]] = []
         for values, buckets in self._values.items():
             labels = tuple(zip(self._labels, values, strict=True))
@@ -88,25 +88,25 @@ class Histogram:
                 below += count
                 samples.append(("_bucket", (*labels, ("le", _number(bound))), below))
             samples += [("_sum", labels, buckets.total), ("_count", labels, buckets.count)]
-        return Family(self.name, "histogram", self._help, samples)
+        return MetricFamily(self.name, "histogram", self._help, samples)
 
 
-def gauge(name: str, help_text: str, values: Mapping[Labels, float]) -> Family:
+def gauge_family(name: str, help_text: str, values: Mapping[Labels, float]) -> MetricFamily:
     """A gauge as it stands now."""
-    return Family(name, "gauge", help_text, [("", labels, value) for labels, value in values.items()])
+    return MetricFamily(name, "gauge", help_text, [("", labels, value) for labels, value in values.items()])
 
 
-def counter(name: str, help_text: str, values: Mapping[Labels, float]) -> Family:
+def counter_family(name: str, help_text: str, values: Mapping[Labels, float]) -> MetricFamily:
     """A running total that is kept elsewhere."""
-    return Family(name, "counter", help_text, [("", labels, value) for labels, value in values.items()])
+    return MetricFamily(name, "counter", help_text, [("", labels, value) for labels, value in values.items()])
 
 
 @dataclass(slots=True)
-class Registry:
+class MetricRegistry:
     """What `/metrics` shows: instruments that are fed as things happen, and collectors that look when asked."""
 
     instruments: list[Counter | Histogram] = field(default_factory=list)
-    collectors: list[Callable[[], Iterable[Family]]] = field(default_factory=list)
+    collectors: list[Callable[[], Iterable[MetricFamily]]] = field(default_factory=list)
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
         made = Counter(name, help_text, labels)
@@ -129,7 +129,7 @@ class Registry:
         return "".join(map(render_family, families))
 
 
-def render_family(family: Family) -> str:
+def render_family(family: MetricFamily) -> str:
     lines = [f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {family.type}"]
     for suffix, labels, value in family.samples:
         inner = ",".join(f'{name}="{_escape(text)}"' for name, text in labels)

@@ -16,23 +16,23 @@ import orjson
 from aiohttp import web
 
 from policysched import __version__
-from policysched.serve.health import Health, report
+from policysched.serve.health import Health, render_health
 from policysched.serve.metrics import CONTENT_TYPE
 
-ANSWER_WITHIN_S = 5.0
-DECISIONS_SHOWN = 100
+MAIN_LOOP_TIMEOUT_S = 5.0
+DECISIONS_LIMIT_DEFAULT = 100
 LIMIT_DIGITS_MAX = 9
 
 Json = Mapping[str, object]
 Answer = TypeVar("Answer")
 
 
-class CannotListen(Exception):
+class ListenFailed(Exception):
     """The address is taken, or is none of this machine's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class StatusEndpoints:
     """What the main loop is asked for. `decisions` gets how many are wanted at most, and a `namespace/name` or ''; None
     where nothing is decided."""
 
@@ -43,7 +43,7 @@ class Pages:
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
+class HttpServerOptions:
     """What else is served, and how. `body_bytes_max`: larger requests are refused (413)."""
 
     routes: Sequence[web.RouteDef] = ()
@@ -52,12 +52,12 @@ class Extras:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Address":
+    def parse(cls, text: str) -> "ListenAddress":
         """`:10259`, `127.0.0.1:10259`, `[::1]:10259`. Raises ValueError with words for the user."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
@@ -70,31 +70,31 @@ class HttpThread:
 
     def __init__(
         self,
-        address: Address,
+        address: ListenAddress,
         health: Health,
-        pages: Pages,
+        endpoints: StatusEndpoints,
         main_loop: asyncio.AbstractEventLoop,
-        extras: Extras = Extras(),
+        options: HttpServerOptions = HttpServerOptions(),
     ) -> None:
-        self._extras = extras
+        self._options = options
         self._address = address
         self._health = health
-        self._pages = pages
+        self._endpoints = endpoints
         self._main_loop = main_loop
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
-        self._up: Future[int] = Future()
+        self._listening_port: Future[int] = Future()
         self._stop = asyncio.Event()
 
     def start(self) -> int:
         """The port that it listens on. Raises CannotListen."""
         self._thread.start()
         try:
-            return self._up.result()
+            return self._listening_port.result()
         except OSError as error:
             self._thread.join()
             place = f"{self._address.host}:{self._address.port}"
-            raise CannotListen(f"--http {place}: {error.strerror or error}") from error
+            raise ListenFailed(f"--http {place}: {error.strerror or error}") from error
 
     def stop(self) -> None:
         if self._thread.is_alive():
@@ -111,70 +111,72 @@ class HttpThread:
         try:
             try:
                 site = web.TCPSite(
-                    runner, self._address.host, self._address.port, ssl_context=self._extras.tls
+                    runner, self._address.host, self._address.port, ssl_context=self._options.tls
                 )
                 await site.start()
             except OSError as error:
-                self._up.set_exception(error)
+                self._listening_port.set_exception(error)
                 return
-            self._up.set_result(runner.addresses[0][1])
+            self._listening_port.set_result(runner.addresses[0][1])
             await self._stop.wait()
         finally:
             await runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application(client_max_size=self._extras.body_bytes_max)
+        application = web.Application(client_max_size=self._options.body_bytes_max)
         application.add_routes(
             [
-                web.get("/livez", self._checked("livez")),
-                web.get("/healthz", self._checked("livez")),
-                web.get("/readyz", self._checked("readyz")),
-                web.get("/metrics", self._metrics),
-                web.get("/policy", self._json(self._pages.policy)),
-                web.get("/configz", self._json(self._pages.configz)),
-                web.get("/version", self._version),
+                web.get("/livez", self._health_handler("livez")),
+                web.get("/healthz", self._health_handler("livez")),
+                web.get("/readyz", self._health_handler("readyz")),
+                web.get("/metrics", self._metrics_handler),
+                web.get("/policy", self._json_handler(self._endpoints.policy)),
+                web.get("/configz", self._json_handler(self._endpoints.configz)),
+                web.get("/version", self._version_handler),
             ]
         )
-        if self._pages.decisions is not None:
-            application.add_routes([web.get("/decisions", self._decisions(self._pages.decisions))])
-        application.add_routes(self._extras.routes)
+        if self._endpoints.decisions is not None:
+            application.add_routes(
+                [web.get("/decisions", self._decisions_handler(self._endpoints.decisions))]
+            )
+        application.add_routes(self._options.routes)
         return application
 
-    def _checked(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _health_handler(self, what: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         checks = self._health.live if what == "livez" else self._health.ready
 
         async def answer(request: web.Request) -> web.Response:
-            status, text = report(checks, what, verbose="verbose" in request.query)
+            status, text = render_health(checks, what, verbose="verbose" in request.query)
             return web.Response(status=status, text=text)
 
         return answer
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        text = await self._ask(self._pages.metrics)
+    async def _metrics_handler(self, _request: web.Request) -> web.Response:
+        text = await self._run_on_main_loop(self._endpoints.metrics)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _version(self, _request: web.Request) -> web.Response:
+    async def _version_handler(self, _request: web.Request) -> web.Response:
         return web.Response(text=f"policysched {__version__}\n")
 
-    def _decisions(
+    def _decisions_handler(
         self, look: Callable[[int, str], Json]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
-            limit = request.query.get("limit", str(DECISIONS_SHOWN))
+            limit = request.query.get("limit", str(DECISIONS_LIMIT_DEFAULT))
             if not (limit.isascii() and limit.isdigit() and len(limit) <= LIMIT_DIGITS_MAX):
                 raise web.HTTPBadRequest(text=f"limit is not a number: {limit}\n")
-            found = await self._ask(lambda: look(int(limit), request.query.get("pod", "")))
+            found = await self._run_on_main_loop(lambda: look(int(limit), request.query.get("pod", "")))
             return _json(found)
 
         return answer
 
-    def _json(self, look: Callable[[], Json]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _json_handler(self, look: Callable[[], Json]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:
-            return _json(await self._ask(look))
+            return _json(await self._run_on_main_loop(look))
 
         return answer
 
-    async def _ask(self, look: Callable[[], Answer]) -> Answer:
+    async def _run_on_main_loop(self, look: Callable[[], Answer]) -> Answer:
         """Run in the main loop's thread, where what is looked at does not change meanwhile."""
 
         async def there() -> Answer:
@@ -182,7 +184,7 @@ class HttpThread:
 
         try:
             under_way = asyncio.run_coroutine_threadsafe(there(), self._main_loop)
-            async with asyncio.timeout(ANSWER_WITHIN_S):
+            async with asyncio.timeout(MAIN_LOOP_TIMEOUT_S):
                 return await asyncio.wrap_future(under_way)
         except TimeoutError:
             raise web.HTTPServiceUnavailable(text="the main loop is busy\n") from None

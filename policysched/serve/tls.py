@@ -13,7 +13,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 10.0
+RELOAD_INTERVAL_S = 10.0
 
 
 class BadCertificate(Exception):
@@ -21,7 +21,7 @@ class BadCertificate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class ServerTlsFiles:
     """PEM files. `client_ca`: certificates of clients are verified by this authority where they show one."""
 
     certificate: Path
@@ -32,27 +32,27 @@ class TlsFiles:
 class ServerTls:
     """`context` is what the server listens with. Raises BadCertificate where the files cannot be used at the start."""
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: ServerTlsFiles) -> None:
         self._files = files
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._stamp = self._look()
+        self._last_stamps = self._file_stamps()
         self._load(self.context)
         if files.client_ca is not None:
             self.context.verify_mode = (
                 ssl.CERT_OPTIONAL
             )  # probes have none; who has to show one, the routes say
 
-    async def follow(self) -> None:
+    async def watch_files(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            self.look_again()
+            await asyncio.sleep(RELOAD_INTERVAL_S)
+            self.reload_if_changed()
 
-    def look_again(self) -> None:
+    def reload_if_changed(self) -> None:
         """Take the files over if they changed."""
-        stamp = self._look()
-        if stamp == self._stamp:
+        stamp = self._file_stamps()
+        if stamp == self._last_stamps:
             return
         try:
             # Tried apart first: a key that does not fit leaves a context with neither the old pair nor the new one.
@@ -61,7 +61,7 @@ class ServerTls:
         except BadCertificate as error:
             log.warning("the new certificate cannot be used yet", extra={"why": str(error)})
         else:
-            self._stamp = stamp
+            self._last_stamps = stamp
             log.info("the certificate was read again", extra={"file": str(self._files.certificate)})
 
     def _load(self, context: ssl.SSLContext) -> None:
@@ -69,19 +69,19 @@ class ServerTls:
         try:
             context.load_cert_chain(files.certificate, files.key)
         except (OSError, ssl.SSLError) as error:
-            raise BadCertificate(f"{files.certificate} and {files.key}: {_words(error)}") from error
+            raise BadCertificate(f"{files.certificate} and {files.key}: {_error_message(error)}") from error
         if files.client_ca is not None:
             try:
                 context.load_verify_locations(files.client_ca)
             except (OSError, ssl.SSLError) as error:
-                raise BadCertificate(f"{files.client_ca}: {_words(error)}") from error
+                raise BadCertificate(f"{files.client_ca}: {_error_message(error)}") from error
 
-    def _look(self) -> tuple[tuple[int, int] | None, ...]:
+    def _file_stamps(self) -> tuple[tuple[int, int] | None, ...]:
         files = (self._files.certificate, self._files.key, self._files.client_ca)
-        return tuple(None if file is None else _stamp(file) for file in files)
+        return tuple(None if file is None else _file_stamp(file) for file in files)
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _file_stamp(file: Path) -> tuple[int, int] | None:
     try:
         status = file.stat()
     except OSError:
@@ -89,5 +89,5 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _words(error: OSError) -> str:
+def _error_message(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__

@@ -14,7 +14,7 @@ class Severity(IntEnum):
     ERROR = 3
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         return self.name.lower()
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-_LONGEST = 40
+_VALUE_CHARACTERS_MAX = 40
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """`null`, `true`, a number, a text between backticks; of what holds others only that it is a map or a list."""
     match value:
         case None:
@@ -14,9 +14,13 @@ def shown(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return f"`{value[:_LONGEST]}…`" if len(value) > _LONGEST else f"`{value}`"
-        case int() if abs(value) >= 10**_LONGEST:  # Python does not even print one of thousands of digits
-            return f"a number of more than {_LONGEST} digits"
+            return (
+                f"`{value[:_VALUE_CHARACTERS_MAX]}…`" if len(value) > _VALUE_CHARACTERS_MAX else f"`{value}`"
+            )
+        case int() if (
+            abs(value) >= 10**_VALUE_CHARACTERS_MAX
+        ):  # Python does not even print one of thousands of digits
+            return f"a number of more than {_VALUE_CHARACTERS_MAX} digits"
         case int() | float():
             return str(value)
         case Mapping():

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from policysched.text.diagnostic import Diagnostic, Severity
-from policysched.text.render_text import concise
+from policysched.text.render_text import render_concise
 from policysched.text.source import Position, Span
 
 FORMAT_VERSION = 1
@@ -20,7 +20,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 @dataclass(frozen=True, slots=True)
-class RuleLine:
+class ReportingDescriptor:
     """What a report says of a code besides its findings."""
 
     code: str
@@ -31,50 +31,50 @@ class RuleLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DiagnosticReport:
     """What was found in which files, and the rules of the codes that occur."""
 
     diagnostics: tuple[Diagnostic, ...]
     files: tuple[str, ...]
-    rules: tuple[RuleLine, ...]
+    rules: tuple[ReportingDescriptor, ...]
     version: str  # of this program
 
 
-def as_json(report: Report) -> str:
+def render_json(report: DiagnosticReport) -> str:
     counts = {
-        f"{severity.word}_count": sum(d.severity is severity for d in report.diagnostics)
+        f"{severity.label}_count": sum(d.severity is severity for d in report.diagnostics)
         for severity in Severity
     }
-    found = [_entry(diagnostic) for diagnostic in report.diagnostics]
+    found = [_json_entry(diagnostic) for diagnostic in report.diagnostics]
     return json.dumps({"format_version": FORMAT_VERSION, **counts, "diagnostics": found}, indent=2) + "\n"
 
 
-def as_json_lines(report: Report) -> str:
-    return "".join(json.dumps(_entry(diagnostic)) + "\n" for diagnostic in report.diagnostics)
+def render_json_lines(report: DiagnosticReport) -> str:
+    return "".join(json.dumps(_json_entry(diagnostic)) + "\n" for diagnostic in report.diagnostics)
 
 
-def as_github(report: Report) -> str:
+def render_github(report: DiagnosticReport) -> str:
     """Workflow commands: https://docs.github.com/actions/reference/workflow-commands-for-github-actions"""
     levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "notice"}
     lines = []
     for found in report.diagnostics:
         fields = {"title": f"policysched ({found.code})"}
         if found.span is not None:
-            start, end = _ends(found.span)
+            start, end = _start_and_end(found.span)
             fields |= {"file": found.span.source.name, "line": str(start.line), "col": str(start.column)}
             fields |= {"endLine": str(end.line), "endColumn": str(end.column)}
-        text = concise(found) + (f"\n  help: {found.help}" if found.help else "")
-        listed = ",".join(f"{key}={_escaped(value, property_=True)}" for key, value in fields.items())
-        lines.append(f"::{levels[found.severity]} {listed}::{_escaped(text)}\n")
+        text = render_concise(found) + (f"\n  help: {found.help}" if found.help else "")
+        listed = ",".join(f"{key}={_escape_github(value, property_=True)}" for key, value in fields.items())
+        lines.append(f"::{levels[found.severity]} {listed}::{_escape_github(text)}\n")
     return "".join(lines)
 
 
-def as_gitlab(report: Report) -> str:
+def render_gitlab(report: DiagnosticReport) -> str:
     """Code quality: https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format"""
     levels = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.HINT: "info"}
     entries = []
     for found in report.diagnostics:
-        start, end = _ends(found.span)
+        start, end = _start_and_end(found.span)
         entries.append(
             {
                 "check_name": found.code,
@@ -82,7 +82,7 @@ def as_gitlab(report: Report) -> str:
                 "severity": levels[found.severity],
                 "fingerprint": _fingerprint(found),
                 "location": {
-                    "path": _file(found.span),
+                    "path": _file_name(found.span),
                     "positions": {
                         "begin": {"line": start.line, "column": start.column},
                         "end": {"line": end.line, "column": end.column},
@@ -93,11 +93,13 @@ def as_gitlab(report: Report) -> str:
     return json.dumps(entries, indent=2) + "\n"
 
 
-def as_junit(report: Report) -> str:
+def render_junit(report: DiagnosticReport) -> str:
     """A suite for each file; a file without findings is one passed test."""
     suites = ElementTree.Element("testsuites", name="policysched")
-    of_file = {file: [d for d in report.diagnostics if _file(d.span) == file] for file in report.files}
-    of_file |= {"": rest} if (rest := [d for d in report.diagnostics if _file(d.span) not in of_file]) else {}
+    of_file = {file: [d for d in report.diagnostics if _file_name(d.span) == file] for file in report.files}
+    of_file |= (
+        {"": rest} if (rest := [d for d in report.diagnostics if _file_name(d.span) not in of_file]) else {}
+    )
     for file, found in of_file.items():
         suite = ElementTree.SubElement(
             suites,
@@ -108,14 +110,14 @@ def as_junit(report: Report) -> str:
             errors="0",
         )
         for one in found:
-            start, _ = _ends(one.span)
+            start, _ = _start_and_end(one.span)
             case = ElementTree.SubElement(
                 suite, "testcase", name=f"org.policysched.{one.code}", classname=file, line=str(start.line)
             )
             failure = ElementTree.SubElement(
-                case, "failure", message=plain_xml(one.message), type=one.severity.word
+                case, "failure", message=strip_xml_control_characters(one.message), type=one.severity.label
             )
-            failure.text = plain_xml(f"{concise(one)}\n{one.help}".rstrip())
+            failure.text = strip_xml_control_characters(f"{render_concise(one)}\n{one.help}".rstrip())
         if not found:
             ElementTree.SubElement(suite, "testcase", name="org.policysched", classname=file)
     ElementTree.indent(suites)
@@ -124,7 +126,7 @@ def as_junit(report: Report) -> str:
     )
 
 
-def as_sarif(report: Report) -> str:
+def render_sarif(report: DiagnosticReport) -> str:
     """https://docs.oasis-open.org/sarif/sarif/v2.1.0/"""
     index = {rule.code: number for number, rule in enumerate(report.rules)}
     rules = [
@@ -144,21 +146,21 @@ def as_sarif(report: Report) -> str:
     return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-MACHINE_FORMATS: Mapping[str, Callable[[Report], str]] = {
-    "json": as_json,
-    "json-lines": as_json_lines,
-    "github": as_github,
-    "gitlab": as_gitlab,
-    "junit": as_junit,
-    "sarif": as_sarif,
+MACHINE_FORMATS: Mapping[str, Callable[[DiagnosticReport], str]] = {
+    "json": render_json,
+    "json-lines": render_json_lines,
+    "github": render_github,
+    "gitlab": render_gitlab,
+    "junit": render_junit,
+    "sarif": render_sarif,
 }
 
 
-def _entry(found: Diagnostic) -> dict[str, Any]:
+def _json_entry(found: Diagnostic) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "code": found.code,
         "name": found.name,
-        "severity": found.severity.word,
+        "severity": found.severity.label,
         "message": found.message,
         "label": found.label,
         "help": found.help,
@@ -171,7 +173,7 @@ def _entry(found: Diagnostic) -> dict[str, Any]:
 def _location(span: Span | None) -> dict[str, Any]:
     if span is None:
         return {"filename": None, "location": None, "end_location": None, "part": None}
-    start, end = _ends(span)
+    start, end = _start_and_end(span)
     return {
         "filename": span.source.name,
         "location": {"row": start.line, "column": start.column},
@@ -180,13 +182,13 @@ def _location(span: Span | None) -> dict[str, Any]:
     }
 
 
-def _ends(span: Span | None) -> tuple[Position, Position]:
+def _start_and_end(span: Span | None) -> tuple[Position, Position]:
     if span is None:
         return Position(1, 1), Position(1, 1)
     return span.source.file_position(span.start), span.source.file_position(span.end)
 
 
-def _file(span: Span | None) -> str:
+def _file_name(span: Span | None) -> str:
     return "" if span is None else span.source.name
 
 
@@ -197,7 +199,7 @@ def _fingerprint(found: Diagnostic) -> str:
         if found.span is None
         else found.span.source.line_text(found.span.source.position(found.span.start).line)
     )
-    parts = (found.code, _file(found.span), found.message, line.strip())
+    parts = (found.code, _file_name(found.span), found.message, line.strip())
     return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
@@ -226,7 +228,7 @@ def _sarif_result(found: Diagnostic, index: Mapping[str, int]) -> dict[str, Any]
 
 
 def _sarif_location(span: Span) -> dict[str, Any]:
-    start, end = _ends(span)
+    start, end = _start_and_end(span)
     region = {
         "startLine": start.line,
         "startColumn": start.column,
@@ -236,12 +238,12 @@ def _sarif_location(span: Span) -> dict[str, Any]:
     return {"physicalLocation": {"artifactLocation": {"uri": span.source.name}, "region": region}}
 
 
-def _escaped(text: str, *, property_: bool = False) -> str:
+def _escape_github(text: str, *, property_: bool = False) -> str:
     text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
 
 
-def plain_xml(text: str) -> str:
+def strip_xml_control_characters(text: str) -> str:
     """Without the control characters that XML 1.0 cannot hold."""
     return "".join(
         char if char in "\n\t" or (char >= " " and char not in "\ufffe\uffff") else "\ufffd" for char in text

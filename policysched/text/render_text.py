@@ -1,4 +1,4 @@
-"""Diagnostics for people: `full` with the line and carets under it, `concise` with one line each."""
+"""Diagnostics for people: `render_full` with the line and carets under it, `render_concise` with one line each."""
 
 from collections.abc import Iterator
 
@@ -8,25 +8,31 @@ from policysched.text.source import Source, Span
 _LINE_CHARACTERS_MAX = 200
 _RESET = "\x1b[0m"
 _BOLD, _BLUE = "\x1b[1m", "\x1b[1;34m"
-_OF_SEVERITY = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.HINT: "\x1b[1;36m"}
+_SEVERITY_COLOURS = {
+    Severity.ERROR: "\x1b[1;31m",
+    Severity.WARNING: "\x1b[1;33m",
+    Severity.HINT: "\x1b[1;36m",
+}
 
 
-def full(diagnostic: Diagnostic, *, colour: bool = False, explain_command: str = "") -> str:
+def render_full(diagnostic: Diagnostic, *, colour: bool = False, explain_command: str = "") -> str:
     """Several lines, without a line end behind the last. `explain_command` is what prints the prose about a code."""
-    painter = _Painter(colour)
-    head = painter.paint(_OF_SEVERITY[diagnostic.severity], f"{diagnostic.severity.word}[{diagnostic.code}]")
+    painter = _AnsiPainter(colour)
+    head = painter.paint(
+        _SEVERITY_COLOURS[diagnostic.severity], f"{diagnostic.severity.label}[{diagnostic.code}]"
+    )
     lines = [f"{head} {painter.paint(_BOLD, diagnostic.message)}"]
     spans = [
         span for span in (diagnostic.span, *(label.span for label in diagnostic.related)) if span is not None
     ]
-    width = max((len(str(_shown_line(span))) for span in spans), default=1)
+    width = max((len(str(_displayed_line_number(span))) for span in spans), default=1)
     if diagnostic.span is not None:
-        mark = _OF_SEVERITY[diagnostic.severity]
-        lines.append(painter.place("-->", diagnostic.span, width))
+        mark = _SEVERITY_COLOURS[diagnostic.severity]
+        lines.append(painter.location_line("-->", diagnostic.span, width))
         lines.extend(painter.excerpt(diagnostic.span, diagnostic.label, "^", mark, width))
     for label in diagnostic.related:
         if diagnostic.span is None or label.span.source is not diagnostic.span.source:
-            lines.append(painter.place(":::", label.span, width))
+            lines.append(painter.location_line(":::", label.span, width))
         lines.extend(painter.excerpt(label.span, label.text, "-", _BLUE, width)[1:])
     if diagnostic.help:
         lines.append(f"{painter.paint(_BOLD, 'help')}: {diagnostic.help}")
@@ -38,57 +44,59 @@ def full(diagnostic: Diagnostic, *, colour: bool = False, explain_command: str =
     return "\n".join(lines)
 
 
-def concise(diagnostic: Diagnostic) -> str:
+def render_concise(diagnostic: Diagnostic) -> str:
     """`file:line:column: severity[code] message`."""
-    place = f"{where(diagnostic.span)}: " if diagnostic.span is not None else ""
-    return f"{place}{diagnostic.severity.word}[{diagnostic.code}] {diagnostic.message}"
+    place = f"{format_location(diagnostic.span)}: " if diagnostic.span is not None else ""
+    return f"{place}{diagnostic.severity.label}[{diagnostic.code}] {diagnostic.message}"
 
 
-def where(span: Span) -> str:
+def format_location(span: Span) -> str:
     """`file:line:column` in the file that the user has open."""
     position = span.source.file_position(span.start)
     return f"{span.source.name}:{position.line}:{position.column}"
 
 
-def summary(diagnostics: tuple[Diagnostic, ...]) -> str:
+def summarize(diagnostics: tuple[Diagnostic, ...]) -> str:
     """`2 errors and 1 warning`, or `no findings`."""
     counts = [(severity, sum(d.severity is severity for d in diagnostics)) for severity in reversed(Severity)]
-    parts = [f"{count} {severity.word}{'' if count == 1 else 's'}" for severity, count in counts if count]
+    parts = [f"{count} {severity.label}{'' if count == 1 else 's'}" for severity, count in counts if count]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) or "no findings"
 
 
-class _Painter:
+class _AnsiPainter:
     def __init__(self, colour: bool) -> None:
         self.colour = colour
 
     def paint(self, code: str, text: str) -> str:
         return f"{code}{text}{_RESET}" if self.colour and text else text
 
-    def place(self, arrow: str, span: Span, width: int) -> str:
+    def location_line(self, arrow: str, span: Span, width: int) -> str:
         source = span.source
         notes = [source.origin.note] if source.origin.note else []
-        if source.origin.fixed is not None:
+        if source.origin.fixed_position is not None:
             notes.append(f"line {source.position(span.start).line}")
         note = f"   ({', '.join(notes)})" if notes else ""
-        return f"{' ' * width}{self.paint(_BLUE, arrow)} {where(span)}{note}"
+        return f"{' ' * width}{self.paint(_BLUE, arrow)} {format_location(span)}{note}"
 
     def excerpt(self, span: Span, words: str, mark: str, code: str, width: int) -> list[str]:
         """The line, and marks under the part of the span that is on it; an empty gutter line around."""
         bar = self.paint(_BLUE, "|")
-        text, start, length = _cut_line(span.source, span)
-        number = self.paint(_BLUE, f"{_shown_line(span):>{width}}")
+        text, start, length = _excerpt_line(span.source, span)
+        number = self.paint(_BLUE, f"{_displayed_line_number(span):>{width}}")
         marks = self.paint(code, f"{mark * length} {words}".rstrip())
         empty = f"{' ' * width} {bar}"
         return [empty, f"{number} {bar} {text}".rstrip(), f"{empty} {' ' * start}{marks}", empty]
 
 
-def _shown_line(span: Span) -> int:
+def _displayed_line_number(span: Span) -> int:
     """The file's line, or where the text has no lines in the file, its own."""
     source = span.source
-    return (source.position if source.origin.fixed is not None else source.file_position)(span.start).line
+    return (source.position if source.origin.fixed_position is not None else source.file_position)(
+        span.start
+    ).line
 
 
-def _cut_line(source: Source, span: Span) -> tuple[str, int, int]:
+def _excerpt_line(source: Source, span: Span) -> tuple[str, int, int]:
     """The line as in the file (indented as there, tabs as one space), where the marks begin, and how many."""
     position = source.position(span.start)
     line = source.line_text(position.line)
@@ -98,14 +106,14 @@ def _cut_line(source: Source, span: Span) -> tuple[str, int, int]:
         left = max(0, start - _LINE_CHARACTERS_MAX // 2)
         line, start = line[left : left + _LINE_CHARACTERS_MAX], start - left
         length = max(1, min(length, len(line) - start))
-    indent = "" if source.origin.fixed is not None else " " * source.origin.column_offset
+    indent = "" if source.origin.fixed_position is not None else " " * source.origin.column_offset
     shown = "".join(char if char.isprintable() else " " for char in line)
     return indent + shown, len(indent) + start, length
 
 
-def full_report(
+def render_report(
     diagnostics: tuple[Diagnostic, ...], *, colour: bool = False, explain_command: str = ""
 ) -> Iterator[str]:
     """Each diagnostic with an empty line behind."""
     for diagnostic in diagnostics:
-        yield full(diagnostic, colour=colour, explain_command=explain_command) + "\n"
+        yield render_full(diagnostic, colour=colour, explain_command=explain_command) + "\n"

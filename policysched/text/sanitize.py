@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from policysched.text.quote_value import shown
+from policysched.text.quote_value import quote_value
 
-_LONGEST = 200
+_LINE_CHARACTERS_MAX = 200
 
 
-def one_line(words: Any) -> str:
+def sanitize_line(words: Any) -> str:
     """Of a text, or of whatever JSON stands where a text should. Never fails: what lists hold is not gone into, for they
     may be nested deeper than Python prints, and half of a surrogate pair, which UTF-8 does not have, is left out."""
-    text = words if isinstance(words, str) else shown(words)
-    if text.isprintable() and len(text) <= _LONGEST:
+    text = words if isinstance(words, str) else quote_value(words)
+    if text.isprintable() and len(text) <= _LINE_CHARACTERS_MAX:
         return text
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST]).split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LINE_CHARACTERS_MAX]).split())
+    return line if len(line) <= _LINE_CHARACTERS_MAX else line[: _LINE_CHARACTERS_MAX - 1] + "…"

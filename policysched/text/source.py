@@ -22,13 +22,13 @@ class Origin:
 
     Line `n` of the text (from 1) is line `n + line_offset` of the file, and each column is `column_offset` further
     right. `note` says what it is part of: `ConfigMap kube-system/policysched, key main.policy`. Where the text has no
-    lines of its own in the file (a quoted scalar), `fixed` is the place of its key and stands for every position.
+    lines of its own in the file (a quoted scalar), `fixed_position` is the place of its key and stands for every position.
     """
 
     line_offset: int = 0
     column_offset: int = 0
     note: str = ""
-    fixed: Position | None = None
+    fixed_position: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +52,8 @@ class Source:
 
     def file_position(self, offset: int) -> Position:
         """Line and column in the file that the text stands in."""
-        if self.origin.fixed is not None:
-            return self.origin.fixed
+        if self.origin.fixed_position is not None:
+            return self.origin.fixed_position
         place = self.position(offset)
         return Position(place.line + self.origin.line_offset, place.column + self.origin.column_offset)
 
@@ -76,7 +76,7 @@ class Span:
     start: int
     end: int
 
-    def to(self, other: "Span") -> "Span":
+    def cover(self, other: "Span") -> "Span":
         """From the start of this span to the end of another in the same source."""
         return Span(self.source, min(self.start, other.start), max(self.end, other.end))
 

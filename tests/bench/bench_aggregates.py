@@ -27,7 +27,7 @@ def _placements(name: str, text: str) -> Row:
     """Each decision follows a placement, which changes the aggregate for everybody."""
     plan, cache = compile_program(program(text)), cluster(pods=NODES)
     evaluator = Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     alike = replicas(501)
 
     def decide() -> None:

@@ -62,7 +62,7 @@ def _decision_s(spec: dict[str, Any], services: Iterable[PodSet]) -> float:
     for one in services:
         cache.put_pod_set(one)
     plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     alike = [
         pod(f"web-{index}", cpu="100m", memory="64Mi", labels={"app": "web"}, spec=spec, image="app-1:1")
         for index in range(_ASKED + 1)

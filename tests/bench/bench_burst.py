@@ -19,15 +19,15 @@ def measure() -> Iterable[Row]:
     scheduler = Scheduler()
     for index in range(_NODES):
         labels = {"topology.kubernetes.io/zone": f"z{index % 3}"}
-        one = wire.node(node_manifest(f"n{index}", cpu="32", memory="128Gi", labels=labels))
-        scheduler.handle(e.NodeSeen(one), NOW_NS)
-    scheduler.handle(e.PoliciesOffered(bundle({"main.policy": DEFAULT}), resource_version="1"), NOW_NS)
+        one = wire.decode_node(node_manifest(f"n{index}", cpu="32", memory="128Gi", labels=labels))
+        scheduler.handle(e.NodeUpdated(one), NOW_NS)
+    scheduler.handle(e.PoliciesUpdated(bundle({"main.policy": DEFAULT}), resource_version="1"), NOW_NS)
     scheduler.handle(e.Synced(), NOW_NS)
     name = next(iter(scheduler.programs()))
     pods = [pod_manifest(f"p{index}", cpu="100m", memory="64Mi", scheduler=name) for index in range(_PODS)]
     came_s = process_time()
     for pod in pods:
-        scheduler.handle(e.PodSeen(wire.pod(pod)), NOW_NS)
+        scheduler.handle(e.PodUpdated(wire.decode_pod(pod)), NOW_NS)
     decided_s = process_time()
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     while by_name:
@@ -36,7 +36,7 @@ def measure() -> Iterable[Row]:
                 pod = by_name.pop(one.name)
                 bound = {**pod, "spec": {**pod["spec"], "nodeName": one.node}}
                 scheduler.handle(e.BindConfirmed(one.uid, one.node), NOW_NS)
-                scheduler.handle(e.PodSeen(wire.pod(bound)), NOW_NS)
+                scheduler.handle(e.PodUpdated(wire.decode_pod(bound)), NOW_NS)
     done_s = process_time()
     yield Row("a pending pod is read and queued", shown((decided_s - came_s) / _PODS))
     yield Row("a pod is decided, bound and seen bound, 5,000 nodes", shown((done_s - decided_s) / _PODS))

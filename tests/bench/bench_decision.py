@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from policysched.evaluate import Evaluator, Plan
 from policysched.evaluate import compile as compile_program
-from policysched.scheduler.policies.assumed_load import Assumed
+from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
 from tests.bench.clusters import (
     ASSUMING,
     DEFAULT,
@@ -31,11 +31,11 @@ def measure() -> Iterable[Row]:
 
 
 def _decisions(name: str, plan: Plan) -> Iterable[Row]:
-    cache, assumed = cluster(), Assumed()
-    assumed.follow(plan)
-    asked = {name: assumed.arrived(plan.program.name, name, of) for name, of in samples().items()}
+    cache, assumed = cluster(), AssumedLoadTracker()
+    assumed.activate(plan)
+    asked = {name: assumed.apply_samples(plan.program.name, name, of) for name, of in samples().items()}
     evaluator = Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     different = [replicas(1, cpu_milli=101 + size)[0] for size in range(101)]
     alike = replicas(2001)
 
@@ -47,7 +47,7 @@ def _decisions(name: str, plan: Plan) -> Iterable[Row]:
         verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples=asked)
         assert verdict.selected is not None, "5,000 nodes have room"
         cache.assume(pod, verdict.selected)
-        assumed.landed(pod, None, verdict.selected, NOW_NS)
+        assumed.pod_placed(pod, None, verdict.selected, NOW_NS)
 
     cold()
     yield Row(f"cold decision, {name}, 5,000 nodes", shown(median_s(cold, 100)), "3 ms")

@@ -4,7 +4,7 @@ stands for. Each decision is followed by its placement, as in a job that grows."
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.kube.decode import devices
@@ -35,45 +35,47 @@ def measure() -> Iterable[Row]:
     yield Row(f"decision and assume, {words}, 5,000 nodes with 8 devices each", shown(seconds), "1 ms")
 
 
-def _with_claims(request: Spec) -> Callable[[Cache, str], Pod]:
-    def made(cache: Cache, name: str) -> Pod:
-        cache.put_device_object(devices.resource_claim(claim_manifest(name, dict(request))))
+def _with_claims(request: Spec) -> Callable[[ClusterCache, str], Pod]:
+    def made(cache: ClusterCache, name: str) -> Pod:
+        cache.put_device_object(devices.decode_resource_claim(claim_manifest(name, dict(request))))
         return pod(name, cpu="100m", memory="64Mi", image="app-1:1", spec=claiming(name))
 
     return made
 
 
-def _with_resources(cache: Cache, name: str) -> Pod:
+def _with_resources(cache: ClusterCache, name: str) -> Pod:
     return pod(name, cpu="100m", memory="64Mi", image="app-1:1", resources={_CARD: "1"})
 
 
-def _decision_s(made: Callable[[Cache, str], Pod]) -> float:
+def _decision_s(made: Callable[[ClusterCache, str], Pod]) -> float:
     cache = world_with_devices()
     plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     waiting = [made(cache, f"job-{index}") for index in range(_ASKED + 2)]
 
     def decide() -> None:
         one = waiting.pop()
         verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
-        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.counts()}"
-        needs = evaluator.before_bind(plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.reason_counts()}"
+        needs = evaluator.prebind_requirements(
+            plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={}
+        )
         assert needs is not None, f"{one.full_name} needs nothing on {verdict.selected}"
         cache.assume(one, verdict.selected)
-        cache.devices.promise(one.uid, needs.devices)
+        cache.devices.reserve(one.uid, needs.devices)
 
     decide()
     decide()
     return median_s(decide, _ASKED)
 
 
-def world_with_devices() -> Cache:
+def world_with_devices() -> ClusterCache:
     """Every node has eight devices, half of them big."""
     cache = cluster(pods=_BOUND)
-    cache.put_device_object(devices.device_class(class_manifest("gpu", extendedResourceName=_CARD)))
+    cache.put_device_object(devices.decode_device_class(class_manifest("gpu", extendedResourceName=_CARD)))
     for index in range(NODES):
         gpus = [
             gpu(f"g{place}", capacity={"memory": "80Gi" if place % 2 else "40Gi"}) for place in range(_A_NODE)
         ]
-        cache.put_device_object(devices.resource_slice(slice_manifest(f"node-{index}", *gpus)))
+        cache.put_device_object(devices.decode_resource_slice(slice_manifest(f"node-{index}", *gpus)))
     return cache

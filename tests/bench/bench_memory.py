@@ -23,7 +23,7 @@ def measure() -> Iterable[Row]:
 def hold_a_large_cluster() -> int:
     """The greatest resident size of this process, in KiB."""
     evaluator, plan = Evaluator(cluster(pods=PODS)), compile_program(program(NETWORK_AWARE))
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     asked = samples()
     for size in range(100):
         pod = replicas(1, cpu_milli=100 + size)[0]

@@ -10,7 +10,7 @@ from tests.bench.measuring import Row, median_s, shown
 
 def measure() -> Iterable[Row]:
     evaluator, plan = Evaluator(cluster()), compile_program(program(DEFAULT))
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     members = replicas(100, name="worker")
 
     def trial() -> None:
@@ -18,7 +18,7 @@ def measure() -> Iterable[Row]:
         for pod in members:
             verdict = evaluator.evaluate(plan, pod, now_ns=NOW_NS, facts=FACTS, samples={}, overlay=overlay)
             assert verdict.selected is not None
-            overlay.place(pod, verdict.selected)
+            overlay.add_pod(pod, verdict.selected)
 
     trial()
     yield Row("trial of a gang of 100, 5,000 nodes", shown(median_s(trial, 20)))

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.model.objects import Node, NodeName, Pod
@@ -34,11 +34,11 @@ score calm weight 1 lower (min(card.load over cards) else 0) normalize range(0, 
 
 
 def measure() -> Iterable[Row]:
-    cache = Cache()
+    cache = ClusterCache()
     for index in range(_NODES):
         cache.put_node(_with_cards(node(f"n{index}", cpu="64", memory="256Gi"), index))
     plan, evaluator = compile_program(program(_POLICY)), Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     kinds = iter(range(1, 1_000_000))
 
     def decide(one: Pod) -> None:

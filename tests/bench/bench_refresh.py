@@ -12,7 +12,7 @@ from tests.bench.measuring import Row, median_s, shown
 def measure() -> Iterable[Row]:
     cache, plan = cluster(), compile_program(program(NETWORK_AWARE))
     evaluator = Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     names = sorted(cache.nodes)
 
     def hundred_nodes_change() -> None:
@@ -24,6 +24,6 @@ def measure() -> Iterable[Row]:
     yield Row("refresh of 100 changed nodes", shown(median_s(hundred_nodes_change, 20)))
 
     def anew() -> None:
-        Evaluator(cache).prepare(plan)
+        Evaluator(cache).build_columns(plan)
 
     yield Row(f"columns for {NODES:,} nodes from nothing", shown(median_s(anew, 5)))

@@ -11,11 +11,11 @@ from tests.bench.measuring import Row, median_s, shown
 
 def measure() -> Iterable[Row]:
     evaluator, new = Evaluator(cluster()), program(NETWORK_AWARE)
-    evaluator.prepare(compile_program(program(DEFAULT)))
+    evaluator.build_columns(compile_program(program(DEFAULT)))
     compiled = median_s(lambda: compile_program(new), 20)
     plan = compile_program(new)
     longest, started = 0.0, perf_counter()
-    for _ in evaluator.prepare_steps(plan):
+    for _ in evaluator.build_columns_in_steps(plan):
         longest = max(longest, perf_counter() - started)
         started = perf_counter()
     asked, pod = samples(), replicas(1)[0]

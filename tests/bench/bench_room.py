@@ -57,11 +57,11 @@ class Taken:
 def full_cluster() -> Scheduler:
     scheduler = Scheduler()
     scheduler.handle(
-        e.PoliciesOffered(bundle({"test.policy": POLICY}), resource_version="1", last_good=None), NOW_NS
+        e.PoliciesUpdated(bundle({"test.policy": POLICY}), resource_version="1", last_good=None), NOW_NS
     )
     for index in range(NODES):
         one = node(f"node-{index}", cpu="16", memory="64Gi", zone=f"zone-{index % 3}")
-        scheduler.handle(e.NodeSeen(one), NOW_NS)
+        scheduler.handle(e.NodeUpdated(one), NOW_NS)
     for index in range(NODES * PODS_A_NODE):
         low = pod(
             f"low-{index}",
@@ -71,7 +71,7 @@ def full_cluster() -> Scheduler:
             scheduler="other",
             labels={"app": f"app-{index % 20}"},
         )
-        scheduler.handle(e.PodSeen(placed(low, f"node-{index % NODES}")), NOW_NS)
+        scheduler.handle(e.PodUpdated(placed(low, f"node-{index % NODES}")), NOW_NS)
     scheduler.handle(e.Synced(), NOW_NS)
     return scheduler
 
@@ -91,14 +91,14 @@ def decide(scheduler: Scheduler) -> Taken:
 def measure() -> Iterable[Row]:
     for words, spec in SPECS.items():
         scheduler = full_cluster()
-        scheduler.handle(e.PodSeen(pending(pod("first", cpu="1m"))), NOW_NS)
+        scheduler.handle(e.PodUpdated(pending(pod("first", cpu="1m"))), NOW_NS)
         decide(scheduler)  # columns are there from now on
         urgent = pod("urgent", cpu="4", memory="1Gi", priority=1000, spec=spec)
-        scheduler.handle(e.PodSeen(pending(urgent)), NOW_NS)
+        scheduler.handle(e.PodUpdated(pending(urgent)), NOW_NS)
         yield from _rows(f"room for a pod{words}", decide(scheduler))
         for index in range(MEMBERS):
             member = pod(f"g-{index}", cpu="4", memory="1Gi", priority=100, labels={"group": "g"}, spec=spec)
-            scheduler.handle(e.PodSeen(pending(member)), NOW_NS)
+            scheduler.handle(e.PodUpdated(pending(member)), NOW_NS)
         yield from _rows(f"room for a gang of {MEMBERS}{words}", decide(scheduler))
 
 

@@ -16,11 +16,11 @@ import orjson
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_sources
-from policysched.metric_sources.poll_status import Book
-from policysched.metric_sources.polled import PolledSource
-from policysched.metric_sources.prometheus import PrometheusAsker
-from policysched.metric_sources.source import Customer
-from policysched.model.objects import Node, PodFacts
+from policysched.metric_sources.poll_status import SourcePollStatus
+from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.source import SampleConsumer
+from policysched.model.objects import Node, QueuedPodInfo
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
 from policysched.text import Source
@@ -72,12 +72,12 @@ def measure() -> Iterable[Row]:
     metric = checked.metrics["net_rx"]
     answers = Answers([node.addresses[0] for node in nodes.values()], Random(1))
     arrived: list[e.SamplesArrived] = []
-    asker = PrometheusAsker(answers, now_ns=time.time_ns)
-    source = PolledSource(asker, Book("bench"), now_ns=time.time_ns, random=Random(1))
-    customer = Customer(lambda: {"bench": {"net_rx": metric}}, lambda: nodes, arrived.append)
+    asker = PrometheusQueryClient(answers, now_ns=time.time_ns)
+    source = PollingSource(asker, SourcePollStatus("bench"), now_ns=time.time_ns, random=Random(1))
+    customer = SampleConsumer(lambda: {"bench": {"net_rx": metric}}, lambda: nodes, arrived.append)
 
     async def one_poll() -> None:
-        measured = await asker.ask(asker.question(metric), lambda: nodes)
+        measured = await asker.fetch(asker.query_for(metric), lambda: nodes)
         await source._deliver(measured, {("bench", "net_rx"): metric}, customer)
 
     steps_s: list[float] = []
@@ -91,8 +91,8 @@ def measure() -> Iterable[Row]:
     handle_s = _cpu_s(_taking_over(nodes.values(), arrived), 9)
 
     plan, evaluator = compile_program(checked), Evaluator(known)
-    evaluator.prepare(plan)
-    one, facts = pod("web", cpu="100m", scheduler="bench"), PodFacts(0, 1)
+    evaluator.build_columns(plan)
+    one, facts = pod("web", cpu="100m", scheduler="bench"), QueuedPodInfo(0, 1)
 
     def evaluate() -> None:
         evaluator.evaluate(
@@ -120,8 +120,8 @@ def _taking_over(nodes: Iterable[Node], arrived: list[e.SamplesArrived]) -> Call
     """What the core does with samples, while the policy that wants them runs."""
     scheduler, source = Scheduler(), Source("bench.policy", TEXT)
     for node in nodes:
-        scheduler.handle(e.NodeSeen(node), time.time_ns())
-    scheduler.handle(e.PoliciesOffered(check_sources({"bench.policy": source}), "1"), time.time_ns())
+        scheduler.handle(e.NodeUpdated(node), time.time_ns())
+    scheduler.handle(e.PoliciesUpdated(check_sources({"bench.policy": source}), "1"), time.time_ns())
     scheduler.handle(e.Synced(), time.time_ns())
     while scheduler.ready(time.time_ns()):
         scheduler.decide(time.time_ns())

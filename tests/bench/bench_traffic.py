@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from policysched.cluster.samples import MetricSamples, Peer
+from policysched.cluster.samples import MetricSamples, PairEndpoint
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.lang.check import check_text
@@ -19,7 +19,7 @@ def measure() -> Iterable[Row]:
     cache, program = cluster(pods=_PODS), check_text(_POLICY.read_text()).program
     assert program is not None, _POLICY
     plan, evaluator = compile_program(program), Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     samples = {"talk": MetricSamples({}, NOW_NS, pairs=_pairs())}
     numbers = iter(range(_MEMBERS))
 
@@ -37,9 +37,9 @@ def measure() -> Iterable[Row]:
     )
 
 
-def _pairs() -> dict[Peer, dict[Peer, float | None]]:
+def _pairs() -> dict[PairEndpoint, dict[PairEndpoint, float | None]]:
     """Each member talks to those next to it."""
-    found: dict[Peer, dict[Peer, float | None]] = {}
+    found: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
     for one in range(_MEMBERS):
         for step in range(1, _PEERS + 1):
             a, b = ("default", f"m-{one}"), ("default", f"m-{(one + step) % _MEMBERS}")

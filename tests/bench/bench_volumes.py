@@ -4,7 +4,7 @@ each decision is followed by its placement, as in a StatefulSet that grows."""
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from tests.bench.clusters import DEFAULT, FACTS, NODES, NOW_NS, cluster, program
@@ -21,13 +21,13 @@ _ZONE = "topology.kubernetes.io/zone"
 class _Case:
     """`claim_of` makes the objects behind the claim of the n-th pod; `limits`: whether CSINodes say how much they take."""
 
-    claim_of: Callable[[Cache, str], None]
+    claim_of: Callable[[ClusterCache, str], None]
     limits: bool
     target: str
     local_volumes: int = 0
 
 
-def _bound_in_a_zone(cache: Cache, name: str) -> None:
+def _bound_in_a_zone(cache: ClusterCache, name: str) -> None:
     cache.put_storage(claim(name, of_class="made", bound_to=f"v-{name}"))
     term = {"key": _ZONE, "operator": "In", "values": [f"zone-{sum(name.encode()) % 3}"]}
     terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
@@ -37,18 +37,18 @@ def _bound_in_a_zone(cache: Cache, name: str) -> None:
     cache.put_storage(one)
 
 
-def _bound_anywhere(cache: Cache, name: str) -> None:
+def _bound_anywhere(cache: ClusterCache, name: str) -> None:
     cache.put_storage(claim(name, of_class="made", bound_to=f"v-{name}"))
     cache.put_storage(
         volume(f"v-{name}", of_class="made", claim=name, claim_uid=f"uid-{name}", handle=f"h-{name}")
     )
 
 
-def _to_be_made(cache: Cache, name: str) -> None:
+def _to_be_made(cache: ClusterCache, name: str) -> None:
     cache.put_storage(claim(name, of_class="made"))
 
 
-def _to_be_found(cache: Cache, name: str) -> None:
+def _to_be_found(cache: ClusterCache, name: str) -> None:
     cache.put_storage(claim(name, of_class="local"))
 
 
@@ -74,7 +74,7 @@ def measure() -> Iterable[Row]:
 def _decision_s(case: _Case) -> float:
     cache = world_with_volumes(limits=case.limits, local_volumes=case.local_volumes)
     plan, evaluator = compile_program(program(DEFAULT)), Evaluator(cache)
-    evaluator.prepare(plan)
+    evaluator.build_columns(plan)
     names = [f"db-{index}" for index in range(_ASKED + 2)]
     for name in names:
         case.claim_of(cache, name)
@@ -83,18 +83,20 @@ def _decision_s(case: _Case) -> float:
     def decide() -> None:
         one = waiting.pop()
         verdict = evaluator.evaluate(plan, one, now_ns=NOW_NS, facts=FACTS, samples={})
-        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.counts()}"
-        needs = evaluator.before_bind(plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={})
+        assert verdict.selected is not None, f"{one.full_name} found no node: {verdict.reason_counts()}"
+        needs = evaluator.prebind_requirements(
+            plan, one, verdict.selected, now_ns=NOW_NS, facts=FACTS, samples={}
+        )
         cache.assume(one, verdict.selected)
         if needs is not None and needs.volumes is not None:
-            cache.volumes.promise(one.uid, needs.volumes.choice, verdict.selected)
+            cache.volumes.reserve(one.uid, needs.volumes.choice, verdict.selected)
 
     decide()
     decide()
     return median_s(decide, _ASKED)
 
 
-def world_with_volumes(*, limits: bool, local_volumes: int = 0) -> Cache:
+def world_with_volumes(*, limits: bool, local_volumes: int = 0) -> ClusterCache:
     """A third of the bound pods have a claim that is bound; each zone has room for volumes of the class `made`."""
     cache = cluster(pods=2 * _BOUND // 3)
     cache.put_storage(storage_class("made", _DRIVER))

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.words import node, placed, pod, world
 
 NODES = 5_000
 NOW_NS = 1_767_607_200 * 10**9
-FACTS = PodFacts(queued_ns=NOW_NS - 10**9, attempts=0)
+FACTS = QueuedPodInfo(queued_ns=NOW_NS - 10**9, attempts=0)
 
 DEFAULT = "policy bench version 1\ninclude kube_default\n"
 
@@ -46,7 +46,7 @@ def program(text: str) -> Program:
     return checked.program
 
 
-def cluster(nodes: int = NODES, pods: int = 0) -> Cache:
+def cluster(nodes: int = NODES, pods: int = 0) -> ClusterCache:
     return world(
         nodes=[
             node(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from policysched.lang.check import check_text
-from policysched.resources import resource
-from policysched.sandbox.demo import EDITED, POLICIES, RULE, without_rule
+from policysched.resources import data_file
+from policysched.sandbox.demo import EDITED_POLICY, EDITED_RULE, POLICIES, without_rule
 
 PATIENCE_S = 600.0
 COMMAND = (sys.executable, "-m", "policysched", "demo")
@@ -27,7 +27,7 @@ def test_the_demo_tells_its_story_and_ends_with_zero() -> None:
     words = " ".join(ended.stdout.split())
     assert re.search(r"2 of 6 share a busy link", words)
     assert re.search(r"gang ml/trainer-xl: \d of 8 members fit now: 0/6 nodes are available", words)
-    assert f"+{RULE} weight 5" in ended.stdout
+    assert f"+{EDITED_RULE} weight 5" in ended.stdout
     assert "Of the six new web pods 0 share a busy link, 6 do not." in words
     assert re.search(r"Successfully assigned shop/web-\S+ to node-\d", words)
 
@@ -64,10 +64,10 @@ def test_a_kept_demo_answers_kubectl_until_it_is_interrupted() -> None:
 
 @pytest.mark.parametrize("key", POLICIES)
 def test_the_policies_of_the_demo_check_before_and_after_the_edit(key: str) -> None:
-    text = resource("policies", key).read_text()
+    text = data_file("policies", key).read_text()
 
     assert check_text(text).program is not None
-    if key == EDITED:
+    if key == EDITED_POLICY:
         before = without_rule(text)
         assert before != text
         assert check_text(before).program is not None

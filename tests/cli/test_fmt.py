@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from policysched.cli import Problem, fmt
-from policysched.cli.fmt import rewrite
+from policysched.cli import CommandError, fmt
+from policysched.cli.fmt import rewrite_in_place
 from tests.cli.words import BAD, GOOD, config_map, run, write
 
 MESSY = GOOD.replace(" require", "   require")
@@ -114,8 +114,8 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> Non
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(MESSY), before[1]))
     try:
-        with pytest.raises(Problem, match="it is as it was"):
-            rewrite(path, GOOD * 3)
+        with pytest.raises(CommandError, match="it is as it was"):
+            rewrite_in_place(path, GOOD * 3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -130,15 +130,15 @@ def test_a_file_that_cannot_be_put_back_is_not_said_to_be_as_it_was(
     def fails(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(fmt, "_put", fails)
+    monkeypatch.setattr(fmt, "_write_content", fails)
 
-    with pytest.raises(Problem, match="Input/output error; and it could not be put back as it was"):
-        rewrite(path, GOOD)
+    with pytest.raises(CommandError, match="Input/output error; and it could not be put back as it was"):
+        rewrite_in_place(path, GOOD)
 
 
 def test_a_text_that_became_shorter_leaves_nothing_behind_it(tmp_path: Path) -> None:
     (path,) = write(tmp_path, a_policy=MESSY)
 
-    rewrite(path, GOOD)
+    rewrite_in_place(path, GOOD)
 
     assert Path(path).read_text() == GOOD

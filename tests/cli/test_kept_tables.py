@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.resources import cache_folder, keep_files, kept_file
+from policysched.resources import cache_folder, cached_file, enable_file_cache
 
 POLICY = "policy main version 1\nrequire node.ready\nrequire node.redy\n"
 """With a mistake, so that what is said can be told from silence."""
@@ -111,8 +111,8 @@ def test_on_a_file_system_without_locks_nothing_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kept() -> Path | None:
-        keep_files()
-        with kept_file("grammar") as path:
+        enable_file_cache()
+        with cached_file("grammar") as path:
             return path
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 import policysched
-from policysched.builtins.uncovered import UNCOVERED
+from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
 from policysched.cli.lint import MACHINE_FORMAT_NAMES
 from policysched.text.render_machine import MACHINE_FORMATS
 from tests.cli.words import BAD, GOOD, WARNED, config_map, run, write
@@ -460,8 +460,8 @@ def test_what_kube_default_does_not_cover_is_said_beside_the_findings(tmp_path: 
 
     said = run("lint", str(path)).err
 
-    assert [line.strip() for line in said.splitlines()[-len(UNCOVERED) :]] == [
-        one.sentence for one in UNCOVERED
+    assert [line.strip() for line in said.splitlines()[-len(UNSUPPORTED_FEATURES) :]] == [
+        one.description for one in UNSUPPORTED_FEATURES
     ]
 
 
@@ -472,8 +472,8 @@ def test_a_policy_with_one_built_in_is_told_what_of_that_is_left_out(tmp_path: P
     said = run("lint", str(path)).err
 
     told = [line.strip() for line in said.splitlines() if line.startswith("  ")]
-    assert told == [one.sentence for one in UNCOVERED if one.plugin == "DynamicResources"]
-    assert 0 < len(told) < len(UNCOVERED)
+    assert told == [one.description for one in UNSUPPORTED_FEATURES if one.plugin == "DynamicResources"]
+    assert 0 < len(told) < len(UNSUPPORTED_FEATURES)
 
 
 def test_a_policy_whose_built_ins_are_whole_is_told_nothing(tmp_path: Path) -> None:

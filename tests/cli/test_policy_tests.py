@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from policysched.cli.test import changes
+from policysched.cli.test import watch_changes
 from policysched.policytest import coverage, expecting, running
-from policysched.scheduler.events import Consulted
+from policysched.scheduler.events import ExtendersAnswered
 from policysched.schemas import schema
 from tests.cli.words import Run, run
 
@@ -340,7 +340,7 @@ def test_an_answer_that_is_not_heeded_is_noticed(folder: Path, monkeypatch: pyte
     """The planted bug: whom an extender refuses is a candidate all the same."""
     (folder / "test.policy").write_text(ASKING)
     monkeypatch.setattr(
-        "policysched.policytest.playing.consulted", lambda command, _: Consulted(command.number, {})
+        "policysched.policytest.playing.consulted", lambda command, _: ExtendersAnswered(command.number, {})
     )
 
     found = play_tests(
@@ -594,7 +594,7 @@ def test_a_threshold_that_is_not_reached_fails(folder: Path) -> None:
 def test_coverage_that_does_not_look_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: coverage that counts outcomes without looking."""
     monkeypatch.setattr(
-        coverage, "_reached", lambda program, *_: iter(coverage.coverage_of(program).outcomes)
+        coverage, "_outcomes_reached", lambda program, *_: iter(coverage.new_coverage(program).outcomes)
     )
 
     found = play_tests(folder, one_test(WEB, "node: {p: calm}"), "--threshold", "100")
@@ -648,7 +648,7 @@ def test_watching_plays_again_when_a_file_changes_and_only_then(folder: Path) ->
         if len(waits) % 3 == 0:
             path.write_text(next(writes))
 
-    turns = changes(lambda: [str(path)], wait=wait, now_ns=lambda: 0)
+    turns = watch_changes(lambda: [str(path)], wait=wait, now_ns=lambda: 0)
 
     assert [next(turns) for _ in range(3)] == [None, None, None]
     assert len(waits) == 6
@@ -668,7 +668,7 @@ def test_what_turns_out_to_be_watched_is_played_again_if_it_was_written_meanwhil
     def wait(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    turns = changes(lambda: watched, wait=wait, now_ns=lambda: 2 * 10**9)
+    turns = watch_changes(lambda: watched, wait=wait, now_ns=lambda: 2 * 10**9)
     next(turns)
     watched.append(str(policy))
 
@@ -685,9 +685,9 @@ def test_the_files_that_a_test_rests_on_are_watched(folder: Path) -> None:
         WORLD + one_test("{name: p}", "node: {p: calm}", ", cluster: cluster.yaml")
     )
 
-    (found,) = running.run([str(folder / "some_test.yaml")]).files
+    (found,) = running.run_test_files([str(folder / "some_test.yaml")]).files
 
-    assert {Path(path).name for path in found.watched} == {
+    assert {Path(path).name for path in found.dependencies} == {
         "some_test.yaml",
         "test.policy",
         "base.policy",

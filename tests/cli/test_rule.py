@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.lang.diagnostics.catalogue import RULES
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
 from tests.cli.words import run
 
 
@@ -23,7 +23,7 @@ def test_a_rule_is_explained_by_code_and_by_name() -> None:
 def test_all_lists_each_code_once() -> None:
     done = run("rule", "--all")
 
-    assert [line.split()[0] for line in done.out.splitlines()] == list(RULES)
+    assert [line.split()[0] for line in done.out.splitlines()] == list(DIAGNOSTIC_DOCS)
 
 
 def test_json_has_the_examples() -> None:

@@ -7,11 +7,11 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from policysched.builtins.uncovered import UNCOVERED
+from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
 from policysched.cli import main
 from policysched.lang.check import check_text
-from policysched.lang.format.clauses import clauses
-from policysched.resources import resource
+from policysched.lang.format.clauses import render_clauses
+from policysched.resources import data_file
 from policysched.schemas import schema
 
 POLICY = """\
@@ -42,7 +42,7 @@ def test_the_record_has_rules_with_what_they_read_and_what_wakes(policy: str) ->
     assert rules["fits"]["node_reads"] == ["node.free.cpu"]
     assert "AssignedPodDelete" in rules["fits"]["wakes"]
     assert rules["stable"]["weight"] == 2
-    assert len(record["uncovered"]) == len(UNCOVERED)
+    assert len(record["uncovered"]) == len(UNSUPPORTED_FEATURES)
 
 
 def test_an_expression_that_two_rules_need_is_one_step(policy: str) -> None:
@@ -69,7 +69,7 @@ def test_a_layer_that_is_not_there_is_one_line_and_exit_2(policy: str) -> None:
     assert "has no layer `day`; there is night" in result.stderr
 
 
-@pytest.mark.parametrize("path", sorted(resource("policies").glob("*.policy")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(data_file("policies").glob("*.policy")), ids=lambda path: path.stem)
 def test_every_shipped_policy_can_be_shown_to_people(path: Path) -> None:
     result = CliRunner().invoke(main, ["show", str(path)])
 
@@ -195,7 +195,7 @@ def test_the_defaults_that_are_shown_are_those_that_count() -> None:
     text = "policy test version 1\nfilter fits require node.free.cpu >= 1\n"
     bare = check_text(text).program
     assert bare is not None
-    shown = [clause.text for clause in clauses(bare) if not clause.written]
+    shown = [clause.text for clause in render_clauses(bare) if not clause.is_explicit]
 
     said = check_text(text + "\n".join(shown) + "\n").program
 
@@ -207,4 +207,4 @@ def test_each_part_that_is_left_out_is_shown_by_name(policy: str) -> None:
     shown = CliRunner().invoke(main, ["show", policy]).stdout
 
     said = " ".join(shown.split())
-    assert all(one.sentence in said for one in UNCOVERED)
+    assert all(one.description in said for one in UNSUPPORTED_FEATURES)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policysched import files
-from policysched.metric_sources.file import read_samples
+from policysched.metric_sources.file import read_samples_file
 from tests.cli.words import GOOD, run
 from tests.words import node_manifest
 
@@ -125,16 +125,16 @@ def test_a_pipe_that_never_ends_is_told_in_a_line() -> None:
 def test_a_few_aliases_are_what_they_stand_for(folder: Path) -> None:
     (folder / "samples.yaml").write_text("load: &load {a: 0.5}\nheat: *load\n")
 
-    assert read_samples(folder / "samples.yaml") == {"load": {"a": 0.5}, "heat": {"a": 0.5}}
+    assert read_samples_file(folder / "samples.yaml") == {"load": {"a": 0.5}, "heat": {"a": 0.5}}
 
 
 def test_a_long_document_may_have_an_alias_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "ALIASED_VALUES_MAX", 5)
+    monkeypatch.setattr(files, "YAML_ALIASED_VALUES_MAX", 5)
     numbers = ", ".join(["1"] * 20)
 
-    assert files.yaml_of(f"long: [{numbers}]\nshort: &s [1, 2]\nagain: *s\n")["again"] == [1, 2]
-    with pytest.raises(files.Unreadable):
-        files.yaml_of("short: &s [1, 2]\nagain: [*s, *s]\n")
+    assert files.parse_yaml(f"long: [{numbers}]\nshort: &s [1, 2]\nagain: *s\n")["again"] == [1, 2]
+    with pytest.raises(files.UnreadableFile):
+        files.parse_yaml("short: &s [1, 2]\nagain: [*s, *s]\n")
 
 
 def test_a_policy_may_come_from_standard_input(folder: Path) -> None:

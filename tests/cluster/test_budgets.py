@@ -13,7 +13,7 @@ def budget(
     allowed: int = 0, *, labels: dict[str, str] | None = None, disrupted: tuple[str, ...] = (), **spec: object
 ) -> DisruptionBudget:
     chosen = {"app": "db"} if labels is None else labels
-    return wire.disruption_budget(
+    return wire.decode_disruption_budget(
         {
             "metadata": {"name": "db", "namespace": "default"},
             "spec": {"selector": {"matchLabels": chosen}, **spec},
@@ -59,4 +59,6 @@ def test_a_pod_of_two_budgets_violates_if_either_breaks() -> None:
 
 def test_a_budget_that_is_not_shaped_as_one_is_malformed() -> None:
     with pytest.raises(Malformed):
-        wire.disruption_budget({"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": "app"}}})
+        wire.decode_disruption_budget(
+            {"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": "app"}}}
+        )

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from policysched.cluster.audit import audit
-from policysched.cluster.cache import Cache
+from policysched.cluster.audit import find_cache_differences
+from policysched.cluster.cache import ClusterCache
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import NodeName
 from tests.words import finished, node, pending, placed, pod, world
@@ -111,14 +111,16 @@ def test_the_audit_says_what_was_lost() -> None:
     web, db = placed(pod("web", cpu="1"), "a"), placed(pod("db"), "a")
     cache = world([node("a")], [web])
 
-    assert audit(cache, pods=[web], nodes=[node("a")]) == []
-    assert any("uid-default-db" in one for one in audit(cache, pods=[web, db], nodes=[node("a")]))
-    assert any("is gone" in one for one in audit(cache, pods=[], nodes=[node("a")]))
-    assert any("cpu" in one for one in audit(cache, pods=[web], nodes=[node("a", cpu="64")]))
+    assert find_cache_differences(cache, pods=[web], nodes=[node("a")]) == []
+    assert any(
+        "uid-default-db" in one for one in find_cache_differences(cache, pods=[web, db], nodes=[node("a")])
+    )
+    assert any("is gone" in one for one in find_cache_differences(cache, pods=[], nodes=[node("a")]))
+    assert any("cpu" in one for one in find_cache_differences(cache, pods=[web], nodes=[node("a", cpu="64")]))
 
 
 def test_a_custom_resource_of_a_nodes_name_is_part_of_the_node_whichever_comes_first() -> None:
-    cache = Cache()
+    cache = ClusterCache()
     assert cache.put_node_object("scv", NodeName("a"), "1") == frozenset(), "there is no such node yet"
     cache.put_node(node("a"))
     assert cache.nodes[NodeName("a")].objects == {"scv": "1"}
@@ -135,8 +137,8 @@ def test_a_custom_resource_of_a_nodes_name_is_part_of_the_node_whichever_comes_f
 
 
 def test_what_custom_resources_say_is_no_difference_to_the_servers_nodes() -> None:
-    cache = Cache()
+    cache = ClusterCache()
     cache.put_node(node("a"))
     cache.put_node_object("scv", NodeName("a"), "1")
 
-    assert audit(cache, pods=[], nodes=[node("a")]) == []
+    assert find_cache_differences(cache, pods=[], nodes=[node("a")]) == []

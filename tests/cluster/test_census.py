@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.audit import audit
-from policysched.cluster.cache import Cache
-from policysched.cluster.census import Census
+from policysched.cluster.audit import find_cache_differences
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.census import PodIndex
 from tests.words import finished, pending, placed, pod
 
 
-def names(cache: Cache) -> set[str]:
-    return {one.name for one in cache.census.pods.values()}
+def names(cache: ClusterCache) -> set[str]:
+    return {one.name for one in cache.active_pods.pods.values()}
 
 
 def test_pods_count_on_a_node_and_on_none_until_they_finish_or_are_to_end() -> None:
-    cache = Cache()
+    cache = ClusterCache()
     cache.put_pod(pending(pod("waits")))
     cache.put_pod(placed(pod("runs"), "a"))
     cache.put_pod(placed(pod("ends"), "a"))
@@ -30,10 +30,10 @@ def test_pods_count_on_a_node_and_on_none_until_they_finish_or_are_to_end() -> N
 
 
 def test_who_is_done_is_remembered_until_deleted_without_what_placing_reads() -> None:
-    cache, big = Cache(), pod("done", labels={"app": "x"}, gates=["x"])
+    cache, big = ClusterCache(), pod("done", labels={"app": "x"}, gates=["x"])
     cache.put_pod(placed(big, "a"))
     cache.put_pod(placed(pod("ends"), "a"))
-    before = set(cache.ended.pods)
+    before = set(cache.ended_pods.pods)
 
     cache.put_pod(finished(big, "a"))
     cache.put_pod(replace(placed(pod("ends"), "a"), deleting=True))
@@ -41,49 +41,51 @@ def test_who_is_done_is_remembered_until_deleted_without_what_placing_reads() ->
     cache.drop_pod(pod("stranger").uid)
 
     assert before == set()
-    assert {one.name for one in cache.ended.pods.values()} == {"done", "ends"}
-    assert (cache.ended.pods[big.uid].labels, cache.ended.pods[big.uid].gates) == ({"app": "x"}, ())
+    assert {one.name for one in cache.ended_pods.pods.values()} == {"done", "ends"}
+    assert (cache.ended_pods.pods[big.uid].labels, cache.ended_pods.pods[big.uid].gates) == ({"app": "x"}, ())
     assert (
-        audit(cache, pods=[finished(big, "a"), replace(placed(pod("ends"), "a"), deleting=True)], nodes=[])
+        find_cache_differences(
+            cache, pods=[finished(big, "a"), replace(placed(pod("ends"), "a"), deleting=True)], nodes=[]
+        )
         == []
     )
 
 
 def test_a_pod_that_is_bound_is_the_same_pod() -> None:
-    cache = Cache()
+    cache = ClusterCache()
     cache.put_pod(pending(pod("web")))
-    before = cache.census.version
+    before = cache.active_pods.version
 
     cache.put_pod(placed(pod("web"), "a"))
 
-    assert cache.census.version == before
+    assert cache.active_pods.version == before
 
 
 def test_whoever_asks_is_told_who_moved_since() -> None:
-    census = Census()
+    census = PodIndex()
     census.put(pod("first"))
     first = census.version
     census.put(pod("second"))
     census.drop(pod("first").uid)
 
-    assert list(census.moved_since(first) or ()) == [pod("first").uid, pod("second").uid]
-    assert list(census.moved_since(census.version) or ()) == []
+    assert list(census.changed_since(first) or ()) == [pod("first").uid, pod("second").uid]
+    assert list(census.changed_since(census.version) or ()) == []
 
 
 def test_pods_that_are_gone_are_forgotten_in_the_end() -> None:
-    census = Census()
+    census = PodIndex()
     for number in range(3000):
         census.put(pod(f"p{number}"))
         census.drop(pod(f"p{number}").uid)
 
-    assert census.moved_since(0) is None
-    assert len(census._moved) <= 1001
+    assert census.changed_since(0) is None
+    assert len(census._changed) <= 1001
 
 
 def test_a_census_that_overlooks_a_pod_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Census, "put", lambda *_: None)
-    cache, one = Cache(), pending(pod("web"))
+    monkeypatch.setattr(PodIndex, "put", lambda *_: None)
+    cache, one = ClusterCache(), pending(pod("web"))
 
     cache.put_pod(one)
 
-    assert len(audit(cache, pods=[one], nodes=[])) == 1
+    assert len(find_cache_differences(cache, pods=[one], nodes=[])) == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from policysched.cluster.devices import cel_selectors
-from policysched.cluster.devices.cel_selectors import DeviceSelectors, SelectorError
+from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
 from policysched.kube.decode import devices
 from tests.devices import DRIVER, gpu, slice_manifest
 
@@ -25,10 +25,10 @@ def asked(expression: str) -> bool | str:
         capacity={"memory": "80Gi", "half": "500m"},
         allowMultipleAllocations=True,
     )
-    one = devices.resource_slice(slice_manifest("a", offered)).devices[0]
+    one = devices.decode_resource_slice(slice_manifest("a", offered)).devices[0]
     try:
         return DeviceSelectors().matches(expression, DRIVER, one)
-    except SelectorError as error:
+    except CelSelectorError as error:
         return str(error)
 
 
@@ -83,9 +83,11 @@ def test_a_selector_that_says_nothing_says_why(expression: str, words: str) -> N
 
 
 def test_an_attribute_of_a_kind_that_is_not_read_is_an_error_and_no_answer() -> None:
-    one = devices.resource_slice(slice_manifest("a", gpu("g", attributes={"list": {"ints": [1]}}))).devices[0]
+    one = devices.decode_resource_slice(
+        slice_manifest("a", gpu("g", attributes={"list": {"ints": [1]}}))
+    ).devices[0]
 
-    with pytest.raises(SelectorError, match="attribute list: unsupported attribute value"):
+    with pytest.raises(CelSelectorError, match="attribute list: unsupported attribute value"):
         DeviceSelectors().matches("true", DRIVER, one)
 
 
@@ -110,7 +112,7 @@ def test_an_expression_that_could_hold_us_up_ends(expression: str) -> None:
 
 def test_what_is_compiled_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel_selectors, "COMPILED_MAX", 3)
-    one = devices.resource_slice(slice_manifest("a", gpu("g"))).devices[0]
+    one = devices.decode_resource_slice(slice_manifest("a", gpu("g"))).devices[0]
     selectors = DeviceSelectors()
 
     answers = [selectors.matches(f"{number} == 4", DRIVER, one) for number in (*range(8), 4)]

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.devices.availability import DeviceStock
-from policysched.cluster.devices.device_cache import Devices
-from policysched.cluster.devices.finder import DeviceFinder
-from policysched.cluster.devices.pod_claims import PodDevices, choice_on, devices_of, preference_on
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.finder import AllocationCache
+from policysched.cluster.devices.pod_claims import (
+    PodResourceClaims,
+    choose_devices,
+    pod_resource_claims,
+    score_on,
+)
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import ResourceClaim, ResourceClaimKey
@@ -28,9 +33,9 @@ from tests.words import node
 OURS = f'device.attributes["{DRIVER}"]'
 
 
-def world(*objects: object) -> Devices:
+def world(*objects: object) -> DeviceCache:
     """Slices, classes and claims; the class `gpu` is there."""
-    devices = Devices()
+    devices = DeviceCache()
     devices.put_class(device_class())
     for one in objects:
         match one:
@@ -43,13 +48,13 @@ def world(*objects: object) -> Devices:
     return devices
 
 
-def choose(devices: Devices, pod: Pod, at: str = "a", **labels: str) -> DeviceChoice | str:
+def choose(devices: DeviceCache, pod: Pod, at: str = "a", **labels: str) -> DeviceChoice | str:
     """What the pod gets on the node of this name, or why it cannot."""
-    found = devices_of(pod, DeviceStock(devices))
+    found = pod_resource_claims(pod, AvailableDevices(devices))
     return (
         found
         if isinstance(found, str)
-        else choice_on(pod, found, node(at, labels=labels), DeviceStock(devices))
+        else choose_devices(pod, found, node(at, labels=labels), AvailableDevices(devices))
     )
 
 
@@ -60,7 +65,7 @@ def names(choice: DeviceChoice | str) -> list[str] | str:
     return [f"{one.request}:{one.device.device}" for _, found in choice.allocated for one in found.devices]
 
 
-def got(devices: Devices, *claims: str, at: str = "a", **labels: str) -> list[str] | str:
+def got(devices: DeviceCache, *claims: str, at: str = "a", **labels: str) -> list[str] | str:
     return names(choose(devices, user("p", *claims), at, **labels))
 
 
@@ -145,11 +150,11 @@ def test_of_alternatives_the_first_that_can_be_had_is_taken_and_preferred_the_mo
     }
     big, small = gpu("big", attributes={"big": True}), gpu("small", attributes={"big": False})
     devices = world(device_slice("a", small, big), device_slice("b", small), claim("c", first))
-    claims = PodDevices((devices.claims[ResourceClaimKey("default", "c")],))
+    claims = PodResourceClaims((devices.claims[ResourceClaimKey("default", "c")],))
 
     assert got(devices, "c", at="a") == ["r/one:big"]
     assert got(devices, "c", at="b") == ["r/small:small"]
-    assert [preference_on(claims, node(one), DeviceStock(devices)) for one in ("a", "b", "c")] == [7, 6, 0]
+    assert [score_on(claims, node(one), AvailableDevices(devices)) for one in ("a", "b", "c")] == [7, 6, 0]
 
 
 def test_alternatives_that_are_taken_already_count_beside_others_and_not_by_themselves() -> None:
@@ -157,12 +162,13 @@ def test_alternatives_that_are_taken_already_count_beside_others_and_not_by_them
     taken = claim("taken", either, status=given("g0", node=None, request="r/y", reserved=("other",)))
     devices = world(device_slice("a", gpu("g1")), taken, claim("open", either))
     alone, beside = (
-        devices_of(user("p", *names), DeviceStock(devices)) for names in (["taken"], ["taken", "open"])
+        pod_resource_claims(user("p", *names), AvailableDevices(devices))
+        for names in (["taken"], ["taken", "open"])
     )
-    assert isinstance(alone, PodDevices)
-    assert isinstance(beside, PodDevices)
+    assert isinstance(alone, PodResourceClaims)
+    assert isinstance(beside, PodResourceClaims)
 
-    found = [preference_on(one, node("a"), DeviceStock(devices)) for one in (alone, beside)]
+    found = [score_on(one, node("a"), AvailableDevices(devices)) for one in (alone, beside)]
 
     assert found == [0, 7 + 8]
 
@@ -174,7 +180,7 @@ def test_admin_access_is_beside_whoever_has_the_device() -> None:
 
     assert names(watcher) == ["r:g0"]
     assert isinstance(watcher, DeviceChoice)
-    devices.promise(PodUid("p"), watcher)
+    devices.reserve(PodUid("p"), watcher)
     assert devices.check() == []
 
 
@@ -337,11 +343,11 @@ def test_several_claims_share_a_device_up_to_its_capacity() -> None:
     for name in ("x", "y"):
         choice = choose(devices, user(name, name))
         assert isinstance(choice, DeviceChoice)
-        devices.promise(PodUid(name), choice)
+        devices.reserve(PodUid(name), choice)
         ((_, allocation),) = choice.allocated
         (device,) = allocation.devices
-        shares.append(device.share)
-        assert dict(device.consumed) == {"memory": 3 * 2**30}
+        shares.append(device.share_id)
+        assert dict(device.consumed_capacity) == {"memory": 3 * 2**30}
     assert len(set(shares)) == 2
     assert got(devices, "z") == "cannot allocate all claims"
     assert devices.check() == []
@@ -382,12 +388,12 @@ def test_a_claim_that_is_yet_to_be_made_is_waited_for_and_one_that_is_not_to_be_
 def test_a_server_that_does_not_serve_devices_is_named_and_so_is_its_coming() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"))
 
-    devices.miss("ResourceSlice")
+    devices.mark_kind_unserved("ResourceSlice")
 
     assert got(devices, "c") == (
         "the API server does not serve resource.k8s.io/v1 (ResourceSlice), which the pod's resource claims need"
     )
-    assert devices.serve("ResourceSlice") == {ClusterEvent.DEVICES_FREED}
+    assert devices.mark_kind_served("ResourceSlice") == {ClusterEvent.DEVICES_FREED}
     assert got(devices, "c") == ["r:g0"]
 
 
@@ -409,8 +415,8 @@ def test_devices_that_wait_to_be_bound_are_given_with_their_conditions() -> None
     assert isinstance(choice, DeviceChoice)
     ((_, allocation),) = choice.allocated
     (one,) = allocation.devices
-    assert (one.binding_conditions, one.failure_conditions) == (("Attached",), ("Failed",))
-    assert choice.awaited == (ResourceClaimKey("default", "c"),)
+    assert (one.binding_conditions, one.binding_failure_conditions) == (("Attached",), ("Failed",))
+    assert choice.awaiting_binding == (ResourceClaimKey("default", "c"),)
 
 
 def test_a_search_that_would_not_end_is_given_up() -> None:
@@ -425,10 +431,10 @@ def test_a_search_that_would_not_end_is_given_up() -> None:
 # ── what is promised ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def promised(devices: Devices, name: str, *claims: str) -> DeviceChoice:
+def promised(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
     choice = choose(devices, user(name, *claims))
     assert isinstance(choice, DeviceChoice)
-    devices.promise(PodUid(name), choice)
+    devices.reserve(PodUid(name), choice)
     return choice
 
 
@@ -437,7 +443,7 @@ def test_what_is_promised_is_taken_until_it_is_released() -> None:
 
     choice = promised(devices, "p", "c")
     meanwhile = got(devices, "d")
-    freed = devices.release(PodUid("p"), choice)
+    freed = devices.unreserve(PodUid("p"), choice)
 
     assert meanwhile == "cannot allocate all claims"
     assert freed == {ClusterEvent.DEVICES_FREED}
@@ -448,8 +454,8 @@ def test_what_is_written_stays_taken_until_the_watch_shows_it_and_then_as_it_say
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
     choice = promised(devices, "p", "c")
 
-    devices.written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7})
-    assert devices.release(PodUid("p"), choice) == frozenset()
+    devices.mark_written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7})
+    assert devices.unreserve(PodUid("p"), choice) == frozenset()
     devices.put_claim(claim("c", version=5, finalizers=["f"]))
     assert got(devices, "d") == "cannot allocate all claims"
     devices.put_claim(claim("c", version=7, status=given("g0", reserved=["p"])))
@@ -469,8 +475,8 @@ def test_pods_that_share_a_claim_share_its_promise() -> None:
 
     assert first.allocated == second.allocated
     assert got(devices, "c", at="b") == "resourceclaim not available on the node"
-    assert devices.release(PodUid("p"), first) == frozenset()
-    assert devices.release(PodUid("q"), second) == {ClusterEvent.DEVICES_FREED}
+    assert devices.unreserve(PodUid("p"), first) == frozenset()
+    assert devices.unreserve(PodUid("q"), second) == {ClusterEvent.DEVICES_FREED}
     assert got(devices, "c", at="b") == ["r:g0"]
 
 
@@ -520,13 +526,13 @@ def test_claims_that_ask_the_same_cost_one_search_a_node(monkeypatch: pytest.Mon
         *(device_slice(one, gpu("g0"), gpu("g1")) for one in "abc"), *(claim(f"c{n}") for n in range(4))
     )
     searched: list[NodeName] = []
-    search = DeviceFinder.search
+    search = AllocationCache.search_uncached
 
-    def counting(self: DeviceFinder, claims: Any, at: Any, laid: Any) -> Any:
+    def counting(self: AllocationCache, claims: Any, at: Any, laid: Any) -> Any:
         searched.append(at.name)
         return search(self, claims, at, laid)
 
-    monkeypatch.setattr(DeviceFinder, "search", counting)
+    monkeypatch.setattr(AllocationCache, "search_uncached", counting)
     for name in ("c0", "c1"):
         for at in "abc":
             got(devices, name, at=at)

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices.extended_resources import (
-    Mapped,
+    ExtendedResourceMapping,
     classes_by_resource,
-    may_be_devices,
-    requests_for,
+    may_be_device_resource,
+    requests_and_mappings,
 )
-from policysched.kube.decode.devices import extended_requests
+from policysched.kube.decode.devices import decode_extended_requests
 from policysched.model.devices import DeviceRequest
-from policysched.model.objects import ExtendedRequest
+from policysched.model.objects import ExtendedResourceRequest
 from tests.devices import device_class
 
 GPU = "example.com/gpu"
@@ -30,8 +30,10 @@ def container(name: str, *, always: bool = False, **requests: str) -> dict[str, 
     }
 
 
-def asked(*containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = ()) -> tuple[ExtendedRequest, ...]:
-    return extended_requests({"initContainers": list(inits), "containers": list(containers)})
+def asked(
+    *containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = ()
+) -> tuple[ExtendedResourceRequest, ...]:
+    return decode_extended_requests({"initContainers": list(inits), "containers": list(containers)})
 
 
 def counts(requests: tuple[DeviceRequest, ...]) -> dict[str, tuple[str, int]]:
@@ -41,7 +43,7 @@ def counts(requests: tuple[DeviceRequest, ...]) -> dict[str, tuple[str, int]]:
 def test_each_container_has_a_request_named_for_its_place_and_the_place_of_the_resource_in_it() -> None:
     spec = asked(container("a", cpu="1", gpu="2"), container("b", nic="1", gpu="3"))
 
-    requests, mapped = requests_for(spec, {GPU: "gpu", NIC: "nic"})
+    requests, mapped = requests_and_mappings(spec, {GPU: "gpu", NIC: "nic"})
 
     assert counts(requests) == {
         "container-0-request-1": ("gpu", 2),
@@ -49,16 +51,16 @@ def test_each_container_has_a_request_named_for_its_place_and_the_place_of_the_r
         "container-1-request-1": ("nic", 1),
     }
     assert mapped == (
-        Mapped("a", GPU, "container-0-request-1"),
-        Mapped("b", GPU, "container-1-request-0"),
-        Mapped("b", NIC, "container-1-request-1"),
+        ExtendedResourceMapping("a", GPU, "container-0-request-1"),
+        ExtendedResourceMapping("b", GPU, "container-1-request-0"),
+        ExtendedResourceMapping("b", NIC, "container-1-request-1"),
     )
 
 
 def test_requests_stand_in_the_order_of_their_names_as_text() -> None:
     spec = asked(*(container(f"c{number}", gpu="1") for number in range(11)))
 
-    requests, _ = requests_for(spec, {GPU: "gpu"})
+    requests, _ = requests_and_mappings(spec, {GPU: "gpu"})
 
     assert [one.name for one in requests][:3] == [
         "container-0-request-0",
@@ -70,12 +72,12 @@ def test_requests_stand_in_the_order_of_their_names_as_text() -> None:
 def test_an_init_container_uses_what_later_containers_will_have() -> None:
     spec = asked(container("main", gpu="3"), inits=(container("first", gpu="2"),))
 
-    requests, mapped = requests_for(spec, {GPU: "gpu"})
+    requests, mapped = requests_and_mappings(spec, {GPU: "gpu"})
 
     assert counts(requests) == {"container-1-request-0": ("gpu", 3)}
     assert mapped == (
-        Mapped("main", GPU, "container-1-request-0"),
-        Mapped("first", GPU, "container-1-request-0"),
+        ExtendedResourceMapping("main", GPU, "container-1-request-0"),
+        ExtendedResourceMapping("first", GPU, "container-1-request-0"),
     )
 
 
@@ -83,13 +85,13 @@ def test_what_init_containers_need_beyond_that_is_one_request_for_the_greatest_o
     inits = (container("first", gpu="3"), container("second", gpu="5"), container("third", gpu="4"))
     spec = asked(container("main", gpu="1"), inits=inits)
 
-    requests, mapped = requests_for(spec, {GPU: "gpu"})
+    requests, mapped = requests_and_mappings(spec, {GPU: "gpu"})
 
     assert counts(requests) == {"container-1-request-0": ("gpu", 4), "container-3-request-0": ("gpu", 1)}
     assert mapped == (
-        Mapped("main", GPU, "container-3-request-0"),
+        ExtendedResourceMapping("main", GPU, "container-3-request-0"),
         *(
-            Mapped(name, GPU, request)
+            ExtendedResourceMapping(name, GPU, request)
             for name in ("first", "second", "third")
             for request in ("container-3-request-0", "container-1-request-0")
         ),
@@ -100,22 +102,22 @@ def test_a_sidecar_keeps_its_devices_and_lends_them_to_no_init_container_after_i
     inits = (container("sidecar", always=True, gpu="1"), container("after", gpu="2"))
     spec = asked(container("main", cpu="1"), inits=inits)
 
-    requests, _ = requests_for(spec, {GPU: "gpu"})
+    requests, _ = requests_and_mappings(spec, {GPU: "gpu"})
 
     assert counts(requests) == {"container-0-request-0": ("gpu", 1), "container-1-request-0": ("gpu", 2)}
 
 
 def test_a_resource_that_no_class_gives_is_left_out() -> None:
-    requests, mapped = requests_for(asked(container("a", gpu="1", nic="1")), {NIC: "nic"})
+    requests, mapped = requests_and_mappings(asked(container("a", gpu="1", nic="1")), {NIC: "nic"})
 
     assert counts(requests) == {"container-0-request-1": ("nic", 1)}
-    assert mapped == (Mapped("a", NIC, "container-0-request-1"),)
+    assert mapped == (ExtendedResourceMapping("a", NIC, "container-0-request-1"),)
 
 
 def test_a_limit_without_a_request_is_the_request() -> None:
-    found = extended_requests({"containers": [{"name": "a", "resources": {"limits": {GPU: "2"}}}]})
+    found = decode_extended_requests({"containers": [{"name": "a", "resources": {"limits": {GPU: "2"}}}]})
 
-    assert found == (ExtendedRequest("a", 0, False, GPU, 0, 2),)
+    assert found == (ExtendedResourceRequest("a", 0, False, GPU, 0, 2),)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_limit_without_a_request_is_the_request() -> None:
     ],
 )
 def test_extended_resources_and_those_of_classes_may_be_devices(resource: str, expected: bool) -> None:
-    assert may_be_devices(resource) is expected
+    assert may_be_device_resource(resource) is expected
 
 
 def test_a_class_has_the_resource_that_it_names_and_one_of_its_own() -> None:

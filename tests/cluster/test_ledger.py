@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from policysched.cluster.ledger import Ledger, PlacementState
-from policysched.cluster.usage import Usage
+from policysched.cluster.usage import NodeUsage
 from policysched.model.objects import NodeName
 from tests.words import pod
 
@@ -123,13 +123,13 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=30, d
 
 
 def test_the_recount_catches_a_total_that_forgets_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: Usage, one: object) -> None:
+    def forgetful(self: NodeUsage, one: object) -> None:
         del self.pods[one.uid]  # type: ignore[attr-defined]
 
     ledger = Ledger()
     ledger.confirm(pod("stays", cpu="1"), A)
     ledger.confirm(pod("goes", cpu="1"), A)
-    monkeypatch.setattr(Usage, "subtract", forgetful)
+    monkeypatch.setattr(NodeUsage, "subtract", forgetful)
 
     ledger.remove(pod("goes").uid)
 

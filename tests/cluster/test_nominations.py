@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import pods
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import NodeName, ObservedPod
@@ -17,11 +17,11 @@ def shown(where: NodeName | None, **touched: str) -> ObservedPod:
     return replace(pending(pod("p", annotations=touched)), nominated_node=where)
 
 
-def cache_of(seen: ObservedPod) -> Cache:
+def cache_of(seen: ObservedPod) -> ClusterCache:
     return world([node("a"), node("b")], [seen])
 
 
-def nominated(cache: Cache) -> NodeName | None:
+def nominated(cache: ClusterCache) -> NodeName | None:
     found = cache.nominated.get(shown(None).pod.uid)
     return None if found is None else found.nominated_node
 
@@ -82,7 +82,7 @@ def test_the_wire_says_when_a_pod_was_taken_up_and_what_ends_it() -> None:
     manifest["status"] = {"startTime": "2026-01-01T00:00:01Z", "conditions": [target]}
     evicted = {**manifest, "status": {"conditions": [{**target, "reason": "EvictionByEvictionAPI"}]}}
 
-    seen = pods.pod(manifest)
+    seen = pods.decode_pod(manifest)
 
     assert (seen.started_ns, seen.preempted) == (1_767_225_601 * 10**9, True)
-    assert (pods.pod(evicted).started_ns, pods.pod(evicted).preempted) == (None, False)
+    assert (pods.decode_pod(evicted).started_ns, pods.decode_pod(evicted).preempted) == (None, False)

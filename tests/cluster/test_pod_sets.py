@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from policysched.cluster import pod_sets
-from policysched.cluster.pod_sets import PodSets, Siblings
+from policysched.cluster.pod_sets import DefaultSelector, PodSets
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import LabelSelector, Requirement
+from policysched.model.objects import LabelSelector, SelectorRequirement
 from tests.words import pod, pod_set, service, world
 
 WEB = {"app": "web", "tier": "front"}
 
 
-def labels(**pairs: str) -> tuple[Requirement, ...]:
-    return tuple(Requirement(key, "In", (value,)) for key, value in pairs.items())
+def labels(**pairs: str) -> tuple[SelectorRequirement, ...]:
+    return tuple(SelectorRequirement(key, "In", (value,)) for key, value in pairs.items())
 
 
 def known(*sets: object) -> PodSets:
@@ -33,48 +33,50 @@ def test_siblings_are_what_all_services_of_the_pod_select_together() -> None:
         service("for-nobody"),
     )
 
-    found = sets.siblings(pod(labels={**WEB, "index": "7"}))
+    found = sets.default_selector(pod(labels={**WEB, "index": "7"}))
 
-    assert found == Siblings(LabelSelector(labels(app="web", tier="front")), includes_itself=True)
+    assert found == DefaultSelector(LabelSelector(labels(app="web", tier="front")), selects_itself=True)
 
 
 @pytest.mark.parametrize("api", ["apps/v1", "apps.kruise.io/v1beta1"])
 def test_a_controller_adds_what_it_selects_if_it_is_one_of_kubernetes(api: str) -> None:
     sets = known(service("web", app="web"), pod_set("StatefulSet", "db", {"matchLabels": {"tier": "front"}}))
 
-    found = sets.siblings(pod(labels=WEB, owner=(api, "StatefulSet", "db")))
+    found = sets.default_selector(pod(labels=WEB, owner=(api, "StatefulSet", "db")))
 
     more = labels(tier="front") if api == "apps/v1" else ()
-    assert found == Siblings(LabelSelector((*labels(app="web"), *more)), includes_itself=True)
+    assert found == DefaultSelector(LabelSelector((*labels(app="web"), *more)), selects_itself=True)
 
 
 def test_a_replication_controllers_labels_replace_those_of_services() -> None:
     sets = known(service("web", app="web"), pod_set("ReplicationController", "rc", {"app": "batch"}))
 
-    found = sets.siblings(pod(labels=WEB, owner=("v1", "ReplicationController", "rc")))
+    found = sets.default_selector(pod(labels=WEB, owner=("v1", "ReplicationController", "rc")))
 
-    assert found == Siblings(LabelSelector(labels(app="batch")), includes_itself=False)
+    assert found == DefaultSelector(LabelSelector(labels(app="batch")), selects_itself=False)
 
 
 def test_a_pod_that_nothing_selects_has_none() -> None:
     lonely = pod(labels=WEB, owner=("apps/v1", "ReplicaSet", "gone"))
 
-    assert PodSets().siblings(lonely) is None
-    assert known(service("web", app="other")).siblings(lonely) is None
-    assert known(pod_set("ReplicaSet", "gone", None)).siblings(lonely) is None
-    assert known(pod_set("ReplicaSet", "gone", {})).siblings(lonely) is None
+    assert PodSets().default_selector(lonely) is None
+    assert known(service("web", app="other")).default_selector(lonely) is None
+    assert known(pod_set("ReplicaSet", "gone", None)).default_selector(lonely) is None
+    assert known(pod_set("ReplicaSet", "gone", {})).default_selector(lonely) is None
 
 
 def test_a_service_that_changes_or_goes_changes_the_siblings() -> None:
     sets, one = known(service("web", app="web")), pod(labels=WEB)
-    before = sets.siblings(one)
+    before = sets.default_selector(one)
 
     sets.put(service("web", tier="front"))
-    changed = sets.siblings(one)
+    changed = sets.default_selector(one)
     sets.drop("Service", "default", "web")
-    gone = sets.siblings(one)
+    gone = sets.default_selector(one)
 
-    assert [None if each is None else each.labels.requirements for each in (before, changed, gone)] == [
+    assert [
+        None if each is None else each.label_selector.requirements for each in (before, changed, gone)
+    ] == [
         labels(app="web"),
         labels(tier="front"),
         None,
@@ -86,8 +88,8 @@ def test_only_what_changes_siblings_is_an_event() -> None:
     cache = world(pod_sets=[service("web", app="web")])
 
     assert cache.put_pod_set(service("web", app="web")) == frozenset()
-    assert cache.put_pod_set(service("web", app="db")) == {ClusterEvent.POD_SET}
-    assert cache.drop_pod_set("Service", "default", "web") == {ClusterEvent.POD_SET}
+    assert cache.put_pod_set(service("web", app="db")) == {ClusterEvent.POD_SELECTOR_UPDATE}
+    assert cache.drop_pod_set("Service", "default", "web") == {ClusterEvent.POD_SELECTOR_UPDATE}
     assert cache.drop_pod_set("Service", "default", "web") == frozenset()
 
 
@@ -101,7 +103,7 @@ def test_only_what_changes_siblings_is_an_event() -> None:
 def test_a_service_filed_under_the_wrong_label_is_noticed(
     check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_sets, "_place", lambda _: ("default", "app", "db"))
+    monkeypatch.setattr(pod_sets, "_index_key", lambda _: ("default", "app", "db"))
 
     with pytest.raises(AssertionError):
         check()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.shares import _MOVED_MAX, HypotheticalShares, Share, Shares
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.shares import _CHANGES_KEPT_MAX, HypotheticalShares, NamespaceShare, NamespaceShares
 from tests.words import node, placed, pod, world
 
 
@@ -15,8 +15,8 @@ def test_a_share_is_what_the_placed_pods_request_of_what_all_nodes_have() -> Non
 
     cache.assume(pod("two", namespace="team", cpu="1"), "b")
 
-    assert cache.shares.of("team") == Share(0.25, 0.25)
-    assert cache.shares.of("elsewhere") == Share(0.0, 0.0)
+    assert cache.shares.share_of("team") == NamespaceShare(0.25, 0.25)
+    assert cache.shares.share_of("elsewhere") == NamespaceShare(0.0, 0.0)
 
 
 def test_a_namespace_gives_back_what_leaves() -> None:
@@ -24,8 +24,8 @@ def test_a_namespace_gives_back_what_leaves() -> None:
 
     cache.drop_pod(pod("one", namespace="team").uid)
 
-    assert cache.shares.of("team") == Share(0.0, 0.0)
-    assert cache.shares.held == {}
+    assert cache.shares.share_of("team") == NamespaceShare(0.0, 0.0)
+    assert cache.shares.requested == {}
 
 
 def test_a_cluster_without_nodes_has_no_shares() -> None:
@@ -33,7 +33,7 @@ def test_a_cluster_without_nodes_has_no_shares() -> None:
 
     cache.drop_node("a")
 
-    assert cache.shares.of("team") == Share(0.0, 0.0)
+    assert cache.shares.share_of("team") == NamespaceShare(0.0, 0.0)
 
 
 def test_who_moved_since_a_number_is_said_once_each() -> None:
@@ -45,25 +45,25 @@ def test_who_moved_since_a_number_is_said_once_each() -> None:
     between = cache.shares.version
     cache.assume(pod("three", namespace="x", cpu="1"), "b")
 
-    assert sorted(cache.shares.moved_since(before) or []) == ["x", "y"]
-    assert list(cache.shares.moved_since(between) or []) == ["x"]
-    assert list(cache.shares.moved_since(cache.shares.version) or []) == []
+    assert sorted(cache.shares.changed_since(before) or []) == ["x", "y"]
+    assert list(cache.shares.changed_since(between) or []) == ["x"]
+    assert list(cache.shares.changed_since(cache.shares.version) or []) == []
 
 
 def test_of_namespaces_beyond_a_number_it_is_not_known_which_moved() -> None:
     cache = world([node("a", cpu="4")], [])
     before = cache.shares.version
 
-    for number in range(3 * _MOVED_MAX):
-        cache.shares.hold(f"build-{number}", {"cpu": 1}, 1)
-        cache.shares.hold(f"build-{number}", {"cpu": 1}, -1)
-        assert len(cache.shares._moved) <= _MOVED_MAX
-    cache.shares.hold("y", {"cpu": 1}, 1)
+    for number in range(3 * _CHANGES_KEPT_MAX):
+        cache.shares.adjust_requested(f"build-{number}", {"cpu": 1}, 1)
+        cache.shares.adjust_requested(f"build-{number}", {"cpu": 1}, -1)
+        assert len(cache.shares._changed) <= _CHANGES_KEPT_MAX
+    cache.shares.adjust_requested("y", {"cpu": 1}, 1)
     between = cache.shares.version
-    cache.shares.hold("x", {"cpu": 1}, 1)
+    cache.shares.adjust_requested("x", {"cpu": 1}, 1)
 
-    assert cache.shares.moved_since(before) is None, "everybody may have"
-    assert list(cache.shares.moved_since(between) or []) == ["x"]
+    assert cache.shares.changed_since(before) is None, "everybody may have"
+    assert list(cache.shares.changed_since(between) or []) == ["x"]
 
 
 def test_a_node_more_moves_everybody() -> None:
@@ -72,25 +72,27 @@ def test_a_node_more_moves_everybody() -> None:
 
     cache.put_node(node("b", cpu="4"))
 
-    assert cache.shares.moved_since(before) is None
+    assert cache.shares.changed_since(before) is None
 
 
 def test_a_hypothetical_placement_leaves_the_real_share_alone() -> None:
     cache = world([node("a", cpu="4")], [placed(pod("one", namespace="team", cpu="1"), "a")])
     shares = HypotheticalShares(cache.shares)
 
-    shares.hold("team", {"cpu": 2000}, 1)
+    shares.adjust_requested("team", {"cpu": 2000}, 1)
 
-    assert shares.of("team").cpu == 0.75
-    assert cache.shares.of("team").cpu == 0.25
+    assert shares.share_of("team").cpu == 0.75
+    assert cache.shares.share_of("team").cpu == 0.25
 
 
 def test_the_ledger_recounts_what_namespaces_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    hold = Shares.hold
+    hold = NamespaceShares.adjust_requested
     monkeypatch.setattr(
-        Shares, "hold", lambda self, space, requests, sign: hold(self, space, requests, abs(sign))
+        NamespaceShares,
+        "adjust_requested",
+        lambda self, space, requests, sign: hold(self, space, requests, abs(sign)),
     )
-    cache = Cache()
+    cache = ClusterCache()
     cache.put_node(node("a", cpu="4"))
     cache.assume(pod("one", namespace="team", cpu="1"), "a")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from policysched.config.logs import JsonLines, TextLines, say
+from policysched.config.logs import JsonLogFormatter, TextLogFormatter, write_log
 from policysched.scheduler.commands import Log
 
 
@@ -29,11 +29,11 @@ def logger() -> Iterator[logging.Logger]:
 
 
 def test_json_has_the_message_and_every_fact_under_its_name(logger: logging.Logger) -> None:
-    lines = Lines(JsonLines())
+    lines = Lines(JsonLogFormatter())
     logger.addHandler(lines)
 
     logger.warning("it is so", extra={"pods": 3, "why": 'a "reason"\nof two lines'})
-    say(logger, Log("info", "from the core", {"name": "web", "msg": "twice", "level": 7}))
+    write_log(logger, Log("info", "from the core", {"name": "web", "msg": "twice", "level": 7}))
 
     first, second = (json.loads(line) for line in lines.lines)
     assert (first["level"], first["msg"], first["pods"], first["why"]) == (
@@ -52,7 +52,7 @@ def test_json_has_the_message_and_every_fact_under_its_name(logger: logging.Logg
 
 
 def test_text_quotes_what_would_run_into_its_neighbours(logger: logging.Logger) -> None:
-    lines = Lines(TextLines())
+    lines = Lines(TextLogFormatter())
     logger.addHandler(lines)
 
     logger.info("it is so", extra={"pods": 3, "why": "two words", "line": "a\nb", "none": ""})
@@ -61,7 +61,7 @@ def test_text_quotes_what_would_run_into_its_neighbours(logger: logging.Logger) 
 
 
 def test_an_exception_is_shown_with_its_place(logger: logging.Logger) -> None:
-    lines = Lines(JsonLines())
+    lines = Lines(JsonLogFormatter())
     logger.addHandler(lines)
 
     try:

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from policysched.config.setting_layers import BadSettings
-from policysched.config.settings import Place, read_settings
+from policysched.config.settings import NamespacedName, read_settings
 from policysched.config.source_settings import FileSettings, MetricsApiSettings
 from policysched.daemon.status import configz_page
 from policysched.kube.lease import LeaseSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReportSettings
+from policysched.kube.write.report import ReporterSettings
 from policysched.metric_sources.annotations import AnnotationsSettings
-from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, TlsFiles
-from policysched.scheduler.limits import Limits
+from policysched.metric_sources.prometheus_server import BasicAuth, PrometheusSettings, PrometheusTls
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
-from policysched.serve.server import Address
+from policysched.serve.server import ListenAddress
 
 
 def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
@@ -27,9 +27,9 @@ def test_flags_win_over_variables_and_these_over_the_file(tmp_path: Path) -> Non
 
     settings = read_settings(file, environment, {"policies": "a/flag"})
 
-    assert settings.policies == Place("a", "flag")
-    assert settings.last_good == Place("a", "flag-last-good")
-    assert settings.http == Address("0.0.0.0", 2)
+    assert settings.policies == NamespacedName("a", "flag")
+    assert settings.last_good == NamespacedName("a", "flag-last-good")
+    assert settings.http == ListenAddress("0.0.0.0", 2)
     assert (settings.log_format, settings.log_level) == ("json", "debug")
     assert settings.binding.binders == 7
 
@@ -38,8 +38,8 @@ def test_what_is_not_said_has_its_default() -> None:
     settings = read_settings(None, {}, {"policies": "a/b"})
 
     assert settings.lease == LeaseSettings()
-    assert settings.reporting == ReportSettings()
-    assert settings.limits == Limits()
+    assert settings.reporting == ReporterSettings()
+    assert settings.limits == SchedulerLimits()
 
 
 def test_variables_are_numbers_and_truths_where_the_setting_is_one() -> None:
@@ -167,8 +167,8 @@ def test_a_misspelt_variable_is_refused_by_its_name() -> None:
     ("section", "kind"),
     [
         ("binding", BindSettings),
-        ("reporting", ReportSettings),
-        ("scheduling", Limits),
+        ("reporting", ReporterSettings),
+        ("scheduling", SchedulerLimits),
         ("leader_election", LeaseSettings),
     ],
 )
@@ -216,7 +216,7 @@ def test_every_field_of_every_kind_of_source_arrives(tmp_path: Path) -> None:
             header_files={"X-Key": Path("/secrets/key")},
             proxy="http://proxy:3128",
             proxy_auth=BasicAuth("me", Path("/secrets/proxy")),
-            tls=TlsFiles(Path("/ca.crt"), Path("/me.crt"), Path("/me.key"), "prom", verify=False),
+            tls=PrometheusTls(Path("/ca.crt"), Path("/me.crt"), Path("/me.key"), "prom", verify=False),
         ),
         "crane": AnnotationsSettings("Asia/Shanghai"),
         "usage": MetricsApiSettings(5),

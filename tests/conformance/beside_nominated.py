@@ -8,50 +8,50 @@ from dataclasses import replace
 
 from policysched import evaluate as plan
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
-from policysched.model.objects import NodeName, PodFacts
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import NodeName, QueuedPodInfo
 from tests.conformance.cluster_case import Decision
 from tests.reference import evaluate
 from tests.words import pending, placed
 
-FACTS = PodFacts(queued_ns=0, attempts=0)
+FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
 
 
-def explanations_beside_nominated(decision: Decision, program: Program) -> dict[str, Explanation]:
+def explanations_beside_nominated(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:
     """Where nominations take nodes away, there is nothing of single scores, and the oracle's totals are the plan's."""
     by_plan = _of_plan(decision, program)
     return {"oracle": _of_oracle(decision, program, by_plan), "plan": by_plan}
 
 
-def _of_plan(decision: Decision, program: Program) -> Explanation:
+def _of_plan(decision: Decision, program: Program) -> PlacementExplanation:
     evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     plain = evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={})
     if plain.pod_refusal is not None:
         return plain
-    found = evaluator.judge(
+    found = evaluator.evaluate_nodes(
         compiled,
         decision.pod,
         decision.cache.nodes,
         now_ns=0,
         facts=FACTS,
         samples={},
-        reserved=decision.reserved,
+        nominated_pods=decision.reserved,
     )
     rejected = {node: (refusal,) for node, refusal in found.refusals.items()}
     if found.totals.keys() == set(plain.feasible):
         return replace(plain, rejected=rejected)
-    return Explanation(
+    return PlacementExplanation(
         pod_refusal=None,
         feasible=tuple(found.totals),
-        rejected=rejected,
+        refusals=rejected,
         scores={},
         totals=found.totals,
         selected=max(found.totals, key=lambda node: found.totals[node], default=None),
     )
 
 
-def _of_oracle(decision: Decision, program: Program, by_plan: Explanation) -> Explanation:
+def _of_oracle(decision: Decision, program: Program, by_plan: PlacementExplanation) -> PlacementExplanation:
     cache, pod = decision.cache, decision.pod
     plain = evaluate(program, pod, cache, now_ns=0, facts=FACTS)
     taken = set()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.volumes.availability import Stock
-from policysched.cluster.volumes.claims import choose, claims_of
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.claims import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.kube.decode import devices, pods, storage
 from policysched.model.objects import Node, NodeName, Pod, PodSetKind
@@ -58,7 +58,7 @@ class Decision:
     manifest: Json
     pod: Pod
     expected: Json
-    cache: Cache
+    cache: ClusterCache
     placed_manifests: Sequence[Json]
     objects: Sequence[Json]
     reserved: Sequence[tuple[Pod, NodeName]] = ()
@@ -98,34 +98,34 @@ def load(path: Path) -> list[Json]:
 
 
 def replay(case: Json) -> Iterator[Decision]:
-    cache = Cache()
+    cache = ClusterCache()
     objects = case.get("objects") or []
     for one in objects:
         if one["kind"] == "Namespace":
-            cache.put_namespace(pods.namespace(one))
+            cache.put_namespace(pods.decode_namespace(one))
         elif one["kind"] in get_args(PodSetKind):
-            cache.put_pod_set(pods.pod_set(one, one["kind"]))
-        elif one["kind"] in storage.READERS:
-            cache.put_storage(storage.READERS[one["kind"]](one))
-        elif one["kind"] in devices.READERS:
-            cache.put_device_object(devices.READERS[one["kind"]](one))
+            cache.put_pod_set(pods.decode_pod_set(one, one["kind"]))
+        elif one["kind"] in storage.STORAGE_DECODERS:
+            cache.put_storage(storage.STORAGE_DECODERS[one["kind"]](one))
+        elif one["kind"] in devices.DEVICE_DECODERS:
+            cache.put_device_object(devices.DEVICE_DECODERS[one["kind"]](one))
         elif one["kind"] == "PodDisruptionBudget":
-            cache.put_budget(pods.disruption_budget(one))
+            cache.put_budget(pods.decode_disruption_budget(one))
         elif one["kind"] == "LimitRange":
             raise ValueError("a LimitRange fills in requests, and pods are recorded as they were sent")
     for one in case["nodes"]:
-        cache.put_node(pods.node(one))
+        cache.put_node(pods.decode_node(one))
     for one in case.get("pdbs") or ():
-        cache.put_budget(pods.disruption_budget(one))
+        cache.put_budget(pods.decode_disruption_budget(one))
     classes = {**_PRIORITY_CLASSES, **priority_classes(objects)}
     on_nodes = [as_stored(manifest, classes) for manifest in case.get("bound") or ()]
     for manifest in on_nodes:
-        cache.put_pod(pods.pod(manifest))
+        cache.put_pod(pods.decode_pod(manifest))
     nominated: list[tuple[Pod, NodeName]] = []
 
     for sent, expected in _paired(case["pending"], case["expected"]):
         manifest = as_stored(sent, classes)
-        pod = pods.pod(manifest).pod
+        pod = pods.decode_pod(manifest).pod
         reserved = [one for one in nominated if one[0].priority >= pod.priority]
         yield Decision(
             str(case.get("name", "(a case without a name)")),
@@ -141,10 +141,10 @@ def replay(case: Json) -> Iterator[Decision]:
             node = cache.nodes[NodeName(expected["nodeName"])]
             bind_volumes(cache, pod, node)
             for claim in expected.get("claims", ()):
-                cache.put_device_object(devices.resource_claim(claim))
+                cache.put_device_object(devices.decode_resource_claim(claim))
             if "labels" in expected:  # as they were once it was bound
                 manifest["metadata"] = {**manifest["metadata"], "labels": expected["labels"]}
-                pod = pods.pod(manifest).pod
+                pod = pods.decode_pod(manifest).pod
             cache.put_pod(placed(pod, node.name))
             on_nodes.append(manifest)
         elif case.get("lingers") and expected.get("nominatedNodeName"):
@@ -167,10 +167,10 @@ def _paired(pending: Sequence[Json], expected: Sequence[Json]) -> list[tuple[Jso
     return [(pod, by_name[name]) for name, pod in zip(names, pending, strict=True)]
 
 
-def _ending(manifest: Json, cache: Cache) -> Json:
+def _ending(manifest: Json, cache: ClusterCache) -> Json:
     """The pod takes its time, and is on its node until then."""
     ends = {**manifest, "metadata": {"deletionTimestamp": _LATER, **manifest["metadata"]}}
-    cache.put_pod(pods.pod(ends))
+    cache.put_pod(pods.decode_pod(ends))
     return ends
 
 
@@ -184,14 +184,14 @@ def priority_classes(objects: Iterable[Json]) -> dict[str, tuple[int, str]]:
     }
 
 
-def bind_volumes(cache: Cache, pod: Pod, node: Node) -> None:
+def bind_volumes(cache: ClusterCache, pod: Pod, node: Node) -> None:
     """As the PV controller did it once kube-scheduler had chosen: the claims have their volumes before the next pod."""
     volumes = cache.volumes
-    claims = claims_of(pod, Stock(volumes))
+    claims = pod_volume_claims(pod, AvailableVolumes(volumes))
     if isinstance(claims, str):
         return
-    choice = choose(claims, node, Stock(volumes))
-    for claim, volume in choice.static if isinstance(choice, VolumeChoice) else ():
+    choice = choose_volumes(claims, node, AvailableVolumes(volumes))
+    for claim, volume in choice.static_bindings if isinstance(choice, VolumeChoice) else ():
         volumes.put_volume(replace(volume, claim=ClaimRef(claim.key, claim.uid), phase="Bound"))
         volumes.put_claim(replace(claim, volume=volume.name, bind_completed=True, phase="Bound"))
 

@@ -27,10 +27,10 @@ from policysched import evaluate as plan
 from policysched.builtins.registry import BUILTINS
 from policysched.kube.decode.malformed import Malformed
 from policysched.lang.ir.program import BuiltinScore, Program
-from policysched.lang.ir.verdict import Explanation
-from policysched.model.messages import refused_message
-from policysched.model.objects import NodeName, PodFacts
-from policysched.scheduler.preemption.preemption import words_after_refusal
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.messages import pod_refused_message
+from policysched.model.objects import NodeName, QueuedPodInfo
+from policysched.scheduler.preemption.preemption import message_after_rejection
 from tests.conformance.beside_nominated import explanations_beside_nominated
 from tests.conformance.cluster_case import BadLine, Decision, read, replay
 from tests.conformance.devices_given import compare_devices
@@ -38,7 +38,7 @@ from tests.conformance.kube_default import kube_default
 from tests.conformance.making_room import compare_room
 from tests.reference import evaluate
 
-FACTS = PodFacts(queued_ns=0, attempts=0)
+FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
 
 Aspect = Literal["feasible nodes", "weighted scores", "totals", "place", "devices", "victims", "message"]
 ASPECTS: tuple[Aspect, ...] = (
@@ -143,11 +143,11 @@ def differences(decision: Decision, program: Program, found: Compared) -> Iterat
     expected, refusal = decision.expected, said["plan"].pod_refusal
     if "claims" in expected:
         yield "devices", compare_devices(decision)
-    if said["plan"].refused_by is not None and "message" in expected:
+    if said["plan"].pod_refused_by is not None and "message" in expected:
         assert refusal is not None, f"{decision.name} is refused without words"
         nodes = len(decision.cache.nodes)
-        message = refused_message(
-            nodes, refusal, words_after_refusal(program, nodes, said["plan"].refused_by)
+        message = pod_refused_message(
+            nodes, refusal, message_after_rejection(program, nodes, said["plan"].pod_refused_by)
         )
         yield "victims", [f"{expected['victims']}, nobody here"] if expected.get("victims") else []
         yield "message", _unequal(message, expected["message"])
@@ -162,12 +162,12 @@ def differences(decision: Decision, program: Program, found: Compared) -> Iterat
             yield "message", room.message
 
 
-def explanations(decision: Decision, program: Program) -> dict[str, Explanation]:
+def explanations(decision: Decision, program: Program) -> dict[str, PlacementExplanation]:
     """What the plain meaning and the compiled plan say of the decision."""
     if decision.reserved:
         return explanations_beside_nominated(decision, program)
     evaluator, compiled = plan.Evaluator(decision.cache), plan.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     return {
         "oracle": evaluate(program, decision.pod, decision.cache, now_ns=0, facts=FACTS),
         "plan": evaluator.explain(compiled, decision.pod, now_ns=0, facts=FACTS, samples={}),
@@ -175,10 +175,10 @@ def explanations(decision: Decision, program: Program) -> dict[str, Explanation]
 
 
 def _of_explanation(
-    decision: Decision, ours: Explanation, program: Program
+    decision: Decision, ours: PlacementExplanation, program: Program
 ) -> Iterator[tuple[Aspect, list[str]]]:
     expected = decision.expected
-    if ours.pod_refusal is not None and ours.refused_by is None:
+    if ours.pod_refusal is not None and ours.pod_refused_by is None:
         yield "feasible nodes", [f"cannot be compared, refused before any node: {ours.pod_refusal}"]
         return
     if "feasible" in expected:
@@ -191,7 +191,7 @@ def _of_explanation(
     yield "place", _of_place(ours, expected)
 
 
-def weighted(ours: Explanation, program: Program) -> dict[str, dict[str, int]]:
+def weighted(ours: PlacementExplanation, program: Program) -> dict[str, dict[str, int]]:
     """By plugin and node, as recordings have it; a plugin that skips the pod is absent."""
     plugins = {
         one.name: BUILTINS[one.builtin].plugin
@@ -204,7 +204,7 @@ def weighted(ours: Explanation, program: Program) -> dict[str, dict[str, int]]:
     }
 
 
-def _of_place(ours: Explanation, expected: Mapping[str, Any]) -> list[str]:
+def _of_place(ours: PlacementExplanation, expected: Mapping[str, Any]) -> list[str]:
     """Between equal totals kube-scheduler throws dice, and any of them is right."""
     node = expected["nodeName"]
     if node is None or expected.get("victims"):
@@ -228,9 +228,9 @@ def _unequal(ours: object, theirs: object) -> list[str]:
     ]
 
 
-def refused_counts(explanation: Explanation) -> Counter[str]:
+def refused_counts(explanation: PlacementExplanation) -> Counter[str]:
     """How many nodes each reason refuses; a node counts by the rule that decided."""
-    return Counter(group for rules in explanation.rejected.values() for group in rules[0].groups)
+    return Counter(group for rules in explanation.refusals.values() for group in rules[0].event_reasons)
 
 
 # ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────

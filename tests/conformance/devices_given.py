@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policysched.cluster.devices.availability import DeviceStock
-from policysched.cluster.devices.extended_resources import Mapped
-from policysched.cluster.devices.pod_claims import choice_on, devices_of
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
+from policysched.cluster.devices.pod_claims import choose_devices, pod_resource_claims
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.kube.decode import devices
-from policysched.model.devices import Allocation, ResourceClaim
+from policysched.model.devices import DeviceAllocation, ResourceClaim
 from policysched.model.objects import NodeName
 from tests.conformance.cluster_case import Decision
 
@@ -21,17 +21,19 @@ from tests.conformance.cluster_case import Decision
 def compare_devices(decision: Decision) -> list[str]:
     """Sentences about what differs. The decision was recorded to find a node."""
     cache, pod, expected = decision.cache, decision.pod, decision.expected
-    stock = DeviceStock(cache.devices)
-    found = devices_of(pod, stock)
+    stock = AvailableDevices(cache.devices)
+    found = pod_resource_claims(pod, stock)
     if isinstance(found, str):
         return [f"{found}, recorded to be given devices"]
-    choice = choice_on(pod, found, cache.nodes[NodeName(expected["nodeName"])], stock)
+    choice = choose_devices(pod, found, cache.nodes[NodeName(expected["nodeName"])], stock)
     if isinstance(choice, str):
         return [f"{choice} on {expected['nodeName']}, recorded to be given devices there"]
-    claims = [devices.resource_claim(one) for one in expected["claims"]]
-    own = [one for one in claims if not one.extended]
+    claims = [devices.decode_resource_claim(one) for one in expected["claims"]]
+    own = [one for one in claims if not one.for_extended_resources]
     said = _of_own(choice, {str(one.key): one for one in own})
-    return said + _of_extended(choice, [one for one in claims if one.extended], expected["extended"])
+    return said + _of_extended(
+        choice, [one for one in claims if one.for_extended_resources], expected["extended"]
+    )
 
 
 def _of_own(choice: DeviceChoice, recorded: Mapping[str, ResourceClaim]) -> list[str]:
@@ -46,11 +48,15 @@ def _of_own(choice: DeviceChoice, recorded: Mapping[str, ResourceClaim]) -> list
 
 
 def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: Any) -> list[str]:
-    if choice.made is None or not recorded:
-        return [] if choice.made is None and not recorded else [f"makes {choice.made}, recorded {recorded}"]
-    (made, allocation), (claim,) = choice.made, recorded
+    if choice.claim_to_create is None or not recorded:
+        return (
+            []
+            if choice.claim_to_create is None and not recorded
+            else [f"makes {choice.claim_to_create}, recorded {recorded}"]
+        )
+    (made, allocation), (claim,) = choice.claim_to_create, recorded
     mapped = {
-        Mapped(one["containerName"], one["resourceName"], one["requestName"])
+        ExtendedResourceMapping(one["containerName"], one["resourceName"], one["requestName"])
         for one in status["requestMappings"]
     }
     said = []
@@ -58,14 +64,14 @@ def _of_extended(choice: DeviceChoice, recorded: list[ResourceClaim], status: An
         said.append(f"makes a claim for {made.requests}, recorded {claim.requests}")
     if _comparable(allocation) != _comparable(claim.allocation):
         said.append(f"the claim that is made gets {allocation}, recorded {claim.allocation}")
-    if set(choice.mapped) != mapped:
-        said.append(f"containers use {choice.mapped}, recorded {mapped}")
+    if set(choice.extended_resource_mappings) != mapped:
+        said.append(f"containers use {choice.extended_resource_mappings}, recorded {mapped}")
     return said
 
 
-def _comparable(given: Allocation | None) -> Allocation | None:
+def _comparable(given: DeviceAllocation | None) -> DeviceAllocation | None:
     if given is None:
         return None
     return replace(
-        given, devices=tuple(replace(one, share="some" if one.share else "") for one in given.devices)
+        given, devices=tuple(replace(one, share="some" if one.share_id else "") for one in given.devices)
     )

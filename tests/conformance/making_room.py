@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice, permutations, product
 
 from policysched import evaluate
-from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.devices.availability import AvailableDevices
 from policysched.lang.ir.program import Program
 from policysched.model.messages import unavailable_message
-from policysched.model.objects import NodeName, Pod, PodFacts, PodUid
-from policysched.scheduler.preemption.candidates import Candidate, Cluster, Found, find_candidates
-from policysched.scheduler.preemption.preemption import NEVER, words_of, words_of_claims
-from policysched.scheduler.steps import at_once
+from policysched.model.objects import NodeName, Pod, PodUid, QueuedPodInfo
+from policysched.scheduler.preemption.candidates import (
+    Candidate,
+    CandidateSearchResult,
+    PreemptionInputs,
+    find_candidates,
+)
+from policysched.scheduler.preemption.preemption import PREEMPTION_NEVER, claim_message, preemption_message
+from policysched.scheduler.steps import run_to_completion
 from tests.conformance.cluster_case import Decision
 
-FACTS = PodFacts(queued_ns=0, attempts=0)
+FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
 ORDERS_MAX = 5040
 
 
@@ -42,9 +47,11 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
     never = decision.pod.preemption_policy == "Never"
     found = making_room(decision, program)
     if not victims:
-        words = NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
-        claims = words_of_claims(decision.pod, DeviceStock(decision.cache.devices))
-        message = unavailable_message(len(decision.cache.nodes), refused, words_of(program, words, claims))
+        words = PREEMPTION_NEVER if never else unavailable_message(len(decision.cache.nodes), found.reasons)
+        claims = claim_message(decision.pod, AvailableDevices(decision.cache.devices))
+        message = unavailable_message(
+            len(decision.cache.nodes), refused, preemption_message(program, words, claims)
+        )
         recorded = expected["message"]
         evicts = found.candidates and not never
         return Room(
@@ -58,8 +65,8 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
         return Room()
     for ours in orders_of(decision, program, node):
         others = [
-            max(orders_of(decision, program, one.node), key=lambda other: other.harm[:4])
-            if one.harm[:4] < ours.harm[:4]
+            max(orders_of(decision, program, one.node), key=lambda other: other.disruption[:4])
+            if one.disruption[:4] < ours.disruption[:4]
             else one
             for one in found.candidates
             if one.node != node
@@ -72,8 +79,10 @@ def compare_room(decision: Decision, program: Program, refused: Mapping[str, int
 
 def agrees(candidates: Collection[Candidate], node: NodeName, victims: list[str]) -> bool:
     """Whether those of least harm, as far as it can be known, are there with those victims."""
-    least = min(one.harm[:4] for one in candidates)
-    return any(one.node == node and one.harm[:4] == least and _names(one) == victims for one in candidates)
+    least = min(one.disruption[:4] for one in candidates)
+    return any(
+        one.node == node and one.disruption[:4] == least and _names(one) == victims for one in candidates
+    )
 
 
 def orders_of(decision: Decision, program: Program, node: NodeName) -> Iterator[Candidate]:
@@ -98,11 +107,11 @@ def making_room(
     *,
     only: NodeName | None = None,
     started: Mapping[PodUid, int] | None = None,
-) -> Found:
+) -> CandidateSearchResult:
     """`only` this node's pods can be evicted; `started` says when each was taken up, else what was recorded of it does."""
     cache, pod = decision.cache, decision.pod
     compiled, evaluator = evaluate.compile(program), evaluate.Evaluator(cache)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
 
     def pods_on(node: NodeName) -> Collection[Pod]:
         return cache.ledger.usage(node).pods.values() if only in (None, node) else ()
@@ -110,11 +119,13 @@ def making_room(
     def started_ns(uid: PodUid) -> int | None:
         return cache.pods[uid].started_ns if started is None else started.get(uid)
 
-    return at_once(
+    return run_to_completion(
         find_candidates(
-            evaluator.dry_run(compiled, pod, now_ns=0, facts=FACTS, samples={}, reserved=decision.reserved),
+            evaluator.dry_run(
+                compiled, pod, now_ns=0, facts=FACTS, samples={}, nominated_pods=decision.reserved
+            ),
             compiled.may_evict(pod, cache.namespaces.get(pod.namespace), FACTS, 0),
-            Cluster(pods_on, started_ns, cache.budgets.values(), len(cache.nodes)),
+            PreemptionInputs(pods_on, started_ns, cache.budgets.values(), len(cache.nodes)),
         )
     )
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from policysched.model.messages import truncated, unavailable_message
+from policysched.model.messages import truncate_note, unavailable_message
 from policysched.scheduler.preemption import candidates
 from tests.conformance.cluster_case import CASES, load
 from tests.conformance.compare import Compared, compare, main, report
 from tests.conformance.kube_default import kube_default
 from tests.reference import builtins
-from tests.reference.builtin import NodeScore, Reasons
+from tests.reference.builtin import FilterReasons, NodeScore
 from tests.words import node_manifest, pod_manifest
 
 NOT_RECORDED = {"node_name", "node_declared_features", "dynamic_resources"}
@@ -88,8 +88,8 @@ def test_a_mistake_in_preemption_is_noticed(part: str, planted: Any, monkeypatch
 
 
 def test_a_filter_that_refuses_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse_everywhere(*_: object) -> Reasons:
-        return Reasons(("node(s) were unschedulable",), resolvable=False)
+    def refuse_everywhere(*_: object) -> FilterReasons:
+        return FilterReasons(("node(s) were unschedulable",), resolvable=False)
 
     monkeypatch.setitem(builtins.FILTERS, "node_unschedulable", refuse_everywhere)
 
@@ -299,6 +299,6 @@ def test_what_was_tried_afterwards_stands_behind_the_reasons() -> None:
 def test_a_note_is_cut_at_1024_bytes_and_never_inside_a_character() -> None:
     short, long, wide = "a" * 1024, "a" * 1025, "…" * 1000
 
-    assert truncated(short) == short
-    assert truncated(long) == "a" * 1020 + " ..."
-    assert truncated(wide) == "…" * 340 + " ..."
+    assert truncate_note(short) == short
+    assert truncate_note(long) == "a" * 1020 + " ..."
+    assert truncate_note(wide) == "…" * 340 + " ..."

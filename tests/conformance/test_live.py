@@ -18,14 +18,20 @@ from policysched.builtins.pod_topology_spread import kernel as pod_topology_spre
 from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.cluster.devices import allocation, allocator, device_cache, pools
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
-from policysched.cluster.devices.constraints import Constraint
-from policysched.cluster.devices.usage import DeviceUse
+from policysched.cluster.devices.constraints import ConstraintChecker
+from policysched.cluster.devices.usage import DeviceUsage
 from policysched.evaluate import evaluator as evaluating
 from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 from policysched.kube.decode import in_tree_volumes, pods
-from policysched.model.devices import Allocation, DeviceToleration, PoolId, Reach, ResourceSlice
+from policysched.model.devices import (
+    AccessibleNodes,
+    DeviceAllocation,
+    DeviceToleration,
+    PoolId,
+    ResourceSlice,
+)
 from policysched.model.objects import DisruptionBudget, ObservedPod
 from policysched.scheduler.preemption import candidates
 from tests.conformance import making_room
@@ -50,7 +56,7 @@ def nowhere(view: View) -> Array:
 
 def read_otherwise(change: Callable[[ObservedPod], ObservedPod]) -> tuple[Any, str, Any]:
     """As if pods were other than their manifests say."""
-    read = pods.pod
+    read = pods.decode_pod
     return pods, "pod", lambda manifest: change(read(manifest))
 
 
@@ -60,7 +66,7 @@ def without(field: str) -> tuple[Any, str, Any]:
 
 
 def manifests_otherwise(change: Callable[[Json], Json]) -> tuple[Any, str, Any]:
-    read = pods.pod
+    read = pods.decode_pod
     return pods, "pod", lambda manifest: read(change(manifest))
 
 
@@ -92,17 +98,25 @@ def of_any_generation(by_pool: dict[PoolId, list[ResourceSlice]], one: ResourceS
     by_pool.setdefault(one.pool, []).append(one)
 
 
-read_budget = pods.disruption_budget
+read_budget = pods.decode_disruption_budget
 
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "default spreading by other skews": (pod_topology_spread, "_SYSTEM", (("kubernetes.io/hostname", 1),)),
     "images count from another size on": (image_locality, "_LEAST", 60 * 2**20),
-    "features of the kubelet are not looked at": (kernels.FILTERS, "node_declared_features", lambda *_: None),
+    "features of the kubelet are not looked at": (
+        kernels.FILTER_KERNELS,
+        "node_declared_features",
+        lambda *_: None,
+    ),
     "ports do not clash": (builtins.FILTERS, "node_ports", lambda *_: None),
-    "affinity between pods is not scored": (kernels.SCORES, "inter_pod_affinity", lambda *_: None),
-    "claims for one pod are shared": (kernels.FILTERS, "volume_restrictions", lambda *_: None),
-    "limits of attached volumes do not count": (kernels.FILTERS, "node_volume_limits", lambda *_: None),
-    "zones of volumes do not matter": (kernels.FILTERS, "volume_zone", lambda *_: None),
+    "affinity between pods is not scored": (kernels.SCORE_KERNELS, "inter_pod_affinity", lambda *_: None),
+    "claims for one pod are shared": (kernels.FILTER_KERNELS, "volume_restrictions", lambda *_: None),
+    "limits of attached volumes do not count": (
+        kernels.FILTER_KERNELS,
+        "node_volume_limits",
+        lambda *_: None,
+    ),
+    "zones of volumes do not matter": (kernels.FILTER_KERNELS, "volume_zone", lambda *_: None),
     "bound volumes can be used anywhere": (
         volume_binding,
         "_bound",
@@ -134,18 +148,22 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     ),
     "nobody tolerates nodes that are unschedulable": read_otherwise(bold),
     "who is being disrupted is disrupted again": (pods, "disruption_budget", undisrupted),
-    "devices that are taken are free": (DeviceUse, "add", lambda *_: None),
-    "a device can be had twice": (allocator._Search, "_is_free", lambda *_: True),
-    "shares are without bounds": (allocator._Search, "_has_room", lambda *_: True),
-    "counters do not run out": (allocator._Search, "_left", lambda *_: {}),
+    "devices that are taken are free": (DeviceUsage, "add", lambda *_: None),
+    "a device can be had twice": (allocator._DeviceSearch, "_is_free", lambda *_: True),
+    "shares are without bounds": (allocator._DeviceSearch, "_has_room", lambda *_: True),
+    "counters do not run out": (allocator._DeviceSearch, "_left", lambda *_: {}),
     "everybody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: True),
     "nobody tolerates taints of devices": (DeviceToleration, "tolerates", lambda *_: False),
-    "devices need nothing in common": (Constraint, "_allows", lambda *_: True),
+    "devices need nothing in common": (ConstraintChecker, "_allows", lambda *_: True),
     "every device is selected": (DeviceSelectors, "matches", lambda *_: True),
     "slices of earlier generations count": (pools, "_add", of_any_generation),
-    "devices are of one node or of none": (Reach, "covers", lambda one, node: one.node == node.name),
-    "claims that have devices can be used anywhere": (Allocation, "usable_on", lambda *_: True),
-    "of alternatives each is as good": (kernels.SCORES, "dynamic_resources", lambda *_: None),
+    "devices are of one node or of none": (
+        AccessibleNodes,
+        "covers",
+        lambda one, node: one.node == node.name,
+    ),
+    "claims that have devices can be used anywhere": (DeviceAllocation, "usable_on", lambda *_: True),
+    "of alternatives each is as good": (kernels.SCORE_KERNELS, "dynamic_resources", lambda *_: None),
     "classes stand for no resources": (device_cache, "classes_by_resource", lambda _: {}),
     "classes configure nothing": (allocation, "_class_configs", lambda *_: []),
     "claims configure nothing": (allocation, "_claim_configs", lambda *_: []),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policysched.resources import resource
+from policysched.resources import data_file
 from tests.cli.words import run
 from tests.conformance import seeds
 from tests.conformance.seed_systems import choices as listed
@@ -20,7 +20,7 @@ SEEDS = Path(__file__).parent / "cases" / "seeds"
 CASES = sorted(SEEDS.glob("*.json"))
 FURTHER = sorted((Path(__file__).parent / "cases" / "seeds_further").glob("*.json"))
 """Of our own, from the descriptions of the systems."""
-POLICIES = Path(resource("policies"))
+POLICIES = Path(data_file("policies"))
 
 
 def test_every_case_is_answered_as_expected_or_its_policys_page_says_why_not() -> None:

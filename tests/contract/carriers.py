@@ -1,6 +1,6 @@
 """One way to speak to every kind of API server: a `Transport`, and words to use it without a loop of one's own.
 
-`Api` runs each request to its answer before it returns. Between two calls nothing moves, neither the client nor, where
+`ApiClient` runs each request to its answer before it returns. Between two calls nothing moves, neither the client nor, where
 it lives on the same loop, the server.
 """
 

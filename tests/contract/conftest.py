@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from policysched.sandbox.apiserver import ApiServer
-from policysched.sandbox.http_front import HttpFront
+from policysched.sandbox.http_front import ApiHttpServer
 from policysched.sandbox.transport import MemoryTransport
 from tests.contract.carriers import Api, HttpTransport
 from tests.simulation.virtual_time import VirtualTimeLoop
@@ -41,17 +41,17 @@ def in_memory() -> Iterator[Api]:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         loop = runner.get_loop()
         server = ApiServer(now=lambda: 1_700_000_000 + loop.time(), bookmark_every_s=1.0)
-        yield Api(runner, MemoryTransport(server), make_history_old=server.forget_history)
+        yield Api(runner, MemoryTransport(server), make_history_old=server.compact_history)
 
 
 def _over_http() -> Iterator[Api]:
     with asyncio.Runner() as runner:
         server = ApiServer(now=time.time, bookmark_every_s=0.1)
-        front = HttpFront(server)
+        front = ApiHttpServer(server)
         runner.run(front.start())
         transport = HttpTransport(front.url)
         try:
-            yield Api(runner, transport, make_history_old=server.forget_history)
+            yield Api(runner, transport, make_history_old=server.compact_history)
         finally:
             runner.run(transport.close())
             runner.run(front.stop())

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from policysched.sandbox.apiserver import patches
-from policysched.sandbox.apiserver.registry import Registry
-from policysched.sandbox.apiserver.store import Collection
-from policysched.sandbox.apiserver.watch import Subscription
+from policysched.sandbox.apiserver.registry import ResourceRegistry
+from policysched.sandbox.apiserver.store import StoredCollection
+from policysched.sandbox.apiserver.watch import WatchSubscription
 from tests.contract import test_binding, test_deleting, test_listing, test_watching, test_writing
 from tests.contract.carriers import Api
 
@@ -16,50 +16,50 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def binds_whatever_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Registry.bind
+    honest = ResourceRegistry.bind
 
     def bind(
-        self: Registry, kind: Any, namespace: str, name: str, binding: Any, *, dry_run: bool = False
+        self: ResourceRegistry, kind: Any, namespace: str, name: str, binding: Any, *, dry_run: bool = False
     ) -> Any:
         entry = self.get(kind, namespace, name)
         spec = {key: value for key, value in entry.obj["spec"].items() if key != "nodeName"}
         entry.obj["spec"] = spec
         return honest(self, kind, namespace, name, binding, dry_run=dry_run)
 
-    monkeypatch.setattr(Registry, "bind", bind)
+    monkeypatch.setattr(ResourceRegistry, "bind", bind)
 
 
 def never_finds_a_version_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Registry._updated
+    honest = ResourceRegistry._update
 
-    def updated(self: Registry, kind: Any, old: Any, obj: Any, **rest: Any) -> Any:
+    def updated(self: ResourceRegistry, kind: Any, old: Any, obj: Any, **rest: Any) -> Any:
         obj["metadata"].pop("resourceVersion", None)
         return honest(self, kind, old, obj, **rest)
 
-    monkeypatch.setattr(Registry, "_updated", updated)
+    monkeypatch.setattr(ResourceRegistry, "_update", updated)
 
 
 def forgets_what_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(self: Any, version: Any) -> Any:
         return self.history[-1:]
 
-    monkeypatch.setattr(Collection, "changes_after", planted)
+    monkeypatch.setattr(StoredCollection, "changes_after", planted)
 
 
 def shows_pages_of_the_present(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Collection.as_of
+    honest = StoredCollection.snapshot_at
 
     def planted(self: Any, version: Any, *rest: Any) -> Any:
         return honest(self, self.history[-1].version, *rest)
 
-    monkeypatch.setattr(Collection, "as_of", planted)
+    monkeypatch.setattr(StoredCollection, "snapshot_at", planted)
 
 
 def shows_every_change_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(self: Any, change: Any) -> Any:
         return change.type
 
-    monkeypatch.setattr(Subscription, "_seen_as", planted)
+    monkeypatch.setattr(WatchSubscription, "_event_type_for", planted)
 
 
 def replaces_lists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,14 +73,14 @@ def lets_a_status_write_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(self: Any, kind: Any, before: Any, obj: Any, subresource: Any) -> Any:
         return obj
 
-    monkeypatch.setattr(Registry, "_kept_apart", planted)
+    monkeypatch.setattr(ResourceRegistry, "_restrict_to_subresource", planted)
 
 
 def deletes_bound_pods_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(self: Any, kind: Any, obj: Any, options: Any) -> Any:
         return 0
 
-    monkeypatch.setattr(Registry, "_grace_s", planted)
+    monkeypatch.setattr(ResourceRegistry, "_grace_s", planted)
 
 
 @pytest.mark.parametrize(

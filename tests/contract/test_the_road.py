@@ -8,7 +8,7 @@ import pytest
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
 from policysched.sandbox.apiserver import ApiServer
-from policysched.sandbox.faults import Climate, Faults
+from policysched.sandbox.faults import FaultInjector, FaultRates
 from policysched.sandbox.transport import MemoryTransport
 from tests.contract.manifests import config_map
 from tests.simulation.virtual_time import Deadlock, run_virtual
@@ -20,10 +20,10 @@ def make(name: str = "a", **params: str) -> ApiRequest:
     return ApiRequest("POST", MAPS, params, orjson.dumps(config_map(name)), timeout_s=10.0)
 
 
-def road(climate: Climate, seed: int = 1) -> tuple[ApiServer, MemoryTransport, Faults]:
+def road(climate: FaultRates, seed: int = 1) -> tuple[ApiServer, MemoryTransport, FaultInjector]:
     loop = asyncio.get_running_loop()
     server = ApiServer(now=lambda: 1_700_000_000 + loop.time())
-    faults = Faults(climate, Random(seed))
+    faults = FaultInjector(climate, Random(seed))
     return server, MemoryTransport(server, faults=faults), faults
 
 
@@ -68,7 +68,7 @@ def test_an_executor_runs_here_and_now() -> None:
 
 def test_a_request_lost_before_the_server_changes_nothing() -> None:
     async def main() -> tuple[list[str], float]:
-        server, transport, _ = road(Climate(lost_before_share=1.0))
+        server, transport, _ = road(FaultRates(lost_before_share=1.0))
         with pytest.raises(TransportError):
             await transport.request(make())
         await asyncio.sleep(1000)
@@ -79,7 +79,7 @@ def test_a_request_lost_before_the_server_changes_nothing() -> None:
 
 def test_a_request_lost_after_the_server_has_acted_all_the_same() -> None:
     async def main() -> list[str]:
-        server, transport, _ = road(Climate(lost_after_share=1.0))
+        server, transport, _ = road(FaultRates(lost_after_share=1.0))
         with pytest.raises(TransportError):
             await transport.request(make())
         return names(server)
@@ -90,7 +90,7 @@ def test_a_request_lost_after_the_server_has_acted_all_the_same() -> None:
 def test_a_late_request_acts_after_the_client_gave_up_and_within_its_life() -> None:
     async def lands_at(seed: int, **params: str) -> float:
         loop = asyncio.get_running_loop()
-        server, transport, _ = road(Climate(late_share=1.0), seed)
+        server, transport, _ = road(FaultRates(late_share=1.0), seed)
         started_s, landed_s = loop.time(), []
         server.store.listen("configmaps", lambda _: landed_s.append(loop.time() - started_s))
         with pytest.raises(TransportError):
@@ -112,7 +112,7 @@ def test_a_late_request_acts_after_the_client_gave_up_and_within_its_life() -> N
 
 def test_a_doubled_request_arrives_twice() -> None:
     async def main() -> tuple[int, int]:
-        server, transport, _ = road(Climate(doubled_share=1.0))
+        server, transport, _ = road(FaultRates(duplicate_share=1.0))
         body = orjson.dumps({"metadata": {"generateName": "a-"}})
         answer = await transport.request(ApiRequest("POST", MAPS, body=body))
         await asyncio.sleep(1)
@@ -122,7 +122,7 @@ def test_a_doubled_request_arrives_twice() -> None:
 
 
 def test_a_cut_watch_breaks_with_an_error_between_lines_or_within_one() -> None:
-    async def received(climate: Climate) -> tuple[bytes, bool]:
+    async def received(climate: FaultRates) -> tuple[bytes, bool]:
         server, transport, _ = road(climate)
         read, broke = b"", False
 
@@ -142,8 +142,8 @@ def test_a_cut_watch_breaks_with_an_error_between_lines_or_within_one() -> None:
         return read, broke
 
     async def main() -> list[tuple[bytes, bool]]:
-        whole = await received(Climate(watch_lives_s=20.0))
-        torn = await received(Climate(watch_lives_s=20.0, half_line_share=1.0))
+        whole = await received(FaultRates(watch_lifetime_s=20.0))
+        torn = await received(FaultRates(watch_lifetime_s=20.0, truncated_line_share=1.0))
         return [whole, torn]
 
     (whole, whole_broke), (torn, torn_broke) = run_virtual(main())
@@ -155,7 +155,7 @@ def test_a_cut_watch_breaks_with_an_error_between_lines_or_within_one() -> None:
 
 def test_pieces_of_a_watch_may_be_torn_anywhere_and_still_add_up() -> None:
     async def main() -> tuple[int, list[str]]:
-        server, transport, _ = road(Climate(split_share=1.0))
+        server, transport, _ = road(FaultRates(split_share=1.0))
         for name in ("a", "b"):
             server.registry.create(server.kind("configmaps"), "default", config_map(name))
         pieces = []
@@ -171,7 +171,7 @@ def test_pieces_of_a_watch_may_be_torn_anywhere_and_still_add_up() -> None:
 
 def test_a_server_that_is_down_refuses_and_breaks_what_is_open() -> None:
     async def main() -> tuple[list[bool], int]:
-        _, transport, _ = road(Climate())
+        _, transport, _ = road(FaultRates())
         refused = []
         with pytest.raises(TransportError):
             async with transport.stream(ApiRequest("GET", MAPS, {"watch": "true"})) as stream:
@@ -192,8 +192,8 @@ def test_a_server_that_is_down_refuses_and_breaks_what_is_open() -> None:
 
 
 def test_the_same_seed_has_the_same_fates_and_a_calm_has_none() -> None:
-    climate = Climate(
-        latency_spread_s=0.5, lost_before_share=0.2, lost_after_share=0.2, late_share=0.2, doubled_share=0.3
+    climate = FaultRates(
+        latency_spread_s=0.5, lost_before_share=0.2, lost_after_share=0.2, late_share=0.2, duplicate_share=0.3
     )
 
     async def outcomes(seed: int) -> list[tuple[float, int]]:
@@ -201,7 +201,7 @@ def test_the_same_seed_has_the_same_fates_and_a_calm_has_none() -> None:
         loop, seen = asyncio.get_running_loop(), []
         for at in range(60):
             if at == 40:
-                faults.calm()
+                faults.disable()
             started_s = loop.time()
             try:
                 status = (await transport.request(make(f"map-{at}"))).status

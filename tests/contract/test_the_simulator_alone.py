@@ -3,8 +3,8 @@
 import orjson
 
 from policysched.kube.client.transport import ApiResponse
-from policysched.sandbox.apiserver import ApiServer, Call
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver import ApiServer, ServerRequest
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from tests.contract.carriers import Api
 from tests.contract.manifests import config_map, event, pod
 
@@ -30,19 +30,19 @@ def test_history_is_bounded_and_its_end_is_410() -> None:
     server = ApiServer(now=lambda: 0.0, history_changes_max=10)
     for at in range(25):
         body = orjson.dumps(config_map(f"map-{at}"))
-        server.handle(Call("POST", "/api/v1/namespaces/default/configmaps", body=body))
+        server.handle(ServerRequest("POST", "/api/v1/namespaces/default/configmaps", body=body))
     collection = server.store.collection("configmaps")
 
-    first_line = server.handle(watch_from(collection.compacted - 1)).take(0.0)
-    lines = server.handle(watch_from(collection.compacted)).take(0.0).splitlines()
+    first_line = server.handle(watch_from(collection.compacted - 1)).drain(0.0)
+    lines = server.handle(watch_from(collection.compacted)).drain(0.0).splitlines()
 
     assert orjson.loads(first_line)["object"]["code"] == 410
     assert 10 <= len(lines) <= 20
     assert all(orjson.loads(line)["type"] == "ADDED" for line in lines)
 
 
-def watch_from(version: int) -> Call:
-    return Call("GET", "/api/v1/configmaps", {"watch": "true", "resourceVersion": str(version)})
+def watch_from(version: int) -> ServerRequest:
+    return ServerRequest("GET", "/api/v1/configmaps", {"watch": "true", "resourceVersion": str(version)})
 
 
 def test_the_same_requests_give_the_same_bytes() -> None:
@@ -50,7 +50,8 @@ def test_the_same_requests_give_the_same_bytes() -> None:
         server = ApiServer(now=lambda: 5.0, seed=seed)
         body = orjson.dumps(pod(generate_name="web-"))
         answers = [
-            server.handle(Call("POST", "/api/v1/namespaces/default/pods", body=body)) for _ in range(3)
+            server.handle(ServerRequest("POST", "/api/v1/namespaces/default/pods", body=body))
+            for _ in range(3)
         ]
         return [answer.body for answer in answers if isinstance(answer, ApiResponse)]
 
@@ -59,12 +60,14 @@ def test_the_same_requests_give_the_same_bytes() -> None:
 
 
 def test_a_kind_is_served_once_it_has_a_row() -> None:
-    rows = (Kind("gadgets", "Gadget", "example.com"),)
+    rows = (ResourceKind("gadgets", "Gadget", "example.com"),)
     server = ApiServer(now=lambda: 0.0, extra_kinds=rows)
     path = "/apis/example.com/v1/namespaces/default/gadgets"
 
-    made = server.handle(Call("POST", path, body=b'{"metadata": {"name": "a"}, "anything": {"goes": 1}}'))
-    found = server.handle(Call("GET", f"{path}/a"))
+    made = server.handle(
+        ServerRequest("POST", path, body=b'{"metadata": {"name": "a"}, "anything": {"goes": 1}}')
+    )
+    found = server.handle(ServerRequest("GET", f"{path}/a"))
 
     assert isinstance(made, ApiResponse)
     assert isinstance(found, ApiResponse)
@@ -73,10 +76,10 @@ def test_a_kind_is_served_once_it_has_a_row() -> None:
 
 def test_an_event_line_is_made_once_for_all_watchers() -> None:
     server = ApiServer(now=lambda: 0.0)
-    watches = [server.handle(Call("GET", "/api/v1/events", {"watch": "true"})) for _ in range(3)]
+    watches = [server.handle(ServerRequest("GET", "/api/v1/events", {"watch": "true"})) for _ in range(3)]
     body = orjson.dumps(event("e1", "default", "web"))
 
-    server.handle(Call("POST", "/api/v1/namespaces/default/events", body=body))
+    server.handle(ServerRequest("POST", "/api/v1/namespaces/default/events", body=body))
 
     lines = [watch._lines[0] for watch in watches]
     assert lines[0] is lines[1] is lines[2]
@@ -84,7 +87,7 @@ def test_an_event_line_is_made_once_for_all_watchers() -> None:
 
 def test_a_closed_watch_is_forgotten() -> None:
     server = ApiServer(now=lambda: 0.0)
-    watches = [server.handle(Call("GET", "/api/v1/pods", {"watch": "true"})) for _ in range(2)]
+    watches = [server.handle(ServerRequest("GET", "/api/v1/pods", {"watch": "true"})) for _ in range(2)]
 
     watches[0].close()
     one_left = server.open_watches
@@ -98,7 +101,7 @@ def test_a_server_that_forgot_everything_sends_who_watched_before_back_to_the_li
     before = ApiServer(now=lambda: 0.0, first_version=1_000)
     after = ApiServer(now=lambda: 0.0, first_version=2_000)
 
-    line = after.handle(watch_from(before.store.version)).take(0.0)
+    line = after.handle(watch_from(before.store.version)).drain(0.0)
 
     assert before.store.version >= 1_000
     assert orjson.loads(line)["object"]["code"] == 410

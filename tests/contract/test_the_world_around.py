@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from policysched.sandbox.apiserver import ApiServer
 from policysched.sandbox.controllers import Controllers
 from policysched.sandbox.kubelet import EXIT_CODE, RUN_SECONDS, Kubelet
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.nodes import make_nodes
 from tests.contract.manifests import config_map, deployment, node, pod
 from tests.simulation.virtual_time import run_virtual
@@ -15,13 +15,13 @@ from tests.simulation.virtual_time import run_virtual
 Result = TypeVar("Result")
 
 
-def in_a_world(story: Callable[[ApiServer, Local], Awaitable[Result]]) -> Result:
+def in_a_world(story: Callable[[ApiServer, LocalClient], Awaitable[Result]]) -> Result:
     """Two nodes, a kubelet that starts pods in 2 s and stops them in 3, and the controllers."""
 
     async def main() -> Result:
         loop = asyncio.get_running_loop()
         server = ApiServer(now=lambda: 1_700_000_000 + loop.time())
-        local = Local(server)
+        local = LocalClient(server)
         for manifest in make_nodes(2):
             local.create("nodes", "", manifest)
         parts = [Kubelet(server, start_s=2.0, stop_s=3.0), Controllers(server)]
@@ -40,19 +40,19 @@ def bind(server: ApiServer, name: str, to: str = "node-1") -> None:
     server.registry.bind(server.kind("pods"), "default", name, {"target": {"name": to}})
 
 
-def bind_all(server: ApiServer, local: Local) -> None:
+def bind_all(server: ApiServer, local: LocalClient) -> None:
     for waiting in local.list("pods"):
         if not waiting["spec"].get("nodeName"):
             bind(server, waiting["metadata"]["name"])
 
 
-def phase(local: Local, name: str) -> str:
+def phase(local: LocalClient, name: str) -> str:
     found = local.get("pods", "default", name)
     return "gone" if found is None else found["status"]["phase"]
 
 
 def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:
-    async def story(server: ApiServer, local: Local) -> list[tuple[str, str]]:
+    async def story(server: ApiServer, local: LocalClient) -> list[tuple[str, str]]:
         for name in ("bound", "waiting"):
             local.create("pods", "default", pod(name))
         bind(server, "bound")
@@ -66,7 +66,7 @@ def test_a_bound_pod_runs_after_its_start_and_an_unbound_one_never() -> None:
 
 
 def test_a_pod_that_is_told_how_long_to_run_ends_though_it_is_changed_meanwhile() -> None:
-    async def story(server: ApiServer, local: Local) -> list[str]:
+    async def story(server: ApiServer, local: LocalClient) -> list[str]:
         for name, code in (("good", "0"), ("bad", "3")):
             body = pod(name, restartPolicy="Never")
             body["metadata"]["annotations"] = {RUN_SECONDS: "10", EXIT_CODE: code}
@@ -75,7 +75,7 @@ def test_a_pod_that_is_told_how_long_to_run_ends_though_it_is_changed_meanwhile(
         await asyncio.sleep(8)
         good = local.get("pods", "default", "good")
         assert good is not None
-        local.change("pods", good, lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}})
+        local.update("pods", good, lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}})
         before = [phase(local, "good"), phase(local, "bad")]
         await asyncio.sleep(4.5)
         return [*before, phase(local, "good"), phase(local, "bad")]
@@ -84,7 +84,7 @@ def test_a_pod_that_is_told_how_long_to_run_ends_though_it_is_changed_meanwhile(
 
 
 def test_a_deleted_pod_is_there_until_its_kubelet_has_stopped_it() -> None:
-    async def story(server: ApiServer, local: Local) -> list[str]:
+    async def story(server: ApiServer, local: LocalClient) -> list[str]:
         local.create("pods", "default", pod("web"))
         bind(server, "web")
         await asyncio.sleep(3)
@@ -100,7 +100,7 @@ def test_a_deleted_pod_is_there_until_its_kubelet_has_stopped_it() -> None:
 
 
 def test_a_pod_on_a_node_that_comes_later_starts_then_and_goes_with_it() -> None:
-    async def story(server: ApiServer, local: Local) -> list[str]:
+    async def story(server: ApiServer, local: LocalClient) -> list[str]:
         local.create("pods", "default", pod("web"))
         bind(server, "web", to="late")
         await asyncio.sleep(10)
@@ -116,7 +116,7 @@ def test_a_pod_on_a_node_that_comes_later_starts_then_and_goes_with_it() -> None
 
 
 def test_a_node_that_nobody_reported_on_becomes_ready_with_its_hostname() -> None:
-    async def story(_: ApiServer, local: Local) -> tuple[Any, Any]:
+    async def story(_: ApiServer, local: LocalClient) -> tuple[Any, Any]:
         local.create("nodes", "", node("mine", cpu="7"))
         await asyncio.sleep(1)
         mine = local.get("nodes", "", "mine")
@@ -131,7 +131,7 @@ def test_a_node_that_nobody_reported_on_becomes_ready_with_its_hostname() -> Non
 
 
 def test_a_rolling_update_never_has_fewer_ready_nor_more_in_all_than_it_may() -> None:
-    async def story(server: ApiServer, local: Local) -> tuple[int, int, set[str]]:
+    async def story(server: ApiServer, local: LocalClient) -> tuple[int, int, set[str]]:
         body = deployment("web", replicas=8)
         body["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 1}}
         made = local.create("deployments", "default", body)
@@ -143,7 +143,7 @@ def test_a_rolling_update_never_has_fewer_ready_nor_more_in_all_than_it_may() ->
             obj["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
             return obj
 
-        local.change("deployments", made, change)
+        local.update("deployments", made, change)
         fewest_ready, most = 8, 8
         for _ in range(400):
             await asyncio.sleep(0.1)
@@ -158,7 +158,7 @@ def test_a_rolling_update_never_has_fewer_ready_nor_more_in_all_than_it_may() ->
 
 
 def test_a_job_makes_a_new_pod_for_one_that_failed_until_its_backoff_limit() -> None:
-    async def story(server: ApiServer, local: Local) -> tuple[dict[str, str], int]:
+    async def story(server: ApiServer, local: LocalClient) -> tuple[dict[str, str], int]:
         template = pod("x", restartPolicy="Never")
         template["metadata"] = {"annotations": {RUN_SECONDS: "1", EXIT_CODE: "1"}}
         spec = {"backoffLimit": 2, "template": {"metadata": template["metadata"], "spec": template["spec"]}}
@@ -174,7 +174,7 @@ def test_a_job_makes_a_new_pod_for_one_that_failed_until_its_backoff_limit() -> 
 
 
 def test_an_indexed_job_gives_each_index_one_pod() -> None:
-    async def story(_: ApiServer, local: Local) -> list[str]:
+    async def story(_: ApiServer, local: LocalClient) -> list[str]:
         template = {"spec": pod("x", restartPolicy="Never")["spec"]}
         spec = {"completions": 4, "parallelism": 3, "completionMode": "Indexed", "template": template}
         local.create("jobs", "default", {"metadata": {"name": "train"}, "spec": spec})
@@ -188,7 +188,7 @@ def test_an_indexed_job_gives_each_index_one_pod() -> None:
 
 
 def test_what_is_owned_goes_with_its_owner_and_a_namespace_with_all_in_it() -> None:
-    async def story(_: ApiServer, local: Local) -> tuple[int, int, bool]:
+    async def story(_: ApiServer, local: LocalClient) -> tuple[int, int, bool]:
         made = local.create("deployments", "default", deployment("web", replicas=3))
         there = local.create("namespaces", "", {"metadata": {"name": "there"}})
         await asyncio.sleep(1)

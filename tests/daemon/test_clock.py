@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from policysched.daemon.clock import SteadyClock, until_set_back
+from policysched.daemon.clock import SteadyClock, wait_until_set_back
 from tests.kube.world import on_virtual_time
 
 SECOND_NS = 10**9
@@ -39,7 +39,7 @@ def test_it_is_the_wall_clock_as_long_as_nobody_sets_that_back() -> None:
 
     assert ordinary == 1_000_007 * SECOND_NS
     assert after_the_jump == 1_003_607 * SECOND_NS
-    assert clock.ahead_s() == 0
+    assert clock.offset_s() == 0
 
 
 def test_a_step_back_is_slept_off_at_half_speed_and_then_it_is_the_wall_clock_again() -> None:
@@ -57,7 +57,7 @@ def test_a_step_back_is_slept_off_at_half_speed_and_then_it_is_the_wall_clock_ag
     assert all(0 < later - earlier <= SECOND_NS for earlier, later in pairwise(seen))
     assert seen[10] == before + 5 * SECOND_NS
     assert seen[20] == seen[-1] - 5 * SECOND_NS == machine.wall - 5 * SECOND_NS
-    assert clock.ahead_s() == 0
+    assert clock.offset_s() == 0
 
 
 def test_asked_very_often_it_does_not_stand_still() -> None:
@@ -83,7 +83,7 @@ def test_only_a_step_back_that_is_too_large_to_sleep_off_ends_the_process(step_s
     ended = []
 
     async def scenario() -> None:
-        watching = asyncio.create_task(until_set_back(clock))
+        watching = asyncio.create_task(wait_until_set_back(clock))
         await asyncio.sleep(0.5)
         machine.wall += step_s * SECOND_NS
         for _ in range(200):
@@ -102,7 +102,7 @@ def test_a_step_that_is_slept_off_is_said_once(caplog: pytest.LogCaptureFixture)
     clock = machine.clock()
 
     async def scenario() -> None:
-        watching = asyncio.create_task(until_set_back(clock))
+        watching = asyncio.create_task(wait_until_set_back(clock))
         machine.wall -= 30 * SECOND_NS
         for _ in range(100):
             machine.passes(SECOND_NS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from policysched.daemon.signals import ending_signals
+from policysched.daemon.signals import shutdown_signals
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +18,10 @@ def as_it_was() -> Iterator[None]:
 def test_a_terminal_that_closes_asks_to_end() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-    assert set(ending_signals()) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    assert set(shutdown_signals()) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def test_under_nohup_it_does_not() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    assert set(ending_signals()) == {signal.SIGTERM, signal.SIGINT}
+    assert set(shutdown_signals()) == {signal.SIGTERM, signal.SIGINT}

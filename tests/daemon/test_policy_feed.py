@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from policysched.daemon.policy_feed import PolicyFeed
-from policysched.kube.watch.resources import ConfigMapSeen
-from policysched.lang.check.bundle import Bundle
-from policysched.scheduler.events import PoliciesOffered
+from policysched.kube.watch.resources import ConfigMapUpdated
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.scheduler.events import PoliciesUpdated
 from tests.kube.world import on_virtual_time
 
 
@@ -24,19 +24,19 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
         def edit() -> None:
             nonlocal version
             version += 1
-            feed.take(ConfigMapSeen({"main.policy": f"text {version}"}, str(version), "uid"))
+            feed.on_config_map(ConfigMapUpdated({"main.policy": f"text {version}"}, str(version), "uid"))
 
-        async def compile_slowly(texts: Mapping[str, str], _place: str) -> Bundle:
+        async def compile_slowly(texts: Mapping[str, str], _place: str) -> PolicyBundle:
             for _ in range(edits_while_compiling):
                 edit()
                 await asyncio.sleep(0)
             assert version < 100, "a hundred edits, and none of them took effect"
-            return Bundle({})
+            return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
             return {}
 
-        def deliver(offered: PoliciesOffered) -> None:
+        def deliver(offered: PoliciesUpdated) -> None:
             found.append(offered.resource_version)
             if len(found) == looks:
                 enough.set()
@@ -52,16 +52,16 @@ def offers(edits_while_compiling: int, looks: int) -> list[str]:
     return found
 
 
-def checked(*seen: ConfigMapSeen) -> list[Mapping[str, str]]:
+def checked(*seen: ConfigMapUpdated) -> list[Mapping[str, str]]:
     """The texts that reach the check, of one ConfigMap after the other."""
     found: list[Mapping[str, str]] = []
 
     async def main() -> None:
-        offered = asyncio.Queue[PoliciesOffered]()
+        offered = asyncio.Queue[PoliciesUpdated]()
 
-        async def compile_at_once(texts: Mapping[str, str], _place: str) -> Bundle:
+        async def compile_at_once(texts: Mapping[str, str], _place: str) -> PolicyBundle:
             found.append(texts)
-            return Bundle({})
+            return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
             return {}
@@ -70,7 +70,7 @@ def checked(*seen: ConfigMapSeen) -> list[Mapping[str, str]]:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
             for one in seen:
-                feed.take(one)
+                feed.on_config_map(one)
                 await offered.get()
             running.cancel()
 
@@ -88,14 +88,14 @@ def test_a_key_without_the_ending_of_a_policy_is_named_once(caplog: pytest.LogCa
     caplog.set_level(logging.INFO)
     texts = {"main.params.yaml": "", "other.policy.txt": "", "mine": ""}
 
-    checked(*(ConfigMapSeen({"main.policy": version, **texts}, version, "uid") for version in ("1", "2")))
+    checked(*(ConfigMapUpdated({"main.policy": version, **texts}, version, "uid") for version in ("1", "2")))
 
     said = [record for record in caplog.records if "passed over" in record.message]
     assert [getattr(record, "keys", "") for record in said] == ["mine, other.policy.txt"]
 
 
 def test_a_file_that_is_not_utf_8_reaches_the_check_and_is_not_passed_over() -> None:
-    there = ConfigMapSeen({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
+    there = ConfigMapUpdated({"a.policy": "a"}, "1", "uid", {"b.policy": b"\xfc", "logo.png": b"\x89"})
 
     assert checked(there) == [{"a.policy": "a", "b.policy": "\udcfc"}]
 
@@ -108,11 +108,11 @@ def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptu
     async def main() -> None:
         offered = asyncio.Event()
 
-        async def compile_for(_texts: Mapping[str, str], _place: str) -> Bundle:
+        async def compile_for(_texts: Mapping[str, str], _place: str) -> PolicyBundle:
             for seconds in (4.0, 2.0, 10.0):
                 await asyncio.sleep(seconds)
                 said.append([one.message for one in caplog.records if "still being" in one.message])
-            return Bundle({})
+            return PolicyBundle({})
 
         async def nothing_kept() -> Mapping[str, str]:
             return {}
@@ -120,7 +120,7 @@ def test_a_check_that_takes_long_is_said_to_be_under_way(caplog: pytest.LogCaptu
         feed = PolicyFeed("here", "", compile_for, lambda _offer: offered.set(), read_last_good=nothing_kept)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(feed.run())
-            feed.take(ConfigMapSeen({"a.policy": "a"}, "1", "uid"))
+            feed.on_config_map(ConfigMapUpdated({"a.policy": "a"}, "1", "uid"))
             await offered.wait()
             running.cancel()
 

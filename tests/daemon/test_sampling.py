@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.compiling import compile_inline
 from policysched.daemon.sampling import make_sources
 from policysched.daemon.status import decisions_page, policy_page
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.metric_sources.metrics_api import PATH
-from policysched.runtime.leadership import Alone
+from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.sandbox.transport import MemoryTransport
 from policysched.schemas import schema
@@ -58,8 +58,8 @@ def app_with(world: World, policy: str, sources: Any, road: MemoryTransport | No
         settings,
         Runtime(
             transport=transport,
-            leadership=Alone(),
-            compile_texts=compile_in_line,
+            leadership=NoLeaderElection(),
+            compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,
@@ -118,7 +118,7 @@ def test_an_annotation_that_nobody_renews_goes_stale_and_the_policys_word_counts
         await asyncio.sleep(5)
 
         assert world.node_of("web") is None
-        (why,) = [one.explanation for one in app.scheduler._core.pods.values()]
+        (why,) = [one.pending_message for one in app.scheduler._core.pods.values()]
         assert why.startswith("0/1 nodes are available: 1 node(s) had no sample of load.")
         app.request_stop()
         await run
@@ -232,7 +232,10 @@ def test_a_metrics_api_that_does_not_answer_well_stops_nothing(status: int, kind
         await asyncio.sleep(30)
 
         (one,) = app.sampler.statuses()
-        assert one.trouble is not None and (one.trouble.kind, words in one.trouble.words) == (kind, True)
+        assert one.last_failure is not None and (
+            one.last_failure.kind,
+            words in one.last_failure.message,
+        ) == (kind, True)
         assert not run.done()
         app.request_stop()
         await run

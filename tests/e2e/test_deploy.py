@@ -15,15 +15,15 @@ import yaml
 
 from policysched.config.settings import read_settings
 from policysched.daemon import metric_families
-from policysched.daemon.compiling import compile_in_line
-from policysched.kube.client.api import Api
+from policysched.daemon.compiling import compile_inline
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, Transport
-from policysched.kube.decode.devices import EXTENDED
-from policysched.kube.lease import Elector
-from policysched.kube.write.report import Words
-from policysched.resources import resource
+from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
+from policysched.kube.lease import LeaderElector
+from policysched.kube.write.report import EventContent
+from policysched.resources import data_file
 from policysched.runtime import telemetry
-from policysched.runtime.leadership import ElectedHere
+from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
@@ -137,12 +137,12 @@ def test_rbac_grants_what_a_run_uses_and_nothing_else() -> None:
             urgent = {"priorityClassName": "urgent"}
             world.add_pod("urgent", scheduler="kube-default", cpu="4", priority=1000, spec=urgent)
             await until(lambda: app.evictor.counts.evicted, "the first pod to make room")
-            world.local.change(
+            world.local.update(
                 "nodes", {"metadata": {"name": "a"}}, lambda node: {**node, "spec": {"unschedulable": True}}
             )
             await asyncio.sleep(300)
             for _ in range(2):
-                app.reporter.say(pending_words(refused))
+                app.reporter.record_event(pending_words(refused))
                 await asyncio.sleep(150)
             app.request_stop()
             await asyncio.sleep(30)
@@ -182,12 +182,16 @@ def stands_for_a_resource(world: World) -> None:
         "uid": pod["metadata"]["uid"],
         "controller": True,
     }
-    meta = {"name": "left", "annotations": {EXTENDED: "true"}, "ownerReferences": [owner]}
+    meta = {
+        "name": "left",
+        "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+        "ownerReferences": [owner],
+    }
     request = {"name": "r", "exactly": {"deviceClassName": "card", "count": 1}}
     world.local.create(
         "resourceclaims", "default", {"metadata": meta, "spec": {"devices": {"requests": [request]}}}
     )
-    world.local.change("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
+    world.local.update("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
 
 
 def somebody_else_writes_first(world: World) -> Callable[[ApiRequest], None]:
@@ -198,7 +202,7 @@ def somebody_else_writes_first(world: World) -> Callable[[ApiRequest], None]:
         if left and request.method == "PATCH" and "/resourceclaims/" in request.path:
             left.clear()
             claim = {"metadata": {"namespace": "default", "name": "devices"}}
-            world.local.change("resourceclaims", claim, annotated)
+            world.local.update("resourceclaims", claim, annotated)
 
     return before
 
@@ -230,8 +234,8 @@ def promised(world: World) -> bool:
 def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerApp:
     settings = read_settings(DEPLOY / "settings.yaml", {}, {})
     assert settings.lease is not None
-    elector = Elector(
-        Api(lease_road),
+    elector = LeaderElector(
+        ApiClient(lease_road),
         settings.lease,
         identity="one",
         monotonic_s=world.loop.time,
@@ -242,8 +246,8 @@ def shipped(world: World, road: Transport, lease_road: Transport) -> SchedulerAp
         settings,
         Runtime(
             transport=road,
-            leadership=ElectedHere(elector),
-            compile_texts=compile_in_line,
+            leadership=InLoopLeaderElection(elector),
+            compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,
@@ -272,12 +276,12 @@ def somebody_elses() -> dict[str, Any]:
 def elsewhere(world: World, app: SchedulerApp) -> None:
     """A bind for a pod that somebody else has bound meanwhile."""
     pod = world.add_pod("taken", scheduler="kube-default", gates=["hold"])
-    world.local.change("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
+    world.local.update("pods", pod, lambda obj: {**obj, "spec": {**obj["spec"], "schedulingGates": []}})
     world.local.delete("pods", pod, grace_period_s=0)
     app.binder.put(bind(pod))
 
 
-def pending_words(pod: dict[str, Any]) -> Words:
+def pending_words(pod: dict[str, Any]) -> EventContent:
     return failed(pod, "said twice")
 
 
@@ -286,7 +290,7 @@ def test_the_shipped_policy_is_the_one_among_the_policies() -> None:
         one for one in manifests() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "policies"
     ]
 
-    assert config["data"] == {"kube-default.policy": resource("policies", "kube-default.policy").read_text()}
+    assert config["data"] == {"kube-default.policy": data_file("policies", "kube-default.policy").read_text()}
 
 
 def test_the_alerts_name_metrics_that_exist() -> None:

@@ -32,7 +32,7 @@ def test_a_claim_is_made_for_its_pod_and_ends_with_it() -> None:
             await until(lambda: world.pod("web")["status"].get("resourceClaimStatuses"), "the claim's name")
             (made,) = claims(world)
             ((named,),) = [world.pod("web")["status"]["resourceClaimStatuses"]]
-            world.local.change("resourceclaims", made, protected)
+            world.local.update("resourceclaims", made, protected)
             user = {"resource": "pods", "name": "web", "uid": world.pod("web")["metadata"]["uid"]}
             world.local.set_status("resourceclaims", made, allocation={"devices": {}}, reservedFor=[user])
             await asyncio.sleep(1)

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.devices.device_cache import Devices
-from policysched.cluster.devices.usage import DeviceUse
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.usage import DeviceUsage
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.compiling import compile_in_line
-from policysched.runtime.leadership import Alone
+from policysched.daemon.compiling import compile_inline
+from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.sandbox.controllers import Controllers
-from policysched.sandbox.faults import Climate
+from policysched.sandbox.faults import FaultRates
 from tests.devices import asking, claim_spec, claiming, class_manifest, gpu, new, slice_manifest
 from tests.e2e.test_deploy import DEPLOY, create_what_the_program_is_given
 from tests.kube.world import World, on_virtual_time, running
 
 Json = dict[str, Any]
-ROUGH = Climate(
+ROUGH = FaultRates(
     latency_s=0.01,
     latency_spread_s=0.05,
     slow_share=0.05,
@@ -30,8 +30,8 @@ ROUGH = Climate(
     lost_before_share=0.05,
     lost_after_share=0.1,
     late_share=0.03,
-    doubled_share=0.05,
-    watch_lives_s=20.0,
+    duplicate_share=0.05,
+    watch_lifetime_s=20.0,
 )
 NODES = ("a", "b", "c")
 PODS = 14
@@ -65,8 +65,8 @@ class Cluster:
             settings,
             Runtime(
                 transport=self.world.road(ROUGH, self.seed * 10 + turn),
-                leadership=Alone(),
-                compile_texts=compile_in_line,
+                leadership=NoLeaderElection(),
+                compile_texts=compile_inline,
                 now_ns=self.world.now_ns,
                 monotonic_s=self.world.loop.time,
                 random=lambda name: Random(f"{self.seed} {turn} {name}"),
@@ -191,8 +191,8 @@ def test_no_device_is_in_two_claims_and_none_is_left_idle(seed: int) -> None:
 @pytest.mark.parametrize(
     ("where", "part", "planted"),
     [
-        (Devices, "promise", lambda *_: None),
-        (DeviceUse, "remove", lambda *_: None),
+        (DeviceCache, "promise", lambda *_: None),
+        (DeviceUsage, "remove", lambda *_: None),
     ],
     ids=["nothing is promised", "what is given back stays taken"],
 )

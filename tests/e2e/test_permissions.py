@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policysched.kube.decode.devices import EXTENDED
+from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.objects import ready_node
 from tests.controlplane.programs import Programs
@@ -169,7 +169,11 @@ def stands_for_a_resource(deployed: Deployed) -> None:
     deployed.create("card", containers=containers, **gated)
     uid = deployed.api.get(f"{PODS}/card")["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "card", "uid": uid, "controller": True}
-    meta = {"name": "left", "annotations": {EXTENDED: "true"}, "ownerReferences": [owner]}
+    meta = {
+        "name": "left",
+        "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+        "ownerReferences": [owner],
+    }
     request = {"name": "r", "exactly": {"deviceClassName": "card", "count": 1}}
     path = f"{GROUP}/namespaces/default/resourceclaims"
     deployed.api.post(path, {"metadata": meta, "spec": {"devices": {"requests": [request]}}})

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from policysched.kube.client.session import Where, connect
+from policysched.kube.client.session import ConnectionSettings, connect
 from policysched.kube.client.transport import ApiRequest, TransportError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.connect_proxy import ConnectProxy, connect_proxy
@@ -65,7 +65,7 @@ def who(kubeconfig: Path) -> str:
     """As whom the server knows who comes with this. A list and a watch are made, too: all roads are tried."""
 
     async def ask() -> str:
-        async with await connect(Where(kubeconfig)) as session:
+        async with await connect(ConnectionSettings(kubeconfig)) as session:
             review = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
             answer = await session.request(
                 ApiRequest("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import NodeName, Pod
 from tests.evaluate.clusters import Scene
-from tests.reference import with_placed
+from tests.reference import samples_after_placement
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def answer(verdict: Verdict) -> Answer:
         verdict.score,
         verdict.feasible_count,
         verdict.node_count,
-        dict(verdict.counts()),
-        verdict.only_scaleup_no(),
-        verdict.wakes(),
+        dict(verdict.reason_counts()),
+        verdict.scaleup_would_not_help(),
+        verdict.requeue_events(),
     )
 
 
@@ -51,7 +51,7 @@ def evaluated(
 
 def explained(
     evaluator: Evaluator, plan: Plan, pod: Pod, scene: Scene, overlay: Overlay | None = None
-) -> Explanation:
+) -> PlacementExplanation:
     return evaluator.explain(
         plan, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples, overlay=overlay
     )
@@ -61,7 +61,9 @@ def assuming(scene: Scene, program: Program, placed: Iterable[tuple[Pod, NodeNam
     """The scene with what its metrics assume of pods that came to nodes."""
     samples = scene.samples
     for pod, name in placed:
-        samples = with_placed(program, samples, pod, name, scene.cache.namespaces.get(pod.namespace))
+        samples = samples_after_placement(
+            program, samples, pod, name, scene.cache.namespaces.get(pod.namespace)
+        )
     return replace(scene, samples=samples)
 
 

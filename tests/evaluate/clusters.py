@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.samples import EVERYWHERE, MetricSamples, Peer, Sample, Samples, StateRow
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.samples import ALL_NODES, MetricSamples, PairEndpoint, Sample, Samples, StateRow
 from policysched.kube.decode import pods as wire
-from policysched.lang.ir.expr import Watch
+from policysched.lang.ir.expr import RecoveryCondition
 from policysched.model.objects import (
     Namespace,
     Node,
     NodeName,
     ObservedPod,
     Pod,
-    PodFacts,
     PodSet,
     PodSetKind,
+    QueuedPodInfo,
 )
 from policysched.model.quantity import INT64_MAX
 from tests.words import pending, placed, pod_set, world
@@ -64,9 +64,9 @@ METRICS = ("rx", "load")
 class Scene:
     """A cluster as it stands, pods to decide, and what else a decision is given."""
 
-    cache: Cache
+    cache: ClusterCache
     pods: tuple[Pod, ...]
-    facts: PodFacts
+    facts: QueuedPodInfo
     samples: Samples
     now_ns: int
 
@@ -115,7 +115,7 @@ def _scene(
     return Scene(
         cache=cache,
         pods=tuple(pods),
-        facts=PodFacts(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
+        facts=QueuedPodInfo(now_ns - dice.choice((0, 1, 30, 3600)) * SECOND_NS, dice.randrange(4)),
         samples=random_samples(dice, now_ns),
         now_ns=now_ns,
     )
@@ -183,7 +183,7 @@ def random_node(dice: Dice, name: str) -> Node:
     allocatable |= dice.choice((*({"pods": "110"},) * 6, {"pods": "2"}, {"pods": "0"}, {}))
     sizes = (0, 30 * 2**20, 400 * 2**20, 999_999_999, 5 * 10**9)
     images = [wire.normalized_image_name(one) for one in dice.some(IMAGES, 3)]
-    return wire.node(
+    return wire.decode_node(
         {
             "metadata": {
                 "name": name,
@@ -254,7 +254,7 @@ def random_pod(dice: Dice, name: str) -> Pod:
     owners = []
     if owner:
         owners = [{"apiVersion": api, "kind": owner, "name": f"{owner.lower()}-1", "controller": True}]
-    return wire.pod(
+    return wire.decode_pod(
         {
             "metadata": {
                 "name": name,
@@ -440,11 +440,11 @@ def _label_selector(dice: Dice) -> Json:
 # ── samples ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[Watch, dict[NodeName, int]]:
+def _held_back(dice: Dice, metric: str, now_ns: int) -> dict[RecoveryCondition, dict[NodeName, int]]:
     """By the watches of the corner that has some: some nodes for ever, some for a while, some not any more."""
     watch = {
-        "rx": Watch("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
-        "load": Watch("load", "<", 0.85, 0.5, 90 * SECOND_NS),
+        "rx": RecoveryCondition("rx", "<", 8e8, 6e8, 120 * SECOND_NS),
+        "load": RecoveryCondition("load", "<", 0.85, 0.5, 90 * SECOND_NS),
     }[metric]
     until = (INT64_MAX, now_ns - 1, now_ns, now_ns + 1, now_ns + 40 * SECOND_NS)
     return {watch: {NodeName(name): dice.choice(until) for name in NODE_NAMES if dice.one_in(3)}}
@@ -456,7 +456,7 @@ def _rows(dice: Dice) -> dict[str, StateRow]:
     values = (0.0, 0.25, 0.5, 1.0, 7.5, -1.0)
     return {
         key: StateRow(
-            {NodeName(name): dice.choice(values) for name in (*NODE_NAMES, EVERYWHERE) if not dice.one_in(3)}
+            {NodeName(name): dice.choice(values) for name in (*NODE_NAMES, ALL_NODES) if not dice.one_in(3)}
         )
         for key in keys
     }
@@ -474,7 +474,7 @@ def _pairs(dice: Dice, now_ns: int) -> Samples:
 
 def _samples_of_pairs(dice: Dice, names: Sequence[str], now_ns: int) -> MetricSamples:
     peers = [(space, name) for space in NAMESPACES for name in names if not dice.one_in(4)]
-    pairs: dict[Peer, dict[Peer, float | None]] = {}
+    pairs: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
     for one in peers:
         for two in peers:
             if dice.one_in(2):
@@ -491,7 +491,7 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
         return now_ns - dice.choice((0, 0, 10, 10, 30, 60, 90, 91)) * SECOND_NS
 
     values = (0.0, 0.25, 0.5, 0.85, 1.0, 8e8, 1e9, 123456789.0, -1.0)
-    kept = {name: MetricSamples({}, 0, rows=_rows(dice)) for name in ("learnt", "share")}
+    kept = {name: MetricSamples({}, 0, state_rows=_rows(dice)) for name in ("learnt", "share")}
     return (
         kept
         | _pairs(dice, now_ns)
@@ -503,7 +503,7 @@ def random_samples(dice: Dice, now_ns: int) -> Samples:
                     if not dice.one_in(5)
                 },
                 polled_ns=now_ns - dice.choice((0, 0, 90, 91)) * SECOND_NS,
-                held=_held_back(dice, metric, now_ns),
+                recovering_until_ns=_held_back(dice, metric, now_ns),
                 assumed={
                     NodeName(name): dice.choice((0.1, 0.5, 3e8, 1e9, -0.5, 1.7e308))
                     for name in NODE_NAMES

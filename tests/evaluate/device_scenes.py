@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.devices.availability import DeviceStock
-from policysched.cluster.devices.pod_claims import choice_on, devices_of
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.pod_claims import choose_devices, pod_resource_claims
 from policysched.kube.decode import devices
 from policysched.model.objects import Pod
 from tests.devices import ask, claim_manifest, class_manifest, given, gpu, slice_manifest, user
@@ -51,8 +51,8 @@ def device_scenes(draw: st.DrawFn) -> Scene:
     return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
 
 
-def put(cache: Cache, obj: Json) -> None:
-    cache.put_device_object(devices.READERS[obj["kind"]](obj))
+def put(cache: ClusterCache, obj: Json) -> None:
+    cache.put_device_object(devices.DEVICE_DECODERS[obj["kind"]](obj))
 
 
 def random_user(dice: Dice, name: str) -> Pod:
@@ -202,13 +202,13 @@ def _claim(dice: Dice, name: str) -> Json:
     return claim_manifest(name, *_requests(dice), status=status, constraints=constraints)
 
 
-def change(cache: Cache, dice: Dice, step: int) -> None:
+def change(cache: ClusterCache, dice: Dice, step: int) -> None:
     """Something of devices comes, changes or goes, or devices are promised."""
     found = random_devices(dice)
     classes = [one for one in found if one["kind"] == "DeviceClass"]
     obj = dice.choice(classes if classes and dice.one_in(4) else found)
     obj["metadata"]["resourceVersion"] = str(step + 2)
-    taken = {one.device for one in cache.devices.use.whole}
+    taken = {one.device for one in cache.devices.usage.whole}
     results = obj.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
     if any(one["device"] in taken for one in results):
         del obj["status"]  # nobody else gives away what was promised
@@ -220,19 +220,19 @@ def change(cache: Cache, dice: Dice, step: int) -> None:
         put(cache, obj)
 
 
-def promise_some(cache: Cache, dice: Dice, step: int) -> None:
+def promise_some(cache: ClusterCache, dice: Dice, step: int) -> None:
     """A pod gets what there is for it on some node; some have it written, some give it back."""
-    pod, stock = random_user(dice, f"promised-{step}"), DeviceStock(cache.devices)
-    found = devices_of(pod, stock, left_over=stock.has_made_for(pod.uid))
+    pod, stock = random_user(dice, f"promised-{step}"), AvailableDevices(cache.devices)
+    found = pod_resource_claims(pod, stock, has_stale_claim=stock.has_extended_claim(pod.uid))
     for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
-        choice = found if isinstance(found, str) else choice_on(pod, found, node, stock)
+        choice = found if isinstance(found, str) else choose_devices(pod, found, node, stock)
         if not isinstance(choice, str):
-            cache.devices.promise(pod.uid, choice)
+            cache.devices.reserve(pod.uid, choice)
             if dice.one_in(3):
-                cache.devices.release(pod.uid, choice)
+                cache.devices.unreserve(pod.uid, choice)
             elif dice.one_in(2):
                 versions = {claim.key: claim.version + 1 for claim, _ in choice.allocated}
-                cache.devices.written(pod.uid, choice, versions)
-            if choice.made is not None and dice.one_in(3):
-                cache.devices.gone(choice.made[0].key)
+                cache.devices.mark_written(pod.uid, choice, versions)
+            if choice.claim_to_create is not None and dice.one_in(3):
+                cache.devices.mark_claim_deleted(choice.claim_to_create[0].key)
             return

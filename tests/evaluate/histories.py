@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.model.objects import NodeName, Pod, PodUid
 from tests.evaluate.clusters import NODE_NAMES, Dice, random_node, random_pod, random_service
 from tests.words import pending, placed
@@ -13,7 +13,7 @@ from tests.words import pending, placed
 seeds = st.integers(0, 2**32 - 1)
 
 
-def play(cache: Cache, seed: int, changes: int) -> Iterator[None]:
+def play(cache: ClusterCache, seed: int, changes: int) -> Iterator[None]:
     """Make changes to the cache; yields after each."""
     dice = Dice(seed)
     for number in range(changes):
@@ -21,9 +21,9 @@ def play(cache: Cache, seed: int, changes: int) -> Iterator[None]:
         yield
 
 
-def twin(cache: Cache) -> Cache:
+def twin(cache: ClusterCache) -> ClusterCache:
     """Another cache that has seen the same. (A cache tells what changed once: two Evaluators cannot share one.)"""
-    other = Cache()
+    other = ClusterCache()
     for space in cache.namespaces.values():
         other.put_namespace(space)
     for one in cache.pod_sets.by_key.values():
@@ -37,47 +37,47 @@ def twin(cache: Cache) -> Cache:
     return other
 
 
-def _node_comes_or_changes(cache: Cache, dice: Dice, number: int) -> None:
+def _node_comes_or_changes(cache: ClusterCache, dice: Dice, number: int) -> None:
     cache.put_node(random_node(dice, dice.choice(NODE_NAMES)))
 
 
-def _node_goes(cache: Cache, dice: Dice, number: int) -> None:
+def _node_goes(cache: ClusterCache, dice: Dice, number: int) -> None:
     cache.drop_node(NodeName(dice.choice(NODE_NAMES)))
 
 
-def _pod_is_assumed(cache: Cache, dice: Dice, number: int) -> None:
+def _pod_is_assumed(cache: ClusterCache, dice: Dice, number: int) -> None:
     if cache.nodes:
         cache.assume(_newcomer(dice, number), dice.choice(sorted(cache.nodes)))
 
 
-def _pod_is_bound(cache: Cache, dice: Dice, number: int) -> None:
+def _pod_is_bound(cache: ClusterCache, dice: Dice, number: int) -> None:
     cache.put_pod(placed(_newcomer(dice, number), dice.choice(NODE_NAMES)))
 
 
-def _promise_is_withdrawn(cache: Cache, dice: Dice, number: int) -> None:
+def _promise_is_withdrawn(cache: ClusterCache, dice: Dice, number: int) -> None:
     if cache.ledger.unconfirmed:
         cache.withdraw(dice.choice(cache.ledger.unconfirmed).pod.uid)
 
 
-def _pod_goes(cache: Cache, dice: Dice, number: int) -> None:
+def _pod_goes(cache: ClusterCache, dice: Dice, number: int) -> None:
     if cache.pods:
         cache.drop_pod(PodUid(dice.choice(sorted(cache.pods))))
 
 
-def _service_comes_or_changes(cache: Cache, dice: Dice, number: int) -> None:
+def _service_comes_or_changes(cache: ClusterCache, dice: Dice, number: int) -> None:
     cache.put_pod_set(random_service(dice, dice.randrange(4)))
 
 
-def _service_or_controller_goes(cache: Cache, dice: Dice, number: int) -> None:
+def _service_or_controller_goes(cache: ClusterCache, dice: Dice, number: int) -> None:
     if cache.pod_sets.by_key:
         cache.drop_pod_set(*dice.choice(sorted(cache.pod_sets.by_key)))
 
 
-def _pod_comes(cache: Cache, dice: Dice, number: int) -> None:
+def _pod_comes(cache: ClusterCache, dice: Dice, number: int) -> None:
     cache.put_pod(pending(_newcomer(dice, number)))
 
 
-def _pod_is_to_end(cache: Cache, dice: Dice, number: int) -> None:
+def _pod_is_to_end(cache: ClusterCache, dice: Dice, number: int) -> None:
     if cache.pods:
         cache.put_pod(replace(cache.pods[dice.choice(sorted(cache.pods))], deleting=True))
 
@@ -86,7 +86,7 @@ def _newcomer(dice: Dice, number: int) -> Pod:
     return random_pod(dice, f"newcomer-{number}")
 
 
-_CHANGES: tuple[Callable[[Cache, Dice, int], None], ...] = (
+_CHANGES: tuple[Callable[[ClusterCache, Dice, int], None], ...] = (
     _node_comes_or_changes,
     _node_goes,
     _pod_is_assumed,

@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.kube.decode import pods, storage
 from policysched.model.objects import Pod
@@ -39,7 +39,7 @@ def storage_scenes(draw: st.DrawFn) -> Scene:
         zones = {ZONE: dice.choice(("z1", "z2"))} if not dice.one_in(4) else {}
         scene.cache.put_node(replace(node, labels={**node.labels, **zones}, taints=(), unschedulable=False))
     for obj in random_storage(dice):
-        scene.cache.put_storage(storage.READERS[obj["kind"]](obj))
+        scene.cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))
     for number in range(dice.randrange(4) if names else 0):
         scene.cache.put_pod(placed(random_user(dice, f"there-{number}"), dice.choice(names)))
     return replace(scene, pods=tuple(random_user(dice, f"coming-{number}") for number in range(3)))
@@ -62,7 +62,7 @@ def random_user(dice: Dice, name: str) -> Pod:
             "volumes": [{"name": f"x{place}", **one} for place, one in enumerate(volumes)],
         },
     }
-    return pods.pod(manifest).pod
+    return pods.decode_pod(manifest).pod
 
 
 def random_disk(dice: Dice) -> Json:
@@ -278,18 +278,18 @@ def _attachments(dice: Dice) -> list[Json]:
     ]
 
 
-def change(cache: Cache, dice: Dice, step: int) -> None:
+def change(cache: ClusterCache, dice: Dice, step: int) -> None:
     """Some object of storage comes, changes or goes, or volumes are promised."""
     obj = dice.choice(random_storage(dice))
     obj["metadata"]["resourceVersion"] = str(step + 2)
     if dice.one_in(5):
         cache.drop_storage(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     elif dice.one_in(4) and cache.nodes:
-        free = list(Stock(cache.volumes).free("wait"))
-        claims = [one for one in cache.volumes.claims.values() if not one.volume]
+        free = list(AvailableVolumes(cache.volumes).free_volumes("wait"))
+        claims = [one for one in cache.volumes.claims.values() if not one.volume_name]
         if free and claims:
             choice = VolumeChoice(((dice.choice(claims), dice.choice(free)),), (dice.choice(claims),))
             user = random_user(dice, f"promised-{step}")
-            cache.volumes.promise(user.uid, choice, dice.choice(sorted(cache.nodes)))
+            cache.volumes.reserve(user.uid, choice, dice.choice(sorted(cache.nodes)))
     else:
-        cache.put_storage(storage.READERS[obj["kind"]](obj))
+        cache.put_storage(storage.STORAGE_DECODERS[obj["kind"]](obj))

@@ -3,30 +3,30 @@
 import pytest
 
 from policysched import evaluate
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, PodFacts
+from policysched.model.objects import NodeName, QueuedPodInfo
 from tests import reference
 from tests.bench.clusters import NOW_NS
 from tests.language.check.checking import codes
 from tests.reference.checked import program
 from tests.words import node, placed, pod, world
 
-FACTS = PodFacts(NOW_NS, 0)
+FACTS = QueuedPodInfo(NOW_NS, 0)
 
 
-def raw_scores(program: Program, cache: Cache, cpu: str = "1") -> dict[str, float]:
+def raw_scores(program: Program, cache: ClusterCache, cpu: str = "1") -> dict[str, float]:
     """What both say of the score `s`, which is held to be the same."""
     asking = pod("web", cpu=cpu, memory="1Gi")
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     fast = evaluator.explain(compiled, asking, now_ns=NOW_NS, facts=FACTS, samples={})
     slow = reference.evaluate(program, asking, cache, now_ns=NOW_NS, facts=FACTS, samples={})
     assert fast.scores == slow.scores
     return {str(name): float(cell.raw or 0) for name, cell in fast.scores["s"].items()}
 
 
-def three_nodes() -> Cache:
+def three_nodes() -> ClusterCache:
     """Of 2, 4 and 4 cores, with 1, 1 and 0 of them taken."""
     return world(
         nodes=[node("small", cpu="2"), node("busy", cpu="4"), node("idle", cpu="4")],
@@ -106,7 +106,7 @@ def test_a_kept_evaluation_follows_every_placement() -> None:
     )
     cache = three_nodes()
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(policy)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     chosen: list[NodeName | None] = []
 
     for index in range(9):

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster.usage import COUNTED_MAX, Usage
+from policysched.cluster.usage import REQUESTED_MAX, NodeUsage
 from policysched.evaluate.columns.column_kinds import Requested
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.evaluate.clusters import Scene
 from tests.evaluate.test_oracle_property import explanations_agree, overlays_agree, plain
 from tests.strategies import program as checked
 from tests.words import node, pending, placed, pod, world
 
 START_NS = 1_800_000_000 * 10**9
-NUMBERS = (0, 1, COUNTED_MAX - 1, COUNTED_MAX, COUNTED_MAX + 1, 2**63 - 2, 2**63 - 1)
+NUMBERS = (0, 1, REQUESTED_MAX - 1, REQUESTED_MAX, REQUESTED_MAX + 1, 2**63 - 2, 2**63 - 1)
 POLICY = """\
 policy test version 1
 filter node_resources_fit
@@ -40,7 +40,7 @@ def scene(amounts: list[int]) -> Scene:
     asked = (some("web", waiting, other), some("more", other, waiting))
     for one in asked:
         cache.put_pod(pending(one))
-    return Scene(cache, asked, PodFacts(START_NS, 0), {}, START_NS)
+    return Scene(cache, asked, QueuedPodInfo(START_NS, 0), {}, START_NS)
 
 
 @settings(max_examples=40, deadline=None)
@@ -53,17 +53,17 @@ def test_amounts_that_are_not_counted_any_more_mean_the_same_to_plan_and_oracle(
 def test_requests_are_counted_up_to_the_most_and_what_is_free_follows_from_that() -> None:
     (web, _) = plain(PROGRAM, scene([2**63 - 1, 2**63 - 1, 1, 0, 0]))
 
-    refusals = {one.rule: one.reasons for one in web.rejected[NodeName("a")]}
+    refusals = {one.rule: one.reasons for one in web.refusals[NodeName("a")]}
 
     assert refusals["crowd"] == ("4Ei",)
     assert "room" not in refusals
 
 
 def test_a_column_that_counts_on_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_end(self: Requested, _node: object, usage: Usage, _codes: object) -> int:
+    def without_end(self: Requested, _node: object, usage: NodeUsage, _codes: object) -> int:
         return min(usage.requested.get(self.resource, 0), 2**63 - 1)
 
     monkeypatch.setattr(Requested, "read", without_end)
 
     with pytest.raises(AssertionError):
-        explanations_agree(PROGRAM, scene([2**63 - 1, COUNTED_MAX, 1, 2**62, 0]))
+        explanations_agree(PROGRAM, scene([2**63 - 1, REQUESTED_MAX, 1, 2**62, 0]))

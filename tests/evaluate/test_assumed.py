@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.evaluate import Evaluator, Plan, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.metric_column import MetricColumn
-from policysched.evaluate.kernel import Touch
-from policysched.evaluate.vector.machine import Machine
+from policysched.evaluate.kernel import Dependency
+from policysched.evaluate.vector.machine import VectorMachine
 from policysched.lang.ir.program import Program
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests import reference
 from tests.evaluate.clusters import Scene, scene_of
 from tests.evaluate.policies import corner
@@ -35,7 +35,7 @@ IDLE_PLAN = compile_program(
 @pytest.fixture(autouse=True)
 def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a small cluster a change is a large part of it, and would start everything over."""
-    monkeypatch.setattr(evaluation, "_MANY", 0)
+    monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
 
 
 # ── the property ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -47,7 +47,7 @@ def landings_are_followed(policy: Program, scene: Scene) -> None:
     alive: dict[str, dict[NodeName, float]] = {name: dict(of.assumed) for name, of in scene.samples.items()}
     samples = {name: replace(of, assumed=alive[name]) for name, of in scene.samples.items()}
     evaluator, compiled = Evaluator(cache), compile_program(policy)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     first, *others = scene.pods
     for number, other in enumerate(others):
         given = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": samples}
@@ -60,7 +60,9 @@ def landings_are_followed(policy: Program, scene: Scene) -> None:
             name = names[number % len(names)]
             cache.assume(other, name)
             space = cache.namespaces.get(other.namespace)
-            for metric_name, of in reference.with_placed(policy, samples, other, name, space).items():
+            for metric_name, of in reference.samples_after_placement(
+                policy, samples, other, name, space
+            ).items():
                 alive[metric_name].update(of.assumed)
 
 
@@ -75,13 +77,13 @@ def never_again(right: Callable[..., None]) -> Callable[..., None]:
     return lambda column, metric, columns: right(column, replace(metric, assume=None), columns)
 
 
-def without_usage(right: Callable[..., Touch]) -> Callable[..., Touch]:
-    return lambda machine, expr: right(machine, expr) & ~Touch.USAGE
+def without_usage(right: Callable[..., Dependency]) -> Callable[..., Dependency]:
+    return lambda machine, expr: right(machine, expr) & ~Dependency.USAGE
 
 
 BUGS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "a landing is not read": (MetricColumn, "__init__", never_again),
-    "a landing makes no rule that reads the metric ask again": (Machine, "_touch_of", without_usage),
+    "a landing makes no rule that reads the metric ask again": (VectorMachine, "_touch_of", without_usage),
 }
 
 
@@ -104,7 +106,7 @@ def test_overlays_agree_member_by_member() -> None:
 # ── by example ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def two_nodes() -> tuple[Cache, Samples]:
+def two_nodes() -> tuple[ClusterCache, Samples]:
     """`idle` receives nothing, `busy` 100 Mbps."""
     values = {"idle": 0.0, "busy": 1e8}
     found = {NodeName(name): Sample(value, NOW_NS) for name, value in values.items()}
@@ -114,7 +116,7 @@ def two_nodes() -> tuple[Cache, Samples]:
 def chosen(
     evaluator: Evaluator, one: Pod, samples: Samples, *, plan: Plan = IDLE_PLAN, **more: object
 ) -> str | None:
-    given = {"now_ns": NOW_NS, "facts": PodFacts(0, 0), "samples": samples, **more}
+    given = {"now_ns": NOW_NS, "facts": QueuedPodInfo(0, 0), "samples": samples, **more}
     return evaluator.evaluate(plan, one, **given).selected
 
 
@@ -127,7 +129,7 @@ def test_members_of_one_gang_do_not_all_go_to_the_idle_node() -> None:
     for index in range(6):
         member = pod(f"member-{index}")
         name = chosen(evaluator, member, samples, overlay=overlay)
-        overlay.place(member, name)
+        overlay.add_pod(member, name)
         places.append(name)
 
     assert places[:3] == ["idle", "idle", "idle"]
@@ -140,9 +142,9 @@ def test_a_member_taken_from_an_overlay_again_counts_no_more() -> None:
     overlay = evaluator.overlay()
     heavy = pod("heavy", annotations={"net": "500Mbps"})
 
-    overlay.place(heavy, NodeName("idle"))
+    overlay.add_pod(heavy, NodeName("idle"))
     with_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
-    overlay.remove(heavy.uid)
+    overlay.remove_pod(heavy.uid)
     without_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
 
     assert (with_it, without_it) == ("busy", "idle")
@@ -157,14 +159,14 @@ def test_an_overlay_that_is_over_is_not_held_by_a_policy_that_wants_none_now() -
     last = evaluator.overlay()
     chosen(evaluator, pod("two"), samples, overlay=last, plan=another)
 
-    assert [laid.overlay for laid in evaluator._worlds._laid.values()] == [last]
+    assert [laid.overlay for laid in evaluator._snapshots._overlay_loads.values()] == [last]
 
 
 def test_an_overlay_leaves_nothing_behind_in_the_samples() -> None:
     cache, samples = two_nodes()
     evaluator = Evaluator(cache)
     overlay = evaluator.overlay()
-    overlay.place(pod("heavy", annotations={"net": "500Mbps"}), NodeName("idle"))
+    overlay.add_pod(pod("heavy", annotations={"net": "500Mbps"}), NodeName("idle"))
 
     on_it = chosen(evaluator, pod("next"), samples, overlay=overlay)
     beside_it = chosen(evaluator, pod("next"), samples)

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate
-from policysched.builtins.declaration import Parameter
+from policysched.builtins.declaration import BuiltinParameter
 from policysched.builtins.registry import BUILTINS
-from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, ParamValue, Program, Rules
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, BuiltinScore, Program, RuleSet
+from policysched.lang.ir.verdict import PlacementExplanation
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import QUANTITIES, Scene, scenes
@@ -30,8 +30,10 @@ keys = st.sampled_from(("kubernetes.io/hostname", "topology.kubernetes.io/zone",
 skews = st.dictionaries(keys, st.integers(1, 5), min_size=1).map(lambda drawn: tuple(drawn.items()))
 
 
-def draw_params(data: st.DataObject, parameters: tuple[Parameter, ...]) -> tuple[tuple[str, ParamValue], ...]:
-    drawn: list[tuple[str, ParamValue]] = []
+def draw_params(
+    data: st.DataObject, parameters: tuple[BuiltinParameter, ...]
+) -> tuple[tuple[str, BuiltinParamValue], ...]:
+    drawn: list[tuple[str, BuiltinParamValue]] = []
     for parameter in parameters:
         match parameter.kind:
             case "choice":
@@ -56,13 +58,13 @@ def draw_params(data: st.DataObject, parameters: tuple[Parameter, ...]) -> tuple
 
 
 def only(filters: tuple[BuiltinFilter, ...], scores: tuple[BuiltinScore, ...]) -> Program:
-    return replace(kube_default(), rules=Rules(filters, scores))
+    return replace(kube_default(), rules=RuleSet(filters, scores))
 
 
-def both(program: Program, scene: Scene) -> list[tuple[Explanation, Explanation]]:
+def both(program: Program, scene: Scene) -> list[tuple[PlacementExplanation, PlacementExplanation]]:
     """What the plan and the oracle say of each pod of the scene."""
     evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     return [
         (
@@ -73,8 +75,8 @@ def both(program: Program, scene: Scene) -> list[tuple[Explanation, Explanation]
     ]
 
 
-def differences(planned: Explanation, plain: Explanation) -> list[str]:
-    said = [one.name for one in fields(Explanation) if one.compare]
+def differences(planned: PlacementExplanation, plain: PlacementExplanation) -> list[str]:
+    said = [one.name for one in fields(PlacementExplanation) if one.compare]
     pairs = [(name, getattr(planned, name), getattr(plain, name)) for name in said]
     return [f"{name}: planned {fast}, plain {slow}" for name, fast, slow in pairs if fast != slow]
 

@@ -12,11 +12,11 @@ from policysched.builtins.dynamic_resources import kernel as dynamic_resources
 from policysched.builtins.node_resources_fit import kernel as node_resources_fit
 from policysched.builtins.registry import BUILTINS
 from policysched.cluster.devices import allocator
-from policysched.cluster.devices.availability import DeviceStock
-from policysched.cluster.devices.change_stamps import DeviceStamps
-from policysched.cluster.devices.device_cache import Devices
-from policysched.cluster.devices.usage import DeviceUse
-from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, ParamValue, Program
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.usage import DeviceUsage
+from policysched.lang.ir.program import BuiltinFilter, BuiltinParamValue, BuiltinScore, Program
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.evaluate.clusters import Dice, Scene
@@ -45,7 +45,7 @@ def with_resources() -> Program:
     weights = tuple((name, 2) for name in ("cpu", *RESOURCES))
     rules = alone().rules
     fit = BUILTINS["node_resources_fit"]
-    given_: dict[str, ParamValue] = {
+    given_: dict[str, BuiltinParamValue] = {
         one.name: one.default for one in (*fit.parameters, *fit.filter_parameters)
     }
     params = tuple({**given_, "resources": weights, "strategy": "most_allocated"}.items())
@@ -92,16 +92,16 @@ def followed(scene: Scene, program: Program | None = None) -> None:
         counted_again(cache.devices)
 
 
-def counted_again(found: Devices) -> None:
+def counted_again(found: DeviceCache) -> None:
     """What is taken, added up here from the claims alone."""
     whole: dict[object, int] = {}
-    promised = {key for key, _ in found.unwritten_promises()}
-    for key in {*found.claims, *promised, *(key for keys in found._extended.values() for key in keys)}:
+    promised = {key for key, _ in found.unwritten_reservations()}
+    for key in {*found.claims, *promised, *(key for keys in found._extended_claims.values() for key in keys)}:
         allocation = found.allocation(key)
         for one in () if allocation is None else allocation.devices:
-            if not one.admin and not one.share:
+            if not one.admin_access and not one.share_id:
                 whole[one.device] = whole.get(one.device, 0) + 1
-    assert dict(found.use.whole) == whole
+    assert dict(found.usage.whole) == whole
     assert found.check() == []
 
 
@@ -128,16 +128,16 @@ def laid_agrees(scene: Scene) -> None:
     node = evaluator.evaluate(compiled, first, **given_, overlay=overlay).selected
     if node is None:
         return
-    needs = evaluator.before_bind(compiled, first, node, **given_, overlay=overlay)
+    needs = evaluator.prebind_requirements(compiled, first, node, **given_, overlay=overlay)
 
-    overlay.place(first, node)
+    overlay.add_pod(first, node)
     if needs is not None:
-        overlay.promise_devices(needs.devices)
+        overlay.reserve_devices(needs.devices)
     tried = evaluator.explain(compiled, second, **given_, overlay=overlay)
     verdict = evaluator.evaluate(compiled, second, **given_, overlay=overlay)
     cache.assume(first, node)
     if needs is not None:
-        cache.devices.promise(first.uid, needs.devices)
+        cache.devices.reserve(first.uid, needs.devices)
 
     slow = reference.evaluate(program, second, cache, **given_)
     assert differences(tried, slow) == []
@@ -158,7 +158,7 @@ def nobody_gets_what_another_has(scene: Scene) -> None:
             cache.devices.drop_claim(key)
     for step in range(12):
         promise_some(cache, dice, step)
-        held = cache.devices.use
+        held = cache.devices.usage
         assert all(count == 1 for count in held.whole.values())
         assert not held.whole.keys() & held.shares.keys()
         for one in cache.devices.slices.values():
@@ -179,18 +179,18 @@ def test_no_device_is_given_to_two_claims(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("where", "part", "planted"),
     [
-        (DeviceStamps, "pool_changed", lambda *_: None),
-        (DeviceStamps, "changed_nodes", lambda *_: set()),
-        (Devices, "node_of", lambda *_: "n0"),
-        (Devices, "_recount", lambda *_: frozenset()),
-        (DeviceUse, "remove", lambda *_: None),
-        (DeviceStock, "lay", lambda *_: None),
+        (DeviceChangeStamps, "pool_changed", lambda *_: None),
+        (DeviceChangeStamps, "changed_nodes", lambda *_: set()),
+        (DeviceCache, "node_of", lambda *_: "n0"),
+        (DeviceCache, "_recount", lambda *_: frozenset()),
+        (DeviceUsage, "remove", lambda *_: None),
+        (AvailableDevices, "lay", lambda *_: None),
         (dynamic_resources.DynamicResources, "fingerprint", lambda *_: 0),
-        (dynamic_resources._Claims, "lost", lambda *_: 0),
-        (node_resources_fit.Fit, "fingerprint", lambda *_: 0),
+        (dynamic_resources._CachedPodDevices, "lost", lambda *_: 0),
+        (node_resources_fit.NodeResourcesFitFilter, "fingerprint", lambda *_: 0),
         (node_resources_fit._Score, "fingerprint", lambda *_: 0),
-        (allocator._Search, "_is_free", lambda *_: True),
-        (allocator._Search, "_has_room", lambda *_: True),
+        (allocator._DeviceSearch, "_is_free", lambda *_: True),
+        (allocator._DeviceSearch, "_has_room", lambda *_: True),
     ],
     ids=[
         "what is kept of a node is not forgotten",

@@ -43,7 +43,7 @@ def test_wide_and_narrow_distributions_meet_where_the_method_changes(monkeypatch
     asked = [(0.3 + off, 0.3, 0.00024) for off in (-0.0014, -0.0003, -2e-6, 0.0, 1e-6, 0.0001, 0.001)]
     by_fraction = [beta_cdf(*one) for one in asked]
 
-    monkeypatch.setattr("policysched.lang.ir.distributions.WIDE", 1e6)
+    monkeypatch.setattr("policysched.lang.ir.distributions.TEMME_SIZE_MIN", 1e6)
 
     assert [beta_cdf(*one) for one in asked] == pytest.approx(by_fraction, abs=2e-9)
 

@@ -7,12 +7,12 @@ from policysched.evaluate import Evaluator, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.messages import unavailable_message
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.evaluate.clusters import MONDAY_NS, SECOND_NS
 from tests.reference.checked import metric, program
 from tests.words import namespace, node, placed, pod, world
 
-FACTS = PodFacts(queued_ns=MONDAY_NS, attempts=0)
+FACTS = QueuedPodInfo(queued_ns=MONDAY_NS, attempts=0)
 
 
 def plan_of(*lines: str) -> Plan:
@@ -25,7 +25,7 @@ def ask(
     one: Pod,
     *,
     now_ns: int = MONDAY_NS,
-    facts: PodFacts = FACTS,
+    facts: QueuedPodInfo = FACTS,
     samples: Samples | None = None,
 ) -> Verdict:
     return evaluator.evaluate(plan, one, now_ns=now_ns, facts=facts, samples=samples or {})
@@ -53,7 +53,7 @@ def test_each_node_counts_under_the_first_rule_that_refuses_it_with_all_its_reas
 
     verdict = ask(Evaluator(cache), plan_of("include kube_default"), pod(cpu="2", memory="2Gi"))
 
-    assert unavailable_message(verdict.node_count, verdict.counts()) == (
+    assert unavailable_message(verdict.node_count, verdict.reason_counts()) == (
         "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, "
         "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable."
     )
@@ -67,7 +67,7 @@ def test_reasons_of_a_verdict_without_a_node_stay_what_they_were() -> None:
     cache.put_node(node("a", cpu="4"))
     again = ask(evaluator, plan, pod(cpu="2"))
 
-    assert verdict.counts() == {"Insufficient cpu": 1}
+    assert verdict.reason_counts() == {"Insufficient cpu": 1}
     assert again.selected == "a"
 
 
@@ -80,9 +80,9 @@ def test_only_rules_that_no_new_node_helps_against_make_a_pod_the_policys_own_pr
     also_too_small = ask(evaluator, plan_of(RX, "filter node_resources_fit", cool), pod(cpu="2"), samples=hot)
     nobody_there = ask(Evaluator(world()), plan_of(RX, cool), pod(), samples=hot)
 
-    assert pending_by_policy.only_scaleup_no()
-    assert not also_too_small.only_scaleup_no()
-    assert not nobody_there.only_scaleup_no()
+    assert pending_by_policy.scaleup_would_not_help()
+    assert not also_too_small.scaleup_would_not_help()
+    assert not nobody_there.scaleup_would_not_help()
 
 
 # ── who is asked at all ────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,8 +113,8 @@ def test_a_placed_pods_anti_affinity_holds_until_that_pod_is_gone() -> None:
     cache.drop_pod(holder.uid)
     afterwards = ask(evaluator, plan, pod("web", labels={"app": "web"}))
 
-    assert while_there.counts() == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
-    assert ClusterEvent.ASSIGNED_POD_DELETE in while_there.wakes()
+    assert while_there.reason_counts() == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
+    assert ClusterEvent.ASSIGNED_POD_DELETE in while_there.requeue_events()
     assert another.selected == "a"
     assert afterwards.selected == "a"
 
@@ -157,7 +157,7 @@ def test_a_verdict_that_read_samples_lasts_until_the_first_goes_stale() -> None:
     then = ask(evaluator, plan, pod(), samples=taken, now_ns=verdict.valid_until_ns)
 
     assert (verdict.selected, just_before.selected, then.selected) == ("a", "a", None)
-    assert then.counts() == {"node(s) had no sample of rx": 1}
+    assert then.reason_counts() == {"node(s) had no sample of rx": 1}
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_only_the_rules_that_refused_somebody_say_what_wakes() -> None:
 
     verdict = ask(evaluator, plan, pod(cpu="2"))
 
-    assert ClusterEvent.ASSIGNED_POD_DELETE in verdict.wakes()
-    assert ClusterEvent.NODE_ADD in verdict.wakes()
-    assert ClusterEvent.NODE_LABEL not in verdict.wakes()
-    assert ClusterEvent.NODE_TAINT not in verdict.wakes()
+    assert ClusterEvent.ASSIGNED_POD_DELETE in verdict.requeue_events()
+    assert ClusterEvent.NODE_ADD in verdict.requeue_events()
+    assert ClusterEvent.NODE_LABEL not in verdict.requeue_events()
+    assert ClusterEvent.NODE_TAINT not in verdict.requeue_events()
 
 
 # ── order and gangs ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,7 +254,7 @@ def test_a_gang_trial_leaves_the_cluster_as_it_was() -> None:
         verdict = evaluator.evaluate(plan, member, now_ns=MONDAY_NS, facts=FACTS, samples={}, overlay=overlay)
         chosen.append(verdict.selected)
         if verdict.selected is not None:
-            overlay.place(member, verdict.selected)
+            overlay.add_pod(member, verdict.selected)
 
     assert sorted(name for name in chosen if name) == ["a", "b"]
     assert chosen[2] is None

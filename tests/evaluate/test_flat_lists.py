@@ -4,19 +4,22 @@ import numpy as np
 import pytest
 
 from policysched.evaluate.columns import flat_lists
-from policysched.evaluate.columns.flat_lists import FlatLists, LaidLists
+from policysched.evaluate.columns.flat_lists import FlatLists, GatheredLists
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.vector import elements
-from policysched.lang.types.kinds import INT, STRING, Kind, Record, RecordField, Type
+from policysched.lang.types.kinds import INT, STRING, RecordType, RecordTypeField, Type, TypeKind
 
-CARD = Record(
+CARD = RecordType(
     "card",
-    (RecordField("health", STRING, "health", None, None), RecordField("clock", INT, "clock", None, None)),
+    (
+        RecordTypeField("health", STRING, "health", None, None),
+        RecordTypeField("clock", INT, "clock", None, None),
+    ),
 )
 
 
-def list_of(record: Record) -> Type:
-    return Type(Kind.LIST, element=Type(Kind.RECORD, record=record))
+def list_of(record: RecordType) -> Type:
+    return Type(TypeKind.LIST, element=Type(TypeKind.RECORD, record=record))
 
 
 CARDS = list_of(CARD)
@@ -30,11 +33,13 @@ class Column:
         self.lists = Interner[tuple[Type | str, object]]()
         self.flat = FlatLists(CARD, self.lists.values, self.strings)
 
-    def laid(self, *rows: tuple[object, ...] | None) -> LaidLists:
+    def laid(self, *rows: tuple[object, ...] | None) -> GatheredLists:
         codes = [0 if row is None else self.lists.code((CARDS, row)) for row in rows]
-        return self.flat.laid("cards", np.array(codes, np.int32), np.array([row is not None for row in rows]))
+        return self.flat.gather(
+            "cards", np.array(codes, np.int32), np.array([row is not None for row in rows])
+        )
 
-    def words(self, laid: LaidLists) -> list[tuple[int, str | None, int | None]]:
+    def words(self, laid: GatheredLists) -> list[tuple[int, str | None, int | None]]:
         health, clock = laid.field(0), laid.field(1)
         return [
             (
@@ -76,7 +81,7 @@ def test_a_list_that_is_new_is_appended_and_no_other(monkeypatch: pytest.MonkeyP
 
 def test_a_column_with_the_same_lists_is_not_laid_out_again_and_a_changed_one_is() -> None:
     column = Column()
-    rows = [(("good", number),) for number in range(flat_lists._KEPT_FROM)]
+    rows = [(("good", number),) for number in range(flat_lists._CACHED_ROWS_MIN)]
 
     first, again = column.laid(*rows), column.laid(*rows)
     changed = column.laid(*rows[:-1], (("bad", 7),))
@@ -92,7 +97,7 @@ def test_whole_numbers_are_added_exactly_and_held_at_the_ends_whatever_stands_be
         (("a", most), ("b", most)), (("a", -most), ("b", -most), ("c", -most)), (("a", 3), ("b", 4))
     )
 
-    sums = elements._sums(laid, laid.field(1)[0], None, 3, floating=False)
+    sums = elements._sum_by_row(laid, laid.field(1)[0], None, 3, floating=False)
 
     assert sums.tolist() == [most, -most - 1, 7]
 
@@ -107,18 +112,18 @@ def test_planted_sums_that_wrap_around_are_noticed(monkeypatch: pytest.MonkeyPat
 def test_where_no_list_has_been_seen_yet_no_row_has_elements() -> None:
     flat = FlatLists(CARD, [], Interner())
 
-    found = flat.laid("cards", np.array([-2, -1]), np.array([False, False]))
+    found = flat.gather("cards", np.array([-2, -1]), np.array([False, False]))
 
     assert (found.owners.tolist(), found.nonempty.tolist()) == ([], [])
 
 
 def test_codes_that_are_nobodys_or_of_lists_of_another_type_have_no_elements() -> None:
     column = Column()
-    other = Record("disk", (RecordField("size", INT, "size", None, None),))
+    other = RecordType("disk", (RecordTypeField("size", INT, "size", None, None),))
     column.lists.code((list_of(other), ((7,),)))
     card = column.lists.code((CARDS, (("a", 1),)))
 
-    found = column.flat.laid("cards", np.array([0, card, 9]), np.array([True, True, True]))
+    found = column.flat.gather("cards", np.array([0, card, 9]), np.array([True, True, True]))
 
     assert found.owners.tolist() == [1]
     assert found.field(1)[0].tolist() == [1]

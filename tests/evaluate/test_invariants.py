@@ -7,15 +7,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.compile import lower
-from policysched.evaluate.compile.lower import Lowering
+from policysched.evaluate.compile.lower import LoweringOptions
 from policysched.evaluate.compile.plan import Plan
-from policysched.evaluate.compile.specialize import Bound
-from policysched.evaluate.evaluation import State
-from policysched.evaluate.vector.machine import Machine
+from policysched.evaluate.compile.specialize import SpecializedRules
+from policysched.evaluate.evaluation import Evaluation
+from policysched.evaluate.vector.machine import VectorMachine
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import FilterRule, Program, ScoreRule
 from policysched.lang.types.kinds import BOOL, INT
@@ -33,7 +33,11 @@ HUNT = settings(
     database=None,
 )
 OUTAGES = ("outage", "waiting for metrics")
-LOWERINGS = [Lowering(fold=fold, share=share) for fold in (False, True) for share in (False, True)]
+LOWERINGS = [
+    LoweringOptions(fold_constants=fold, share_subexpressions=share)
+    for fold in (False, True)
+    for share in (False, True)
+]
 
 Property = Callable[[Program, Scene], None]
 
@@ -70,9 +74,9 @@ def lowering_changes_no_answer(program: Program, scene: Scene) -> None:
         assert answers == [answers[0]] * len(answers)
 
 
-def _turned(cache: Cache) -> Evaluator:
+def _turned(cache: ClusterCache) -> Evaluator:
     """Of the same cluster, but it met the nodes one by one in another order: every row is another one."""
-    turned = Cache()
+    turned = ClusterCache()
     evaluator = Evaluator(turned)
     for space in cache.namespaces.values():
         turned.put_namespace(space)
@@ -149,42 +153,42 @@ def _caught(of: Property) -> bool:
 
 
 def test_a_tie_that_the_first_row_wins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def first(self: State, pod_hash: int, name_hash: object) -> int | None:
+    def first(self: Evaluation, pod_hash: int, name_hash: object) -> int | None:
         return int(self.total.argmax()) if self.feasible_count else None
 
-    monkeypatch.setattr(State, "best", first)
+    monkeypatch.setattr(Evaluation, "best_row", first)
 
     assert _caught(the_order_of_nodes_decides_nothing)
 
 
 def test_filters_that_are_dropped_when_there_are_several_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind = evaluation_cache.bind
+    bind = evaluation_cache.specialize
 
-    def forgetful(*args: object) -> Bound:
+    def forgetful(*args: object) -> SpecializedRules:
         bound = bind(*args)  # type: ignore[arg-type]
         return replace(bound, filters=bound.filters[:1] if len(bound.filters) > 2 else bound.filters)
 
-    monkeypatch.setattr(evaluation_cache, "bind", forgetful)
+    monkeypatch.setattr(evaluation_cache, "specialize", forgetful)
 
     assert _caught(a_filter_only_takes_away)
 
 
 def test_a_wrong_fold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lower, "fold", lambda expr: e.Const(True, BOOL, expr.span))
+    monkeypatch.setattr(lower, "fold_constants", lambda expr: e.Const(True, BOOL, expr.span))
 
     assert _caught(lowering_changes_no_answer)
 
 
 def test_steps_shared_by_expressions_that_differ_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Machine.add
+    add = VectorMachine.add
 
-    def confused(self: Machine, expr: e.Expr) -> int:
+    def confused(self: VectorMachine, expr: e.Expr) -> int:
         if self._share and isinstance(expr, e.Compare):
             alike = [number for number, one in enumerate(self.exprs) if isinstance(one, e.Compare)]
             if alike:
                 return alike[0]
         return add(self, expr)
 
-    monkeypatch.setattr(Machine, "add", confused)
+    monkeypatch.setattr(VectorMachine, "add", confused)
 
     assert _caught(lowering_changes_no_answer)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from policysched import evaluate
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
-from policysched.model.objects import Namespace, NodeName, Pod, PodFacts
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
 from tests import reference
 from tests.evaluate.clusters import (
     NAMESPACES,
@@ -39,16 +39,16 @@ SEARCH = settings(
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def planned(program: Program, scene: Scene) -> list[Explanation]:
+def planned(program: Program, scene: Scene) -> list[PlacementExplanation]:
     evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     return [
         evaluator.explain(compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
         for pod in scene.pods
     ]
 
 
-def plain(program: Program, scene: Scene) -> list[Explanation]:
+def plain(program: Program, scene: Scene) -> list[PlacementExplanation]:
     return [
         reference.evaluate(
             program, pod, scene.cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
@@ -62,10 +62,10 @@ def explanations_agree(program: Program, scene: Scene) -> None:
         assert differences(fast, slow) == []
 
 
-def differences(fast: Explanation, slow: Explanation) -> list[str]:
+def differences(fast: PlacementExplanation, slow: PlacementExplanation) -> list[str]:
     """In words that name the nodes and rules concerned, and no others."""
     found = []
-    for field in fields(Explanation):
+    for field in fields(PlacementExplanation):
         if not field.compare:
             continue
         ours, theirs = getattr(fast, field.name), getattr(slow, field.name)
@@ -83,7 +83,7 @@ def differences(fast: Explanation, slow: Explanation) -> list[str]:
 def verdicts_agree(program: Program, scene: Scene) -> None:
     """The fast answer is the short form of the long one."""
     evaluator, compiled = evaluate.Evaluator(scene.cache), evaluate.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     for pod, slow in zip(scene.pods, plain(program, scene), strict=True):
         verdict = evaluator.evaluate(
             compiled, pod, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples
@@ -91,14 +91,14 @@ def verdicts_agree(program: Program, scene: Scene) -> None:
         is_short_for(verdict, slow, scene)
 
 
-def is_short_for(verdict: evaluate.Verdict, slow: Explanation, scene: Scene) -> None:
+def is_short_for(verdict: evaluate.Verdict, slow: PlacementExplanation, scene: Scene) -> None:
     assert verdict.pod_refusal == slow.pod_refusal
     assert verdict.selected == slow.selected
     if slow.pod_refusal is None:
         assert verdict.feasible_count == len(slow.feasible)
         assert verdict.node_count == len(scene.cache.nodes)
-        assert dict(verdict.counts()) == counted(slow)
-        assert verdict.only_scaleup_no() == only_scaleup_no(slow)
+        assert dict(verdict.reason_counts()) == counted(slow)
+        assert verdict.scaleup_would_not_help() == only_scaleup_no(slow)
     if slow.selected is not None:
         assert verdict.score == slow.totals[slow.selected]
 
@@ -120,17 +120,17 @@ def reservations_agree(program: Program, scene: Scene) -> None:
     is_short_for(again, reference.evaluate(program, first, scene.cache, **unreserved), scene)
 
 
-def counted(explanation: Explanation) -> dict[str, int]:
+def counted(explanation: PlacementExplanation) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for refusals in explanation.rejected.values():
-        for group in refusals[0].groups:
+    for refusals in explanation.refusals.values():
+        for group in refusals[0].event_reasons:
             counts[group] = counts.get(group, 0) + 1
     return counts
 
 
-def only_scaleup_no(explanation: Explanation) -> bool:
+def only_scaleup_no(explanation: PlacementExplanation) -> bool:
     """Every refused node is held back only by rules for which a new node would be no help."""
-    refused = explanation.rejected.values()
+    refused = explanation.refusals.values()
     return bool(refused) and all(not one.scaleup for refusals in refused for one in refusals)
 
 
@@ -141,7 +141,7 @@ def judgements_agree(program: Program, scene: Scene) -> None:
     given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
     for index, pod in enumerate(scene.pods):
         among = [*names[index % 2 :: 2], NodeName("nowhere")]
-        fast = evaluator.judge(compiled, pod, among, **given_)
+        fast = evaluator.evaluate_nodes(compiled, pod, among, **given_)
         slow = reference.judge(program, pod, scene.cache, among, **given_)
         assert fast == slow
 
@@ -149,7 +149,8 @@ def judgements_agree(program: Program, scene: Scene) -> None:
 def orders_agree(program: Program, scene: Scene) -> None:
     compiled = evaluate.compile(program)
     pods = [
-        (pod, PodFacts(scene.now_ns - index * 25 * SECOND_NS, index)) for index, pod in enumerate(scene.pods)
+        (pod, QueuedPodInfo(scene.now_ns - index * 25 * SECOND_NS, index))
+        for index, pod in enumerate(scene.pods)
     ]
     fast, slow = [], []
     for pod, facts in pods:
@@ -178,17 +179,17 @@ def overlays_agree(program: Program, scene: Scene) -> None:
     """What is only tried on an overlay is evaluated as if it had been done, and leaves no trace."""
     cache, names = scene.cache, sorted(scene.cache.nodes)
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     first, *others = scene.pods
     leaving = [uid for name in names[:1] for uid in list(cache.ledger.usage(name).pods)[:1]]
     given_ = {"now_ns": scene.now_ns, "facts": scene.facts, "samples": scene.samples}
 
     overlay = evaluator.overlay()
     for uid in leaving:
-        overlay.remove(uid)
+        overlay.remove_pod(uid)
     if names:
         for index, other in enumerate(others):
-            overlay.place(other, names[index % len(names)])
+            overlay.add_pod(other, names[index % len(names)])
     tried = evaluator.explain(compiled, first, **given_, overlay=overlay)
     untouched = evaluator.explain(compiled, first, **given_)
 
@@ -200,7 +201,9 @@ def overlays_agree(program: Program, scene: Scene) -> None:
         for index, other in enumerate(others):
             done.assume(other, names[index % len(names)])
             space = cache.namespaces.get(other.namespace)
-            samples = reference.with_placed(program, samples, other, names[index % len(names)], space)
+            samples = reference.samples_after_placement(
+                program, samples, other, names[index % len(names)], space
+            )
     assert (
         differences(tried, reference.evaluate(program, first, done, **{**given_, "samples": samples})) == []
     )
@@ -210,7 +213,7 @@ def changes_are_followed(program: Program, scene: Scene) -> None:
     """One evaluator asked again after each change says what a fresh one would."""
     cache = copied(scene.cache)
     evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     dice = Dice(len(cache.nodes) + len(cache.pods))
     first, *others = scene.pods
     for step, other in enumerate(others * 3):
@@ -227,7 +230,7 @@ def changes_are_followed(program: Program, scene: Scene) -> None:
         change(cache, other, dice)
 
 
-def change(cache: Cache, pod: Pod, dice: Dice) -> None:
+def change(cache: ClusterCache, pod: Pod, dice: Dice) -> None:
     """Something that the API server, or a decision of ours, could do to the cluster."""
     names = sorted(cache.nodes)
     if not names:
@@ -252,7 +255,7 @@ def change(cache: Cache, pod: Pod, dice: Dice) -> None:
             cache.put_node(random_node(dice, dice.choice(NODE_NAMES)))
 
 
-def copied(cache: Cache) -> Cache:
+def copied(cache: ClusterCache) -> ClusterCache:
     return world(
         cache.nodes.values(), cache.pods.values(), cache.namespaces.values(), cache.pod_sets.by_key.values()
     )

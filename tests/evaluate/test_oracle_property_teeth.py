@@ -34,37 +34,37 @@ def always(answer: object) -> Function:
 BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     "a kept value is read as never fed": (
         "states",
-        "policysched.evaluate.columns.view.View.by_name",
+        "policysched.evaluate.columns.view.View.from_node_values",
         lambda right: lambda self, _, start: right(self, {}, start),
     ),
     "nothing flows between pods": (
         "traffic",
-        "policysched.evaluate.vector.traffic._Flows.to",
+        "policysched.evaluate.vector.traffic._PodFlows.flow_to",
         lambda _: always(0),
     ),
     "samples that cannot be used count as nothing": (
         "traffic",
-        "policysched.evaluate.vector.traffic._Flows.to",
+        "policysched.evaluate.vector.traffic._PodFlows.flow_to",
         lambda right: lambda self, name: right(self, name) or 0,
     ),
     "nothing is assumed between pods": (
         "traffic",
-        "policysched.evaluate.vector.traffic._held",
+        "policysched.evaluate.vector.traffic._assumed_number",
         lambda _: lambda _amount, **_kind: None,
     ),
     "pods of other schedulers are members": (
         "traffic",
-        "policysched.evaluate.columns.gang_members.Members.called",
+        "policysched.evaluate.columns.gang_members.GangMembers.gang_and_name",
         lambda right: lambda self, pod: right(self, replace(pod, scheduler="test")),
     ),
     "pods that end are members": (
         "traffic",
-        "policysched.evaluate.columns.gang_members.Members.called",
+        "policysched.evaluate.columns.gang_members.GangMembers.gang_and_name",
         lambda right: lambda self, pod: right(self, replace(pod, terminating=False)),
     ),
     "members that were laid are overlooked": (
         "traffic",
-        "policysched.evaluate.columns.gang_members.HypotheticalMembers.catch_up",
+        "policysched.evaluate.columns.gang_members.HypotheticalGangMembers.catch_up",
         lambda _: always(None),
     ),
     "a domain is a node": (
@@ -84,22 +84,22 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "nodes that were not asked about set the scale": (
         "queue and gangs",
-        "policysched.evaluate.evaluation.State._asked",
+        "policysched.evaluate.evaluation.Evaluation._evaluated_rows",
         lambda _: lambda _self, world: world.columns.valid,
     ),
     "a taint is overlooked": (
         "queue and gangs",
-        "policysched.builtins.taint_toleration.kernel._Filter._refuses",
+        "policysched.builtins.taint_toleration.kernel._Filter._has_untolerated",
         lambda right: lambda self, taints: right(self, taints[1:]),
     ),
     "held ports are overlooked": (
         "queue and gangs",
-        "policysched.builtins.node_ports.kernel._Filter._clashes",
+        "policysched.builtins.node_ports.kernel._Filter._conflicts_with_any",
         lambda _: always(False),
     ),
     "memory never runs short": (
         "queue and gangs",
-        "policysched.builtins.node_resources_fit.kernel.Fit._insufficient",
+        "policysched.builtins.node_resources_fit.kernel.NodeResourcesFitFilter._insufficient",
         lambda right: lambda self, resource, *more: right(self, resource, *more) & (resource != "memory"),
     ),
     "an image counts too much": (
@@ -119,39 +119,39 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "pods that went still count": (
         "counts",
-        "policysched.evaluate.columns.pod_counts._Index._take",
+        "policysched.evaluate.columns.pod_counts._PodCountIndex._remove",
         lambda _: always(None),
     ),
     "nobody looks at what came": (
         "counts",
-        "policysched.cluster.census.Census.moved_since",
+        "policysched.cluster.census.PodIndex.changed_since",
         lambda right: lambda self, version: right(self, version) if version < 0 else (),
     ),
     "who is on the way out is no pod any more": (
         "counts",
-        "policysched.evaluate.columns.pod_counts.Counts.count",
+        "policysched.evaluate.columns.pod_counts.ClusterPodCounter.count",
         lambda right: (
             lambda self, expr, program, seen: right(self, replace(expr, ended=False), program, seen)
         ),
     ),
     "a pod waits for a metric that no rule reads for it": (
         "waiting for metrics",
-        "policysched.evaluate.compile.specialize.Bound.rule_metrics",
+        "policysched.evaluate.compile.specialize.SpecializedRules.rule_metrics",
         lambda _: always([("rx",), ("load",)]),
     ),
     "nobody waits for a metric": (
         "waiting for metrics",
-        "policysched.evaluate.evaluation.State._look_for_outages",
+        "policysched.evaluate.evaluation.Evaluation._detect_outages",
         lambda _: always(None),
     ),
     "who is decided does not count": (
         "counts",
-        "policysched.evaluate.columns.pod_counts._Question.counts",
+        "policysched.evaluate.columns.pod_counts._CountQuery.matches",
         lambda _: always(False),
     ),
     "what is left of a condition is overlooked": (
         "counts",
-        "policysched.evaluate.columns.pod_counts._Index.count",
+        "policysched.evaluate.columns.pod_counts._PodCountIndex.count",
         lambda _: (
             lambda self, _seen: sum(
                 group.count for groups in self._heads.values() for group in groups.values()
@@ -160,17 +160,17 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "elements that are not chosen are added": (
         "records",
-        "policysched.evaluate.vector.elements._sums",
+        "policysched.evaluate.vector.elements._sum_by_row",
         lambda right: lambda lists, values, _, count, **how: right(lists, values, None, count, **how),
     ),
     "the greatest is taken for the least": (
         "records",
-        "policysched.evaluate.vector.elements._extremes",
+        "policysched.evaluate.vector.elements._extremes_by_row",
         lambda right: lambda expr, lists, values, *rest: -right(expr, lists, -values, *rest),
     ),
     "an element is held against another node than its own": (
         "records",
-        "policysched.evaluate.vector.elements.Elements.column",
+        "policysched.evaluate.vector.elements.ElementsView.column",
         lambda right: lambda self, kind: right(self, kind)[::-1],
     ),
     "a pod that is being deleted is spread against": (
@@ -180,32 +180,32 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "nodes that the pod cannot use are spread over": (
         "pods among pods",
-        "policysched.builtins.node_affinity.kernel.bind_filter",
+        "policysched.builtins.node_affinity.kernel.specialize_filter",
         lambda _: always(None),
     ),
     "the first of its kind is refused": (
         "pods among pods",
-        "policysched.builtins.inter_pod_affinity.kernel._Filter._in_own_scope",
+        "policysched.builtins.inter_pod_affinity.kernel._Filter._namespace_in_scope",
         lambda _: always(False),
     ),
     "placed pods' anti-affinity is overlooked": (
         "pods among pods",
-        "policysched.builtins.inter_pod_affinity.kernel._Filter._unwelcome",
+        "policysched.builtins.inter_pod_affinity.kernel._Filter._violates_existing_anti_affinity",
         lambda _: always(None),
     ),
     "an overlay's pods are in no domain": (
         "pods among pods",
-        "policysched.evaluate.columns.placed_pods.HypotheticalPods.take_moves",
+        "policysched.evaluate.columns.placed_pods.HypotheticalPlacedPods.apply_pending_changes",
         lambda _: always(None),
     ),
     "namespaces are as they were first": (
         "pods among pods",
-        "policysched.evaluate.columns.placed_pods.PlacedPods.namespaces_moved",
+        "policysched.evaluate.columns.placed_pods.PlacedPods.namespaces_changed",
         lambda _: always(None),
     ),
     "a count is not kept up": (
         "pods among pods",
-        "policysched.evaluate.columns.placed_pods.PlacedPods.shift",
+        "policysched.evaluate.columns.placed_pods.PlacedPods.adjust",
         lambda right: lambda self, row, pod, by: right(self, row, pod, by) if by > 0 else None,
     ),
     "what changes the cluster leaves a filter as it is": (
@@ -220,7 +220,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "a share is rounded up": (
         "metrics",
-        "policysched.evaluate.rules.normalize.share",
+        "policysched.evaluate.rules.normalize.percent_of_range",
         lambda right: lambda raw, low, high: np.minimum(100, right(raw, low, high) + 1),
     ),
     "what is missing counts as known": (
@@ -245,7 +245,7 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "the pod is placed nowhere": (
         "placing",
-        "policysched.evaluate.vector.aggregates.Terms.replaced",
+        "policysched.evaluate.vector.aggregates.AggregateTerms.sum_with_replacement",
         lambda right: lambda self, values, after: right(self, values, None if after is None else values),
     ),
     "the greatest stays so where the pod changes it": (
@@ -255,14 +255,14 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "nodes that no filter left are counted": (
         "aggregates",
-        "policysched.evaluate.rules.bound_rules.Moment.frame",
+        "policysched.evaluate.rules.bound_rules.Activation.frame",
         lambda right: (
             lambda self, view, among=None: right(self, view, None if among is None else among | True)
         ),
     ),
     "all candidates see the number that one of them sees": (
         "aggregates of aggregates",
-        "policysched.evaluate.vector.aggregates._groups",
+        "policysched.evaluate.vector.aggregates._candidate_groups",
         lambda right: (
             lambda seen, frame: [(frame.candidates.nonzero()[0], one) for _, one in right(seen, frame)][:1]
         ),
@@ -274,12 +274,12 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "nobody is held back": (
         "recovering",
-        "policysched.evaluate.columns.metric_column.MetricColumn.held",
+        "policysched.evaluate.columns.metric_column.MetricColumn.awaiting_recovery",
         lambda right: lambda self, watch, now_ns: right(self, watch, now_ns) & False,
     ),
     "who is held back is held for ever": (
         "recovering",
-        "policysched.evaluate.columns.metric_column.MetricColumn.held",
+        "policysched.evaluate.columns.metric_column.MetricColumn.awaiting_recovery",
         lambda right: lambda self, watch, _: right(self, watch, 0),
     ),
     "ties are settled by the node alone": (
@@ -289,37 +289,37 @@ BUGS: dict[str, tuple[str, str, Callable[[Function], Function]]] = {
     ),
     "an overlay lays nothing": (
         "counting",
-        "policysched.evaluate.columns.overlay.Overlay.place",
+        "policysched.evaluate.columns.overlay.Overlay.add_pod",
         lambda _: always(None),
     ),
     "what pods on an overlay will need is forgotten": (
         "assumed",
-        "policysched.evaluate.compile.assumed_load.Laid.catch_up",
+        "policysched.evaluate.compile.assumed_load.OverlayLoad.catch_up",
         lambda _: always(None),
     ),
     "what is assumed is forgotten": (
         "assumed",
-        "policysched.evaluate.columns.metric_column.sum_of",
+        "policysched.evaluate.columns.metric_column.add_metric_values",
         lambda right: lambda metric, held, _: right(metric, held, 0),
     ),
     "descending keys ascend": (
         "queue and gangs",
-        "policysched.evaluate.compile.queue_order._turned",
+        "policysched.evaluate.compile.queue_order._negated",
         lambda _: lambda value: value,
     ),
     "a gang has no numbers": (
         "queue and gangs",
-        "policysched.evaluate.compile.gang_terms._whole",
+        "policysched.evaluate.compile.gang_terms._int_or_none",
         lambda _: always(None),
     ),
     "nothing of its own holds a pod back": (
         "refusing inputs",
-        "policysched.evaluate.compile.admission.Admission.refusal",
+        "policysched.evaluate.compile.admission.CompiledAdmission.refusal",
         lambda _: always(None),
     ),
     "some changed nodes are not passed on": (
         "counting",
-        "policysched.cluster.cache.Cache.changed_nodes",
+        "policysched.cluster.cache.ClusterCache.changed_nodes",
         lambda right: lambda self: {name for name in right(self) if self.ledger.usage(name).pods},
     ),
 }

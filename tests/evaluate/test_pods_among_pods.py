@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns import placed_pods
-from policysched.evaluate.columns.placed_pods import Meant, PlacedPods
+from policysched.evaluate.columns.placed_pods import PlacedPods, PodMatcher
 from policysched.evaluate.compile.lower import Variant
-from policysched.evaluate.kernel import Around
-from policysched.evaluate.snapshots import Worlds
+from policysched.evaluate.kernel import ClusterContext
+from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import Namespace, NodeName, Pod, PodFacts
+from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
 from tests.reference.checked import program
 from tests.words import node, placed, pod, service, world
 
@@ -40,20 +40,20 @@ def spread(key: str) -> dict[str, Any]:
 
 
 class Asking:
-    def __init__(self, cache: Cache, more: str = "") -> None:
+    def __init__(self, cache: ClusterCache, more: str = "") -> None:
         self.plan: Plan = compile_program(program(f"include kube_default\n{more}"))
         self.evaluator = Evaluator(cache)
 
     def verdict(self, name: str, **more: Any) -> Verdict:
-        facts = PodFacts(0, 0)
+        facts = QueuedPodInfo(0, 0)
         return self.evaluator.evaluate(self.plan, pod(name, **more), now_ns=0, facts=facts, samples={})
 
     def where(self, name: str, overlay: Overlay | None = None, **more: Any) -> NodeName | None:
-        facts = PodFacts(0, 0)
+        facts = QueuedPodInfo(0, 0)
         one = pod(name, **more)
         verdict = self.evaluator.evaluate(self.plan, one, now_ns=0, facts=facts, samples={}, overlay=overlay)
         if overlay is not None and verdict.selected is not None:
-            overlay.place(one, verdict.selected)
+            overlay.add_pod(one, verdict.selected)
         return verdict.selected
 
 
@@ -107,19 +107,21 @@ def test_pods_that_a_placed_pods_term_tells_apart_do_not_share_an_evaluation() -
 
     assert unlabelled == {"a", "b"}
     assert labelled == {"b"}
-    assert len(asking.evaluator._states._states) == 2, "labels that no term asks about make no difference"
+    assert len(asking.evaluator._evaluations._evaluations) == 2, (
+        "labels that no term asks about make no difference"
+    )
 
 
 def test_pods_taken_for_alike_whatever_their_labels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PlacedPods, "asked_labels", lambda *_: ())
+    monkeypatch.setattr(PlacedPods, "selected_label_values", lambda *_: ())
 
     with pytest.raises(AssertionError):
         test_pods_that_a_placed_pods_term_tells_apart_do_not_share_an_evaluation()
 
 
 def test_what_terms_of_the_past_asked_about_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed_pods, "_DEAD_KINDS_MAX", 2)
-    monkeypatch.setattr(placed_pods, "_ANSWERS_MAX", 4)
+    monkeypatch.setattr(placed_pods, "_EMPTY_CLASSES_MAX", 2)
+    monkeypatch.setattr(placed_pods, "_CACHE_ENTRIES_MAX", 4)
     cache = world([node("a"), node("b")], [placed(pod("guard", spec=apart(HOST)), "a")])
     asking = Asking(cache)
     asking.where("first")
@@ -135,8 +137,8 @@ def test_what_terms_of_the_past_asked_about_is_forgotten(monkeypatch: pytest.Mon
     chosen = asking.where("w1", labels=WEB)
 
     assert chosen == "b", "the guard still wants to be alone"
-    assert len(asking.evaluator._columns.placed.selected_keys) < 10
-    assert len(asking.evaluator._columns.placed._scopes) <= 4
+    assert len(asking.evaluator._columns.placed_pods.selected_keys) < 10
+    assert len(asking.evaluator._columns.placed_pods._resolved_scopes) <= 4
 
 
 def test_a_namespace_that_gets_another_label_is_meant_from_then_on() -> None:
@@ -174,14 +176,14 @@ def test_pods_with_other_siblings_do_not_share_an_evaluation() -> None:
 
 
 def test_pods_taken_for_alike_whatever_their_siblings_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    around = Worlds.around
-    first: list[Around] = []
+    around = SnapshotBuilder.cluster_context
+    first: list[ClusterContext] = []
 
-    def of_the_first(worlds: Worlds, plan: Plan, variant: Variant, one: Pod) -> Around:
+    def of_the_first(worlds: SnapshotBuilder, plan: Plan, variant: Variant, one: Pod) -> ClusterContext:
         first.append(around(worlds, plan, variant, one))
         return first[0]
 
-    monkeypatch.setattr(Worlds, "around", of_the_first)
+    monkeypatch.setattr(SnapshotBuilder, "cluster_context", of_the_first)
 
     with pytest.raises(AssertionError):
         test_pods_with_other_siblings_do_not_share_an_evaluation()
@@ -197,11 +199,11 @@ def test_hard_constraints_by_default_refuse_and_a_service_that_goes_lets_the_pod
     cache.drop_pod_set("Service", "default", "web")
     found = asking.where("w1", labels=WEB, cpu="1")
 
-    assert refused.counts() == {
+    assert refused.reason_counts() == {
         "Insufficient cpu": 1,
         "node(s) didn't match pod topology spread constraints": 1,
     }
-    assert ClusterEvent.POD_SET in refused.wakes()
+    assert ClusterEvent.POD_SELECTOR_UPDATE in refused.requeue_events()
     assert found == "a"
 
 
@@ -220,17 +222,17 @@ def test_a_node_that_moves_to_another_zone_takes_its_pods_along() -> None:
 
 def test_counts_follow_pods_and_forget_kinds_that_are_gone() -> None:
     counted = PlacedPods({}, 4)
-    everybody = counted.tally(Meant(()))
+    everybody = counted.tally(PodMatcher(()))
     pods = [pod(f"p{index}", labels={"index": str(index)}, spec=apart(HOST)) for index in range(600)]
 
     for index, one in enumerate(pods):
-        counted.shift(index % 4, one, 1)
-    full = dict(everybody.cells.rows)
+        counted.adjust(index % 4, one, 1)
+    full = dict(everybody.row_counts.rows)
     for index, one in enumerate(pods):
-        counted.shift(index % 4, one, -1)
-    counted.tidy()
+        counted.adjust(index % 4, one, -1)
+    counted.evict_unused()
 
     assert full == {0: 150, 1: 150, 2: 150, 3: 150}
-    assert everybody.cells.rows == {}
-    assert counted.terms_about("default", WEB) == ()
-    assert not counted._kinds
+    assert everybody.row_counts.rows == {}
+    assert counted.terms_selecting("default", WEB) == ()
+    assert not counted._pod_classes

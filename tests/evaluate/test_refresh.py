@@ -10,11 +10,11 @@ from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns import flat_lists
 from policysched.evaluate.columns.columns import Columns
-from policysched.evaluate.columns.flat_lists import LaidLists
+from policysched.evaluate.columns.flat_lists import GatheredLists
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.compile.read_set import ReadSet
-from policysched.evaluate.evaluation import State
+from policysched.evaluate.evaluation import Evaluation
 from policysched.lang.ir.program import Program
 from policysched.model.objects import NodeName
 from tests.evaluate.asking import assuming, evaluated, explained, later
@@ -48,8 +48,8 @@ Property = Callable[[Program, Scene, int], None]
 @pytest.fixture(autouse=True)
 def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a small cluster a change is a large part of it, and would start everything over."""
-    monkeypatch.setattr(evaluation, "_MANY", 0)
-    monkeypatch.setattr(flat_lists, "_KEPT_FROM", 1)
+    monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
+    monkeypatch.setattr(flat_lists, "_CACHED_ROWS_MIN", 1)
 
 
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +57,7 @@ def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refreshing_equals_rebuilding(program: Program, scene: Scene, seed: int) -> None:
     kept, plan = Evaluator(scene.cache), compile_program(program)
-    kept.prepare(plan)
+    kept.build_columns(plan)
     for number, _ in enumerate(play(scene.cache, seed, changes=8)):
         now, fresh = later(scene, number * 7), Evaluator(twin(scene.cache))
         for pod in scene.pods:
@@ -78,16 +78,16 @@ def an_overlay_equals_really_placing(program: Program, scene: Scene, seed: int) 
     gone = sorted(uid for uid, seen in scene.cache.pods.items() if seen.node in names)[: seed % 3]
     newcomers = [(pod, names[(seed + at) % len(names)]) for at, pod in enumerate(scene.pods[1:]) if names]
     for uid in gone:
-        overlay.remove(uid)
+        overlay.remove_pod(uid)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
     for pod, name in newcomers:
-        overlay.place(pod, name)
+        overlay.add_pod(pod, name)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
     stay = [uid for uid, seen in scene.cache.pods.items() if seen.node in names and uid not in gone]
     for uid in sorted(stay)[: seed % 2]:
-        overlay.remove(uid)
+        overlay.remove_pod(uid)
         evaluated(evaluator, plan, scene.pods[0], scene, overlay)
-        overlay.put_back(uid)
+        overlay.restore_pod(uid)
     hypothetical = evaluated(evaluator, plan, scene.pods[0], scene, overlay)
     in_full = explained(evaluator, plan, scene.pods[0], scene, overlay)
 
@@ -151,30 +151,30 @@ def test_a_placement_that_refreshes_nothing_is_noticed(monkeypatch: pytest.Monke
 
 
 def test_a_state_that_forgets_the_rows_that_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "_update", _nothing)
+    monkeypatch.setattr(Evaluation, "_update", _nothing)
 
     assert _caught(refreshing_equals_rebuilding)
 
 
 def test_a_filling_that_is_taken_for_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    filling = State._filling
+    filling = Evaluation._usage_key
 
-    def coarse(self: State, view: View) -> Hashable:
+    def coarse(self: Evaluation, view: View) -> Hashable:
         return None if filling(self, view) is None else "any"
 
-    monkeypatch.setattr(State, "_filling", coarse)
+    monkeypatch.setattr(Evaluation, "_usage_key", coarse)
 
     assert _caught(refreshing_equals_rebuilding)
 
 
 def test_a_read_set_that_leaves_something_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadSet, "key_but_claims", _nothing)
+    monkeypatch.setattr(ReadSet, "key_without_claims", _nothing)
 
     assert _caught(sharing_equals_asking_alone)
 
 
 def test_an_overlay_that_lifts_no_pod_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Overlay, "remove", _nothing)
+    monkeypatch.setattr(Overlay, "remove_pod", _nothing)
 
     assert _caught(an_overlay_equals_really_placing)
 
@@ -187,7 +187,7 @@ def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
         if by < 0 and row is not None:
             self._usages.pop(row, None)
 
-    monkeypatch.setattr(Overlay, "_differ", forget)
+    monkeypatch.setattr(Overlay, "_count_change", forget)
 
     assert _caught(an_overlay_equals_really_placing)
 
@@ -195,6 +195,6 @@ def test_an_overlay_that_forgets_rows_on_which_not_everybody_is_back_is_noticed(
 def test_lists_of_nodes_that_changed_and_are_taken_for_what_they_were_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LaidLists, "are_of", lambda self, codes, _: len(codes) == len(self._codes))
+    monkeypatch.setattr(GatheredLists, "matches_codes", lambda self, codes, _: len(codes) == len(self._codes))
 
     assert _caught(refreshing_equals_rebuilding, ("records",))

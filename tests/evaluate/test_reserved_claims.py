@@ -2,10 +2,10 @@
 
 import pytest
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.model.objects import NodeName, PodFacts
+from policysched.model.objects import NodeName, QueuedPodInfo
 from tests import reference
 from tests.conformance.kube_default import kube_default
 from tests.volumes import claim, using, volume
@@ -16,7 +16,7 @@ NOW_NS = 10**18
 
 @pytest.mark.parametrize(("mode", "left"), [("ReadWriteOncePod", {"b"}), ("ReadWriteOnce", {"a", "b"})])
 def test_a_claim_for_one_pod_is_kept_for_who_is_nominated(mode: str, left: set[str]) -> None:
-    cache = Cache()
+    cache = ClusterCache()
     for name in ("a", "b"):
         cache.put_node(node(name))
     cache.volumes.put_claim(claim("data", bound_to="pv", mode=mode))
@@ -24,7 +24,7 @@ def test_a_claim_for_one_pod_is_kept_for_who_is_nominated(mode: str, left: set[s
     nominated = pod("first", spec=using("data"))
     asked = {
         "now_ns": NOW_NS,
-        "facts": PodFacts(NOW_NS, 0),
+        "facts": QueuedPodInfo(NOW_NS, 0),
         "samples": {},
         "reserved": [(nominated, NodeName("a"))],
     }

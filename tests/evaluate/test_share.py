@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policysched.evaluate.rules import normalize
-from policysched.evaluate.rules.normalize import Number, share
+from policysched.evaluate.rules.normalize import Number, percent_of_range
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
@@ -24,9 +24,9 @@ def a_row_alone_scores_as_among_others(
 ) -> None:
     raw = np.array(values, dtype)
 
-    together = share(raw, *bounds).tolist()
+    together = percent_of_range(raw, *bounds).tolist()
 
-    assert [share(raw[row : row + 1], *bounds).item() for row in range(len(values))] == together
+    assert [percent_of_range(raw[row : row + 1], *bounds).item() for row in range(len(values))] == together
 
 
 @given(st.lists(WHOLE, min_size=2, max_size=5), BOUNDS)
@@ -40,8 +40,8 @@ def test_measured_numbers(values: list[float], bounds: tuple[Number, Number]) ->
 
 
 def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = normalize._share_of_one
-    monkeypatch.setattr(normalize, "_share_of_one", lambda *numbers: min(100, right(*numbers) + 1))
+    right = normalize._percent_of_range_scalar
+    monkeypatch.setattr(normalize, "_percent_of_range_scalar", lambda *numbers: min(100, right(*numbers) + 1))
 
     with pytest.raises(AssertionError):
         a_row_alone_scores_as_among_others([3, 50, 99], np.int64, (0, 100))

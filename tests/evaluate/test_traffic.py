@@ -5,9 +5,9 @@ import pytest
 from policysched.cluster.samples import MetricSamples
 from policysched.evaluate import Evaluator, evaluation
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns.gang_members import Members
+from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.compile import specialize
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.strategies import program
 from tests.words import node, pod, world
 
@@ -27,7 +27,7 @@ PEER, ASKED = (pod(name, labels={"group": "g"}, scheduler="test") for name in ("
 @pytest.fixture(autouse=True)
 def catching_up_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a small cluster a change is a large part of it, and would start everything over."""
-    monkeypatch.setattr(evaluation, "_MANY", 0)
+    monkeypatch.setattr(evaluation, "_REBUILD_FRACTION", 0)
 
 
 def feasible_nodes_while_the_peer_comes_and_goes(text: str) -> list[int]:
@@ -38,7 +38,7 @@ def feasible_nodes_while_the_peer_comes_and_goes(text: str) -> list[int]:
     samples = {"talk": MetricSamples({}, _NOW_NS, pairs={one: {two: 9e8}, two: {one: 9e8}})}
 
     def feasible() -> int:
-        facts = PodFacts(_NOW_NS, 0)
+        facts = QueuedPodInfo(_NOW_NS, 0)
         return evaluator.evaluate(plan, ASKED, now_ns=_NOW_NS, facts=facts, samples=samples).feasible_count
 
     found = [feasible()]
@@ -61,18 +61,18 @@ def test_so_are_the_other_nodes_of_its_domain() -> None:
 
 
 def test_planted_a_domain_that_is_not_asked_about_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specialize, "fingerprint", lambda *_: None)
+    monkeypatch.setattr(specialize, "traffic_fingerprint", lambda *_: None)
 
     assert feasible_nodes_while_the_peer_comes_and_goes(IN_THE_ZONE) != [3, 1, 3]
 
 
 def test_planted_a_member_that_leaves_uncounted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shift = Members.shift
+    shift = GangMembers.adjust
 
-    def only_more(self: Members, row: int, pod: Pod, by: int) -> None:
+    def only_more(self: GangMembers, row: int, pod: Pod, by: int) -> None:
         if by > 0:
             shift(self, row, pod, by)
 
-    monkeypatch.setattr(Members, "shift", only_more)
+    monkeypatch.setattr(GangMembers, "adjust", only_more)
 
     assert feasible_nodes_while_the_peer_comes_and_goes(ON_THE_NODE) == [3, 2, 2]

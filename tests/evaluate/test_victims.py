@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from policysched import evaluate
-from policysched.model.objects import PodFacts
+from policysched.model.objects import QueuedPodInfo
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import value
 from tests.reference.checked import program
@@ -61,7 +61,7 @@ def test_the_words_of_the_clause(statement: str, expected: list[bool]) -> None:
     one = pod("one", priority=5)
     others = [pod("own", priority=4), pod("other", priority=4, scheduler="x"), pod("equal", priority=5)]
 
-    allowed = compiled.may_evict(one, namespace(), PodFacts(0, 0), 0)
+    allowed = compiled.may_evict(one, namespace(), QueuedPodInfo(0, 0), 0)
 
     assert [allowed(other) for other in others] == expected
-    assert compiled.preempts == any(expected)
+    assert compiled.allows_preemption == any(expected)

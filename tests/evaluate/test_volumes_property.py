@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from policysched import evaluate
-from policysched.cluster.cache import Cache
-from policysched.cluster.volumes.availability import Stock
-from policysched.cluster.volumes.claims import choose, claims_of
-from policysched.cluster.volumes.reservations import Promises, VolumeChoice
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.claims import choose_volumes, pod_volume_claims
+from policysched.cluster.volumes.reservations import VolumeChoice, VolumeReservations
 from policysched.evaluate import VolumesToBind
 from policysched.lang.ir.program import BuiltinFilter, Program
 from policysched.model.objects import NodeName, Pod
@@ -49,11 +49,11 @@ def test_the_default_profile_agrees_on_pods_with_volumes(scene: Scene) -> None:
     agree(kube_default(), scene)
 
 
-def chosen_alike(cache: Cache, found: VolumesToBind | None, user: Pod, on: NodeName) -> None:
+def chosen_alike(cache: ClusterCache, found: VolumesToBind | None, user: Pod, on: NodeName) -> None:
     """The volumes that the kernel chose are those that one finds by looking through all."""
-    claims = claims_of(user, Stock(cache.volumes))
+    claims = pod_volume_claims(user, AvailableVolumes(cache.volumes))
     assert not isinstance(claims, str), f"{user.full_name} was let pass, and now: {claims}"
-    plainly = choose(claims, cache.nodes[on], Stock(cache.volumes))
+    plainly = choose_volumes(claims, cache.nodes[on], AvailableVolumes(cache.volumes))
     assert (VolumeChoice() if found is None else found.choice) == plainly
 
 
@@ -69,7 +69,7 @@ def followed(scene: Scene) -> None:
             slow = reference.evaluate(program, pod, cache, **given_)
             assert (verdict.selected, verdict.pod_refusal) == (slow.selected, slow.pod_refusal), step
             if verdict.selected is not None:
-                needs = evaluator.before_bind(compiled, pod, verdict.selected, **given_)
+                needs = evaluator.prebind_requirements(compiled, pod, verdict.selected, **given_)
                 chosen_alike(cache, None if needs is None else needs.volumes, pod, verdict.selected)
             assert differences(evaluator.explain(compiled, pod, **given_), slow) == [], step
         if dice.one_in(4) and cache.nodes and cache.ledger.placement(scene.pods[0].uid) is None:
@@ -93,16 +93,16 @@ def laid_agrees(scene: Scene) -> None:
     node = evaluator.evaluate(compiled, first, **given_, overlay=overlay).selected
     if node is None:
         return
-    needs = evaluator.before_bind(compiled, first, node, **given_, overlay=overlay)
+    needs = evaluator.prebind_requirements(compiled, first, node, **given_, overlay=overlay)
     found = None if needs is None else needs.volumes
 
-    overlay.place(first, node)
+    overlay.add_pod(first, node)
     if found is not None:
-        overlay.promise(first.uid, found.choice, node)
+        overlay.reserve_volumes(first.uid, found.choice, node)
     tried = evaluator.explain(compiled, second, **given_, overlay=overlay)
     cache.assume(first, node)
     if found is not None:
-        cache.volumes.promise(first.uid, found.choice, node)
+        cache.volumes.reserve(first.uid, found.choice, node)
 
     assert differences(tried, reference.evaluate(program, second, cache, **given_)) == []
 
@@ -116,19 +116,19 @@ def test_volumes_that_are_given_on_an_overlay_are_given(scene: Scene) -> None:
 @SEARCH
 @given(scene=storage_scenes())
 def test_no_volume_is_chosen_twice_for_one_pod_or_from_what_is_promised(scene: Scene) -> None:
-    stock, promises = Stock(scene.cache.volumes), Promises()
+    stock, promises = AvailableVolumes(scene.cache.volumes), VolumeReservations()
     for pod in scene.pods:
-        claims = claims_of(pod, stock.laid(promises))
+        claims = pod_volume_claims(pod, stock.with_overlay(promises))
         for node in scene.cache.nodes.values() if not isinstance(claims, str) else ():
             assert not isinstance(claims, str)
-            choice = choose(claims, node, stock.laid(promises))
+            choice = choose_volumes(claims, node, stock.with_overlay(promises))
             if isinstance(choice, VolumeChoice) and choice:
-                volumes = [volume.name for _, volume in choice.static]
-                taken = {name: one.pods for name, one in promises.given.items() if isinstance(name, str)}
+                volumes = [volume.name for _, volume in choice.static_bindings]
+                taken = {name: one.pods for name, one in promises.by_key.items() if isinstance(name, str)}
                 assert len(volumes) == len(set(volumes))
                 assert all(
-                    stock.laid(promises).holder(volume).claim == claim.key  # type: ignore[union-attr]
-                    for claim, volume in choice.static
+                    stock.with_overlay(promises).claim_ref_of(volume).claim == claim.key  # type: ignore[union-attr]
+                    for claim, volume in choice.static_bindings
                     if volume.name in taken
                 )
                 promises.add(pod.uid, choice, node.name)

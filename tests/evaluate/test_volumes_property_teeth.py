@@ -10,12 +10,12 @@ from policysched import evaluate
 from policysched.builtins.volume_binding import kernel as volume_binding
 from policysched.builtins.volume_restrictions import kernel as volume_restrictions
 from policysched.builtins.volume_zone import kernel as volume_zone
-from policysched.cluster.cache import Cache
-from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import evaluation_cache
 from policysched.evaluate.columns import attached_volumes, free_volumes
-from policysched.model.objects import CsiNode, Node, NodeName, ObservedPod, Pod, PodFacts, PodUid
+from policysched.model.objects import CsiNode, Node, NodeName, ObservedPod, Pod, PodUid, QueuedPodInfo
 from policysched.model.storage import StorageObject
 from tests import reference
 from tests.conformance.kube_default import kube_default
@@ -25,7 +25,7 @@ from tests.volumes import attachment, capacity, claim, csi_driver, csi_node, sto
 from tests.words import node, placed, pod, world
 
 NOW_NS = 1_767_607_200 * 10**9
-Deed = Callable[[Cache], object]
+Deed = Callable[[ClusterCache], object]
 """Something that happens to a cluster."""
 
 
@@ -33,21 +33,21 @@ Deed = Callable[[Cache], object]
 class Story:
     """A pod that is decided at first and again after each deed: how a planted bug shows."""
 
-    world: Callable[[], Cache]
+    world: Callable[[], ClusterCache]
     pod: Pod
     deeds: tuple[Deed, ...] = ()
 
     def told(self) -> None:
         cache, program = self.world(), kube_default()
         evaluator, compiled = evaluate.Evaluator(cache), evaluate.compile(program)
-        given_ = {"now_ns": NOW_NS, "facts": PodFacts(NOW_NS, 0), "samples": {}}
+        given_ = {"now_ns": NOW_NS, "facts": QueuedPodInfo(NOW_NS, 0), "samples": {}}
         for deed in (lambda _: None, *self.deeds):
             deed(cache)
             plain = reference.evaluate(program, self.pod, cache, **given_)
             verdict = evaluator.evaluate(compiled, self.pod, **given_)
             assert (verdict.selected, verdict.feasible_count) == (plain.selected, len(plain.feasible))
             if verdict.selected is not None:
-                needs = evaluator.before_bind(compiled, self.pod, verdict.selected, **given_)
+                needs = evaluator.prebind_requirements(compiled, self.pod, verdict.selected, **given_)
                 found = None if needs is None else needs.volumes
                 chosen_alike(cache, found, self.pod, verdict.selected)
             assert differences(evaluator.explain(compiled, self.pod, **given_), plain) == []
@@ -59,10 +59,10 @@ def put(*objects: StorageObject | CsiNode) -> Deed:
 
 def of(
     nodes: Iterable[Node], *objects: StorageObject | CsiNode, there: Iterable[ObservedPod] = ()
-) -> Callable[[], Cache]:
+) -> Callable[[], ClusterCache]:
     nodes, there = tuple(nodes), tuple(there)
 
-    def made() -> Cache:
+    def made() -> ClusterCache:
         cache = world(nodes, pods=there)
         put(*objects)(cache)
         return cache
@@ -89,9 +89,9 @@ TRACKED = (storage_class("made", "csi.example.com"), csi_driver(), claim("data",
 
 _FOR_ANOTHER = VolumeChoice(((claim("another"), volume("v", node="a", phase="Available")),))
 _NOTE, _LEARN, _PUT = (
-    free_volumes.FreeVolumes.note,
-    free_volumes._ByValue.learn_codes,
-    attached_volumes.AttachedVolumes.put,
+    free_volumes.FreeVolumeIndex.set_free,
+    free_volumes._LabelValueIndex.learn_codes,
+    attached_volumes.AttachedVolumes.update_row,
 )
 
 BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
@@ -131,7 +131,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
     "migration does not matter": (
         volume_binding,
         "volume_fits",
-        lambda volume, view: volume_binding.terms_fit(volume.required, view),
+        lambda volume, view: volume_binding.terms_match(volume.required, view),
         Story(
             of(
                 (node("a", labels={"topology.ebs.csi.aws.com/zone": "z1"}), node("b")),
@@ -154,7 +154,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         Story(of((A, B), *LOCAL, volume("v", node="a", phase="Released")), USER),
     ),
     "volumes that are taken are not followed": (
-        free_volumes.KeptFreeVolumes,
+        free_volumes.FreeVolumeIndexCache,
         "_follow",
         lambda *_: True,
         Story(
@@ -169,20 +169,20 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         ),
     ),
     "a volume that is given back stays taken": (
-        free_volumes.FreeVolumes,
+        free_volumes.FreeVolumeIndex,
         "note",
         lambda self, place, *, free: None if free else _NOTE(self, place, free=free),
         Story(
             of((A,), *LOCAL, volume("v", node="a", phase="Available")),
             USER,
             (
-                lambda cache: cache.volumes.promise(PodUid("x"), _FOR_ANOTHER, NodeName("a")),
-                lambda cache: cache.volumes.release(PodUid("x"), _FOR_ANOTHER),
+                lambda cache: cache.volumes.reserve(PodUid("x"), _FOR_ANOTHER, NodeName("a")),
+                lambda cache: cache.volumes.unreserve(PodUid("x"), _FOR_ANOTHER),
             ),
         ),
     ),
     "a value that no node had stays unknown": (
-        free_volumes._ByValue,
+        free_volumes._LabelValueIndex,
         "learn_codes",
         lambda self, strings: () if self._strings_seen >= 0 else _LEARN(self, strings),
         Story(
@@ -219,7 +219,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Story]] = {
         ),
     ),
     "room is not looked at again": (
-        Stock,
+        AvailableVolumes,
         "capacity_stamp",
         lambda *_: 0,
         Story(

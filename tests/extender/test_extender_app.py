@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from policysched.config.setting_layers import BadSettings
-from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.compiling import compile_inline
 from policysched.daemon.sampling import make_sources
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime, NothingToRun
-from policysched.extender.handlers import ExtenderDesk, ExtenderLimits
+from policysched.extender.handlers import ExtenderHandlers, ExtenderLimits
 from policysched.extender.settings import read_extender_settings
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport, TransportError
-from policysched.serve.extender import Call, Reply
+from policysched.serve.extender import ExtenderHttpCall, ExtenderResponse
 from tests.kube.world import World, on_virtual_time, running, until
 from tests.words import pod_manifest
 
@@ -55,7 +55,7 @@ class Extender:
         settings = read_extender_settings(None, {}, given)
         runtime = ExtenderRuntime(
             transport=self.road,
-            compile_texts=compile_in_line,
+            compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda name: Random(f"x/{name}"),
@@ -70,8 +70,8 @@ class Extender:
         )
         self.app = ExtenderApp(settings, runtime)
         self.outcomes: list[str] = []
-        self.desk = ExtenderDesk(
-            self.app.answering,
+        self.desk = ExtenderHandlers(
+            self.app.extender_server,
             self.app.binder,
             self.app.post,
             lambda _policy, _verb, outcome, _s: self.outcomes.append(outcome),
@@ -82,15 +82,15 @@ class Extender:
 
     async def ask(
         self, verb: str, body: object, *, policy: str = "fit", budget_s: float | None = None, **options: str
-    ) -> Reply:
+    ) -> ExtenderResponse:
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
         # The desk's deadline is on the machine's clock, which stands still beside the virtual one.
         within_s = self.desk.budget_s if budget_s is None else budget_s
-        call = Call(policy, verb, options, sent, time.monotonic() + within_s)
-        work = self.desk.read(call)
-        return work if isinstance(work, Reply) else await work()
+        call = ExtenderHttpCall(policy, verb, options, sent, time.monotonic() + within_s)
+        work = self.desk.parse(call)
+        return work if isinstance(work, ExtenderResponse) else await work()
 
-    async def bind(self, name: str, node: str) -> Reply:
+    async def bind(self, name: str, node: str) -> ExtenderResponse:
         uid = self.world.pod(name)["metadata"]["uid"]
         return await self.ask(
             "bind", {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
@@ -110,7 +110,9 @@ async def extender(
     world.add_node("a", cpu="4")
     one = Extender(world, policy, budget_s, sources)
     async with running(one.app.run()):
-        await until(lambda: one.app.answering.synced and one.app.answering.programs(), "the start")
+        await until(
+            lambda: one.app.extender_server.synced and one.app.extender_server.programs(), "the start"
+        )
         yield one
         await one.desk.close()
 
@@ -154,7 +156,7 @@ def test_samples_decide_here_too_and_a_metric_without_a_source_is_said() -> None
         async with extender(FIT + metrics + rules, sources={"notes": {"kind": "annotations"}}) as one:
             one.world.add_node("hot", annotations={"example.com/load": "0.9"})
             one.world.add_node("cold", annotations={"example.com/load": "0.1"})
-            await until(lambda: any(status.good for status in one.app.sampler.statuses()), "a poll")
+            await until(lambda: any(status.last_good_poll for status in one.app.sampler.statuses()), "a poll")
             await asyncio.sleep(5)
 
             reply = await one.ask("filter", {"Pod": pod_manifest("web"), "NodeNames": ["a", "hot", "cold"]})
@@ -181,13 +183,16 @@ def test_a_bind_is_carried_out_and_its_room_taken_at_once() -> None:
         async with extender() as one:
             one.world.add_pod("web", cpu="3")
             await until(
-                lambda: one.app.answering.check() == [] and len(one.app.answering._core.cache.pods) == 1,
+                lambda: (
+                    one.app.extender_server.check() == []
+                    and len(one.app.extender_server._core.cache.pods) == 1
+                ),
                 "the pod",
             )
             reply = await one.bind("web", "a")
             assert (reply.value, one.world.node_of("web")) == ({"Error": ""}, "a")
             assert not await one.fits("a", "2")
-            await until(lambda: one.app.answering.binds_under_way == 0, "the answer to be taken in")
+            await until(lambda: one.app.extender_server.binds_in_flight == 0, "the answer to be taken in")
             again = await one.bind("web", "elsewhere")
             assert "somebody bound it to a" in again.value["Error"]
 
@@ -201,13 +206,13 @@ def test_a_bind_without_an_answer_holds_its_room_until_it_is_known_what_became_o
     async def scenario() -> None:
         async with extender(budget_s=0.3) as one:
             one.world.add_pod("web", cpu="3")
-            await until(lambda: len(one.app.answering._core.cache.pods) == 1, "the pod")
+            await until(lambda: len(one.app.extender_server._core.cache.pods) == 1, "the pod")
             one.road.broken, one.road.carried = True, carried
             reply = await one.bind("web", "a")
             assert "whether the pod is bound is not known" in reply.value["Error"]
             assert not await one.fits("a", "2")
-            assert one.app.answering.binds_under_way == 1
-            await until(lambda: one.app.answering.binds_under_way == 0, "it to be known")
+            assert one.app.extender_server.binds_in_flight == 1
+            await until(lambda: one.app.extender_server.binds_in_flight == 0, "it to be known")
             assert await one.fits("a", "2") is not carried
             assert one.world.node_of("web") == ("a" if carried else None)
 

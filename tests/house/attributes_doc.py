@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, Attribute
+from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, BuiltinAttribute
 from policysched.lang.ir.expr import Owner, Stage
-from policysched.lang.types.kinds import Kind
+from policysched.lang.types.kinds import TypeKind
 from policysched.lang.types.units import SUFFIXES, UNITS
 
 _INTRODUCTION = """# Attributes
@@ -41,9 +41,9 @@ def page() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _of(owner: Owner, rows: Iterable[Attribute]) -> Iterable[str]:
+def _of(owner: Owner, rows: Iterable[BuiltinAttribute]) -> Iterable[str]:
     if owner in ("victim", "other"):
-        names = ", ".join(f"`{one.name}`" for one in rows)
+        names = ", ".join(f"`{one.qualified_name}`" for one in rows)
         yield f"The same as `pod`, less what only the queue knows: {names}."
         return
     yield "| attribute | type | unit | stage | changed by | meaning |"
@@ -53,38 +53,38 @@ def _of(owner: Owner, rows: Iterable[Attribute]) -> Iterable[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _name(one: Attribute) -> str:
-    if one.keys is None:
-        return one.name
-    return f'{one.name}["{"KEY" if one.keys == "texts" else "RESOURCE"}"]'
+def _name(one: BuiltinAttribute) -> str:
+    if one.key_kind is None:
+        return one.qualified_name
+    return f'{one.qualified_name}["{"KEY" if one.key_kind == "texts" else "RESOURCE"}"]'
 
 
-def _type(one: Attribute) -> str:
-    if one.keys == "texts":
+def _type(one: BuiltinAttribute) -> str:
+    if one.key_kind == "texts":
         return "string?"
-    return "by resource" if one.keys == "resources" else str(one.type)
+    return "by resource" if one.key_kind == "resources" else str(one.type)
 
 
-def _stage(one: Attribute) -> str:
+def _stage(one: BuiltinAttribute) -> str:
     words = {
         Stage.POD: "pod",
         Stage.NODE: "node",
         Stage.CANDIDATES: "candidates",
         Stage.TIME: "time",
-        Stage.SHARES: "shares",
-        Stage.PODS: "pods",
+        Stage.NAMESPACE_SHARES: "shares",
+        Stage.CLUSTER_PODS: "pods",
     }
     return ", ".join(word for flag, word in words.items() if one.stage & flag) or "constant"
 
 
-def _events(one: Attribute) -> str:
-    return ", ".join(sorted(event.value for event in one.wakes)) or "never"
+def _events(one: BuiltinAttribute) -> str:
+    return ", ".join(sorted(event.value for event in one.requeue_events)) or "never"
 
 
 def units() -> str:
     """Suffixes of literals, and what `unit "..."` may say, by type."""
     lines = ['| type | suffixes of literals | `unit "..."` of inputs and metrics |', "|---|---|---|"]
-    for kind in (*SUFFIXES, Kind.TIMESTAMP):
+    for kind in (*SUFFIXES, TypeKind.TIMESTAMP):
         suffixes = " ".join(f"`{one}`" if one else "(none)" for one in SUFFIXES.get(kind, {}))
         of_samples = " ".join(f"`{one}`" for one in UNITS[kind])
         lines.append(f"| {kind.value} | {suffixes or 'no literals'} | {of_samples} |")

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from policysched.builtins.declaration import Declaration, Parameter
-from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
-from policysched.lang.ir.program import ParamValue
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
+from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
+from policysched.lang.ir.program import BuiltinParamValue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "builtins.md"
 
@@ -42,10 +42,10 @@ def _releases() -> str:
         "| `include kube_default` | brings |",
         "|---|---|",
     ]
-    for version, release in RELEASES.items():
-        said = [f"no `{name}`" for name in sorted(release.without)]
-        said += [f"no score of `{name}`" for name in sorted(release.without_scores)]
-        for name, words in release.score_words.items():
+    for version, release in KUBE_SCHEDULER_RELEASES.items():
+        said = [f"no `{name}`" for name in sorted(release.missing_builtins)]
+        said += [f"no score of `{name}`" for name in sorted(release.builtins_without_score)]
+        for name, words in release.score_parameter_values.items():
             said.append(f"`{name} {{ {', '.join(f'{one} = {word}' for one, word in words.items())} }}`")
         lines.append(f'| `"{version}"` | {", ".join(said) or "everything above"} |')
     lines += [
@@ -56,7 +56,7 @@ def _releases() -> str:
     return "\n".join(lines)
 
 
-def _section(one: Declaration) -> str:
+def _section(one: BuiltinDeclaration) -> str:
     parts = [f"## {one.name}\n", f"kube-scheduler's `{one.plugin}`: {one.summary}.\n", "```"]
     if one.filters:
         parts.append(f"filter {one.name}{_parameters(one.filter_parameters)}")
@@ -72,7 +72,7 @@ def _section(one: Declaration) -> str:
     if one.filters:
         parts += [
             f"- says: {'; '.join(f'`{reason}`' for reason in one.reasons) or 'nothing, it refuses no node'}",
-            f"- may change its mind after: {_listed(sorted(event.value for event in one.filter_wakes))}",
+            f"- may change its mind after: {_listed(sorted(event.value for event in one.filter_requeue_events))}",
         ]
     parts += [f"- source: {one.source}", ""]
     return "\n".join(parts)
@@ -84,13 +84,13 @@ def _meaning(name: str) -> str:
     return documented
 
 
-def _parameters(parameters: Sequence[Parameter]) -> str:
+def _parameters(parameters: Sequence[BuiltinParameter]) -> str:
     if not parameters:
         return ""
     return f" {{ {', '.join(f'{one.name} = {_value(one.default)}' for one in parameters)} }}"
 
 
-def _parameter(one: Parameter, of: str) -> str:
+def _parameter(one: BuiltinParameter, of: str) -> str:
     match one.kind:
         case "choice":
             allowed = f"one of {_listed(one.choices)}"
@@ -107,7 +107,7 @@ def _parameter(one: Parameter, of: str) -> str:
     return f"- `{one.name}`{f' of the {of}' if of else ''} ({allowed}): {one.doc}; `{_value(one.default)}` unless said otherwise"
 
 
-def _value(value: ParamValue) -> str:
+def _value(value: BuiltinParamValue) -> str:
     if isinstance(value, frozenset):
         return f"[{', '.join(sorted(value))}]"
     if isinstance(value, tuple):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION
-from policysched.builtins.uncovered import UNCOVERED
+from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
 from policysched.lang.check import check_text
 from policysched.text import Severity
 
@@ -23,7 +23,7 @@ MAY_BE_LEFT_OUT: Mapping[str, str] = {
 def covered() -> str:
     """Two sentences for the README."""
     plugins = list(dict.fromkeys(one.plugin for one in BUILTINS.values()))
-    lacking = list(dict.fromkeys(one.plugin for one in UNCOVERED))
+    lacking = list(dict.fromkeys(one.plugin for one in UNSUPPORTED_FEATURES))
     pending = [one for one in lacking if one not in plugins]
     parts = [one for one in lacking if one in plugins]
     looks = "looks" if len(pending) == 1 else "look"
@@ -39,7 +39,7 @@ def covered() -> str:
 def not_covered() -> str:
     """The whole list."""
     lines = ["| kube-scheduler's plugin | a pod uses it by | what happens |", "|---|---|---|"]
-    lines += [f"| {one.plugin} | {one.uses} | {one.happens} |" for one in UNCOVERED]
+    lines += [f"| {one.plugin} | {one.usage} | {one.effect} |" for one in UNSUPPORTED_FEATURES]
     return "\n".join(lines)
 
 

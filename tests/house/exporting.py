@@ -6,9 +6,9 @@ from functools import cache
 from random import Random
 
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.compiling import compile_inline
 from policysched.daemon.sampling import make_sources
-from policysched.runtime.leadership import Alone
+from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.runtime.telemetry import Telemetry
 from tests.kube.world import World, on_virtual_time, until
@@ -86,32 +86,32 @@ def _exposition() -> str:
             settings,
             Runtime(
                 transport=road,
-                leadership=Alone(),
-                compile_texts=compile_in_line,
+                leadership=NoLeaderElection(),
+                compile_texts=compile_inline,
                 now_ns=world.now_ns,
                 monotonic_s=world.loop.time,
                 random=Random,
                 identity="one",
-                observe_decision_s=telemetry.decision_s,
-                observe_bind_s=telemetry.bind_s,
+                observe_decision_s=telemetry.observe_decision_s,
+                observe_bind_s=telemetry.observe_bind_s,
                 samples=make_sources(settings.samples, None, road, now_ns=world.now_ns, random=Random),
             ),
         )
         app.malformed["Node"] = 1  # as if one had been left out: the server in memory has none
-        app.consultant.calls["gpu", "filter", "answered"] = 1  # as if one had been asked
-        telemetry.watch(app, world.now_ns)
+        app.extender_caller.calls["gpu", "filter", "answered"] = 1  # as if one had been asked
+        telemetry.attach(app, world.now_ns)
         run = asyncio.ensure_future(app.run())
         await until(
             lambda: world.node_of("turned-away") and app.binder.counts.confirmed > 1, "two pods to be bound"
         )
         words = {"phase": "Failed", "reason": "OutOfcpu", "message": "too little"}
         world.local.set_status("pods", turned_away, **words)
-        await until(lambda: app.scheduler.counters.rejections, "the kubelet's word to be heard")
+        await until(lambda: app.scheduler.counters.kubelet_rejections, "the kubelet's word to be heard")
         await until(lambda: app.reporter.counts.conditions_written, "the other to learn why it waits")
         urgent = {"priorityClassName": "urgent"}
         world.add_pod("urgent", cpu="1", scheduler="test", priority=1000, spec=urgent)
         await until(lambda: app.evictor.counts.evicted, "the first to make room")
-        await until(lambda: any(one.good for one in app.sampler.statuses()), "a poll")
+        await until(lambda: any(one.last_good_poll for one in app.sampler.statuses()), "a poll")
         shown.append(telemetry.registry.render())
         app.request_stop()
         await run

@@ -1,6 +1,6 @@
 """`docs/rules.md`: every diagnostic, from the catalogue that `policysched rule` prints."""
 
-from policysched.lang.diagnostics.catalogue import RULES, RuleDoc
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc
 
 _INTRODUCTION = """# Diagnostics
 
@@ -27,7 +27,7 @@ _BLOCKS = {
 def page() -> str:
     parts = [_INTRODUCTION, *_contents()]
     for digit, title in _BLOCKS.items():
-        rules = [one for one in RULES.values() if one.code[2] == digit]
+        rules = [one for one in DIAGNOSTIC_DOCS.values() if one.code[2] == digit]
         if rules:
             parts += [f"## {title}\n", *(_section(one) for one in rules)]
     return "\n".join(parts).rstrip() + "\n"
@@ -36,8 +36,8 @@ def page() -> str:
 def _contents() -> list[str]:
     lines = ["| code | name | severity | |", "|---|---|---|---|"]
     lines += [
-        f"| [{one.code}](#{one.code.lower()}-{one.name}) | {one.name} | {one.severity.word} | {_cell(one.summary)} |"
-        for one in RULES.values()
+        f"| [{one.code}](#{one.code.lower()}-{one.name}) | {one.name} | {one.severity.label} | {_cell(one.summary)} |"
+        for one in DIAGNOSTIC_DOCS.values()
     ]
     return [*lines, ""]
 
@@ -46,11 +46,11 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _section(one: RuleDoc) -> str:
+def _section(one: DiagnosticDoc) -> str:
     summary = one.summary[0].upper() + one.summary[1:]
-    parts = [f"### {one.code} {one.name}\n", f"*{one.severity.word}.* {summary}.\n", f"{one.explanation}\n"]
-    if one.bad:  # what only a running scheduler says has no text that draws it
-        parts += ["Draws it:\n", _fenced(one.bad), "Mended:\n", _fenced(one.good)]
+    parts = [f"### {one.code} {one.name}\n", f"*{one.severity.label}.* {summary}.\n", f"{one.explanation}\n"]
+    if one.bad_example:  # what only a running scheduler says has no text that draws it
+        parts += ["Draws it:\n", _fenced(one.bad_example), "Mended:\n", _fenced(one.good_example)]
     return "\n".join(parts)
 
 

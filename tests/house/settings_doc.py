@@ -9,18 +9,18 @@ from policysched.cli.run import run
 from policysched.config.setting_layers import ENVIRONMENT_PREFIX
 from policysched.extender.handlers import ExtenderLimits
 from policysched.kube.lease import LeaseSettings
-from policysched.kube.watch.reflector import ReflectSettings
+from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReportSettings
-from policysched.scheduler.limits import Limits
+from policysched.kube.write.report import ReporterSettings
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.schemas import schema
 
 _DEFAULTS: Mapping[str, object] = {
     "leader_election": LeaseSettings(),
-    "api": ReflectSettings(),
+    "api": ReflectorSettings(),
     "binding": BindSettings(),
-    "reporting": ReportSettings(),
-    "scheduling": Limits(),
+    "reporting": ReporterSettings(),
+    "scheduling": SchedulerLimits(),
     "extender_server": ExtenderLimits(),
 }
 """The dataclass of each section. What has no default here says it in the schema's words."""

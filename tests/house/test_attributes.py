@@ -5,16 +5,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compiled
 from policysched.kube.decode import pods
 from policysched.lang.check import check_text
-from policysched.lang.ir.attributes import ATTRIBUTES, Attribute
+from policysched.lang.ir.attributes import ATTRIBUTES, BuiltinAttribute
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
-from policysched.lang.types.kinds import Kind
-from policysched.model.objects import Namespace, Pod, PodFacts
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.lang.types.kinds import TypeKind
+from policysched.model.objects import Namespace, Pod, QueuedPodInfo
 from tests.reference import attributes as plain
 from tests.reference import evaluate
 from tests.words import node, placed, pod_manifest, world
@@ -22,7 +22,7 @@ from tests.words import node, placed, pod_manifest, world
 DAY_NS = 86_400 * 10**9
 NEW_YEAR_NS = 1_767_225_600 * 10**9  # 2026-01-01, when the objects of tests are created
 NOW_NS = NEW_YEAR_NS + DAY_NS
-FACTS = PodFacts(NOW_NS - 90 * 10**9, 3)
+FACTS = QueuedPodInfo(NOW_NS - 90 * 10**9, 3)
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d", "uid": "u", "controller": True}
 
 
@@ -39,10 +39,10 @@ def a_pod(name: str) -> Pod:
         spec={"serviceAccountName": "robot", "activeDeadlineSeconds": 600},
     )
     manifest["metadata"]["ownerReferences"] = [OWNER]
-    return pods.pod(manifest).pod
+    return pods.decode_pod(manifest).pod
 
 
-def a_world() -> Cache:
+def a_world() -> ClusterCache:
     home = node(
         "a",
         memory="8Gi",
@@ -101,12 +101,12 @@ VALUES: Mapping[str, str] = {
 is added here."""
 
 
-def written(one: Attribute) -> str:
+def written(one: BuiltinAttribute) -> str:
     """The attribute as a policy reads it, with a key where it is a map."""
     key = {"texts": "Ready" if one.path == ("conditions",) else "key", "resources": "memory", None: None}[
-        one.keys
+        one.key_kind
     ]
-    return one.name if key is None else f'{one.name}["{key}"]'
+    return one.qualified_name if key is None else f'{one.qualified_name}["{key}"]'
 
 
 def checked(rule: str) -> Program:
@@ -115,31 +115,31 @@ def checked(rule: str) -> Program:
     return found.program
 
 
-def by_the_plan(program: Program) -> Explanation:
+def by_the_plan(program: Program) -> PlacementExplanation:
     return Evaluator(a_world()).explain(
         compiled(program), a_pod("web"), now_ns=NOW_NS, facts=FACTS, samples={}
     )
 
 
-def by_the_oracle(program: Program) -> Explanation:
+def by_the_oracle(program: Program) -> PlacementExplanation:
     return evaluate(program, a_pod("web"), a_world(), now_ns=NOW_NS, facts=FACTS, samples={})
 
 
-def said_by(explanation: Explanation) -> list[str]:
+def said_by(explanation: PlacementExplanation) -> list[str]:
     return [
-        reason for refusals in explanation.rejected.values() for one in refusals for reason in one.reasons
+        reason for refusals in explanation.refusals.values() for one in refusals for reason in one.reasons
     ]
 
 
 def test_there_is_a_value_for_every_attribute_of_pods_nodes_and_namespaces() -> None:
     assert set(VALUES) == {
-        one.name for one in ATTRIBUTES.values() if one.owner in ("pod", "node", "namespace")
+        one.qualified_name for one in ATTRIBUTES.values() if one.owner in ("pod", "node", "namespace")
     }
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_plan_and_the_oracle_read_what_the_objects_say(name: str) -> None:
-    one = next(one for one in ATTRIBUTES.values() if one.name == name)
+    one = next(one for one in ATTRIBUTES.values() if one.qualified_name == name)
     placeholder = written(one).replace('"', r"\"")
     program = checked(f'filter probe reject pod.name != "" else "it is {{{placeholder}}}"')
 
@@ -158,20 +158,20 @@ NEIGHBOURS = {
 """What the counted pod has otherwise than `a_pod("web")`."""
 
 
-def condition_on(one: Attribute) -> str:
+def condition_on(one: BuiltinAttribute) -> str:
     """A condition that holds for the neighbour, by the type of what is read."""
     text, path = written(one), ".".join(one.path)
     value = NEIGHBOURS.get(path) or VALUES[f"pod.{path}"]
-    if one.keys == "texts":
+    if one.key_kind == "texts":
         return f'{text} else "" == "{value}"'
     match one.type.kind:
-        case Kind.STRING:
+        case TypeKind.STRING:
             return f'{text} == "{value}"'
-        case Kind.LIST:
+        case TypeKind.LIST:
             return f'"{value}" in {text}'
-        case Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP:
             return f"{text} == pod.created"
-        case Kind.DURATION:
+        case TypeKind.DURATION:
             return f"{text} else 0s == {value}"
         case _:
             return f"{text} == {value}"
@@ -180,8 +180,8 @@ def condition_on(one: Attribute) -> str:
 COUNTED = [one for one in ATTRIBUTES.values() if one.owner == "other"]
 
 
-@pytest.mark.parametrize("one", COUNTED, ids=[one.name for one in COUNTED])
-def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: Attribute) -> None:
+@pytest.mark.parametrize("one", COUNTED, ids=[one.qualified_name for one in COUNTED])
+def test_the_plan_and_the_oracle_read_it_of_a_counted_pod(one: BuiltinAttribute) -> None:
     condition = condition_on(one)
     program = checked(
         f'filter found reject count(pods on node where {condition}) == 1 else "found"\n'

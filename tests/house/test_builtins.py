@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 import pytest
 
 from policysched import builtins
-from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, RELEASES
+from policysched.builtins.registry import BUILTINS, KUBE_DEFAULT_VERSION, KUBE_SCHEDULER_RELEASES
 from tests import reference
 from tests.house.builtins_doc import PAGE, page
 from tests.reference.builtins import FILTERS, SCORES
@@ -60,10 +60,12 @@ def test_the_page_says_of_each_what_it_reads_how_it_scores_and_whose_it_is(name:
     )
 
 
-@pytest.mark.parametrize("version", [version for version in RELEASES if version != KUBE_DEFAULT_VERSION])
+@pytest.mark.parametrize(
+    "version", [version for version in KUBE_SCHEDULER_RELEASES if version != KUBE_DEFAULT_VERSION]
+)
 def test_the_page_says_all_that_an_older_release_has_otherwise(version: str) -> None:
     (line,) = [one for one in page().splitlines() if one.startswith(f'| `"{version}"`')]
 
-    release = RELEASES[version]
-    for name in (*release.without, *release.without_scores, *release.score_words):
+    release = KUBE_SCHEDULER_RELEASES[version]
+    for name in (*release.missing_builtins, *release.builtins_without_score, *release.score_parameter_values):
         assert f"`{name}" in line

@@ -12,19 +12,19 @@ import pytest
 import yaml
 
 from policysched.builtins.registry import BUILTINS
-from policysched.builtins.uncovered import UNCOVERED
-from policysched.cli import COMMANDS, Problem, main
+from policysched.builtins.uncovered import UNSUPPORTED_FEATURES
+from policysched.cli import COMMANDS, CommandError, main
 from policysched.config.setting_layers import BadSettings
 from policysched.config.settings import read_settings
-from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.compiling import compile_inline
 from policysched.extender.extender_app import ExtenderApp, ExtenderRuntime
-from policysched.extender.program import CLOCK_SET_BACK
+from policysched.extender.program import EXIT_CLOCK_SET_BACK
 from policysched.extender.settings import read_extender_settings
 from policysched.extender.telemetry import ExtenderTelemetry
 from policysched.lang.check import check_text
-from policysched.lang.diagnostics.catalogue import RULES
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS
 from policysched.lang.ir.attributes import ATTRIBUTES
-from policysched.runtime.scheduler_app import Outcome
+from policysched.runtime.scheduler_app import ExitReason
 from policysched.scheduler.reports import PendingReason
 from policysched.schemas import schema
 from policysched.text import Severity
@@ -64,18 +64,18 @@ def test_a_page_that_falls_behind_is_noticed(tmp_path: Path, monkeypatch: pytest
 def test_the_page_of_attributes_has_each_of_them() -> None:
     page = docs.PAGES["docs/attributes.md"]()
 
-    assert all(f"`{one.name}" in page for one in ATTRIBUTES.values())
+    assert all(f"`{one.qualified_name}" in page for one in ATTRIBUTES.values())
 
 
 def test_the_page_of_diagnostics_has_each_of_them() -> None:
     page = docs.PAGES["docs/rules.md"]()
 
-    assert all(f"### {one.code} {one.name}\n" in page for one in RULES.values())
+    assert all(f"### {one.code} {one.name}\n" in page for one in DIAGNOSTIC_DOCS.values())
 
 
 def test_the_readme_names_every_plugin_as_covered_or_not() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pending = {one.plugin for one in UNCOVERED if one.happens == "the pod stays pending"}
+    pending = {one.plugin for one in UNSUPPORTED_FEATURES if one.effect == "the pod stays pending"}
 
     assert all(plugin in readme for plugin in {one.plugin for one in BUILTINS.values()} | pending)
 
@@ -127,7 +127,7 @@ def test_the_settings_of_the_manifests_are_settings() -> None:
     with pytest.raises(BadSettings):
         read_settings(ROOT / "deploy" / "lease.yaml", {}, {})
     extender = read_extender_settings(ROOT / "deploy" / "extender" / "settings.yaml", {}, {})
-    assert extender.place == "ConfigMap policysched/extender-policies"
+    assert extender.source_name == "ConfigMap policysched/extender-policies"
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_the_exit_codes_of_the_scheduler_are_those_that_its_page_lists() -> None
 
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
 
-    assert listed == sorted({one.value for one in Outcome} | {Problem.exit_code})
-    assert Outcome.CLOCK_SET_BACK.value == CLOCK_SET_BACK
+    assert listed == sorted({one.value for one in ExitReason} | {CommandError.exit_code})
+    assert ExitReason.CLOCK_SET_BACK.value == EXIT_CLOCK_SET_BACK
 
 
 def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_scheduler_lists() -> None:
@@ -212,13 +212,13 @@ def test_the_metrics_of_the_extender_are_those_that_its_page_or_that_of_the_sche
         world = World()
         runtime = ExtenderRuntime(
             transport=world.road(),
-            compile_texts=compile_in_line,
+            compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=Random,
             identity="one",
         )
-        telemetry.watch(ExtenderApp(settings, runtime), world.now_ns)
+        telemetry.attach(ExtenderApp(settings, runtime), world.now_ns)
         exports.extend(re.findall(r"^# TYPE (\w+) ", telemetry.registry.render(), flags=re.MULTILINE))
 
     on_virtual_time(scenario)
@@ -326,7 +326,7 @@ def test_a_part_that_may_be_left_out_is_used_as_the_language_has_it(part: str) -
 def test_a_code_that_a_page_names_is_one_of_the_catalogue(path: Path) -> None:
     named = set(re.findall(r"\bPS\d{3}\b", path.read_text(encoding="utf-8")))
 
-    assert named <= RULES.keys()
+    assert named <= DIAGNOSTIC_DOCS.keys()
 
 
 _REASON = r'(?:Report\w+\(\s*"(?:Warning|Normal)"|Words\(about, "(?:Warning|Normal)"|_about\([^"\n]*|report\(\w+), "(\w+)"'

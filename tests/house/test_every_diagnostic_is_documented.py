@@ -4,37 +4,37 @@ import re
 
 import pytest
 
-from policysched.lang.diagnostics.catalogue import RULES, RuleDoc
+from policysched.lang.diagnostics.catalogue import DIAGNOSTIC_DOCS, DiagnosticDoc
 from policysched.lint.linting import lint
-from policysched.policy_files.sources import SourceSet, sources_of_text
+from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.text import Source
 
 
-def lint_example(rule: RuleDoc, text: str) -> set[str]:
+def lint_example(rule: DiagnosticDoc, text: str) -> set[str]:
     """The codes that lint reports on an example, which may be a ConfigMap."""
     if text.startswith("apiVersion"):
-        return {found.code for found in lint(sources_of_text(text, "example.yaml"))}
-    texts = {**dict(rule.others), "example.policy": text}
+        return {found.code for found in lint(parse_sources(text, "example.yaml"))}
+    texts = {**dict(rule.other_files), "example.policy": text}
     sources = {key: Source(key, one) for key, one in texts.items()}
     return {found.code for found in lint([SourceSet("example", sources, frozenset({"example.policy"}), {})])}
 
 
-DRAWN_BY_TEXTS = {code: rule for code, rule in RULES.items() if not code.startswith(("PS7", "PS9"))}
+DRAWN_BY_TEXTS = {code: rule for code, rule in DIAGNOSTIC_DOCS.items() if not code.startswith(("PS7", "PS9"))}
 """The others are drawn by test files and by a running scheduler."""
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
-def test_the_bad_example_draws_the_code(rule: RuleDoc) -> None:
-    assert rule.code in lint_example(rule, rule.bad)
+def test_the_bad_example_draws_the_code(rule: DiagnosticDoc) -> None:
+    assert rule.code in lint_example(rule, rule.bad_example)
 
 
 @pytest.mark.parametrize("rule", DRAWN_BY_TEXTS.values(), ids=DRAWN_BY_TEXTS.keys())
-def test_the_good_example_does_not_draw_the_code(rule: RuleDoc) -> None:
-    assert rule.code not in lint_example(rule, rule.good)
+def test_the_good_example_does_not_draw_the_code(rule: DiagnosticDoc) -> None:
+    assert rule.code not in lint_example(rule, rule.good_example)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
-def test_a_code_has_a_name_and_prose(rule: RuleDoc) -> None:
+@pytest.mark.parametrize("rule", DIAGNOSTIC_DOCS.values(), ids=DIAGNOSTIC_DOCS.keys())
+def test_a_code_has_a_name_and_prose(rule: DiagnosticDoc) -> None:
     assert re.fullmatch(r"PS\d{3}", rule.code)
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
     assert rule.summary and not rule.summary.endswith(".")

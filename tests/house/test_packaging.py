@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from policysched import __version__, resources
-from policysched.resources import resource
+from policysched.resources import data_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -25,7 +25,7 @@ def test_the_version_is_one() -> None:
     "path", ["grammar/policy.lark", "policies/kube-default.policy", "policies/demo/workload.yaml"]
 )
 def test_a_shipped_file_is_found_in_the_checkout(path: str) -> None:
-    assert resource(*path.split("/")).read_text(encoding="utf-8")
+    assert data_file(*path.split("/")).read_text(encoding="utf-8")
 
 
 def test_what_the_wheel_takes_along_is_there_and_is_all_that_is_asked_for() -> None:
@@ -77,4 +77,4 @@ def test_a_package_that_lacks_its_grammar_would_be_noticed(
     (tmp_path / "policysched").mkdir()
     monkeypatch.setattr(resources, "__file__", str(tmp_path / "policysched" / "resources.py"))
 
-    assert not resource("grammar", "policy.lark").exists()
+    assert not data_file("grammar", "policy.lark").exists()

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, Transport
 from policysched.kube.write import bind as bind_module
@@ -19,19 +19,19 @@ from policysched.kube.write.bind import (
     binding_body,
 )
 from policysched.model.objects import NodeName, PodUid
-from policysched.sandbox.faults import Climate
+from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
 from tests.kube.world import Script, World, no_answer, on_virtual_time, running, until
 from tests.words import pod_manifest
 
-LOSSY = Climate(
+LOSSY = FaultRates(
     latency_s=0.02,
     latency_spread_s=0.2,
     lost_before_share=0.15,
     lost_after_share=0.15,
     late_share=0.1,
-    doubled_share=0.1,
+    duplicate_share=0.1,
 )
 
 
@@ -41,7 +41,7 @@ class Binding:
     def __init__(self, transport: Transport, **more: Any) -> None:
         self.outcomes: dict[str, BindOutcome] = {}
         self.binder = Binder(
-            Api(transport),
+            ApiClient(transport),
             self._take,
             random=Random(1),
             connectivity=Connectivity(lambda: asyncio.get_running_loop().time()),
@@ -76,7 +76,10 @@ def test_a_binder_that_takes_silence_for_no_is_caught() -> None:
     """The planted bug: what was not answered is withdrawn."""
 
     def impatient(seed: int) -> None:
-        with patch.object(bind_module, "UNANSWERED", ()), patch.object(bind_module, "Refused", Exception):
+        with (
+            patch.object(bind_module, "RETRYABLE_ERRORS", ()),
+            patch.object(bind_module, "Refused", Exception),
+        ):
             on_virtual_time(lambda: burst(seed))
 
     with pytest.raises((AssertionError, AttributeError)):
@@ -103,7 +106,7 @@ async def burst(seed: int) -> None:
             assert not isinstance(outcome, BindConfirmed), f"{outcome} of a pod that is not bound"
         else:
             assert outcome == BindConfirmed(outcome.uid, node), f"{outcome} of a pod on {node}"
-    assert binding.binder.counts.repeated > 5
+    assert binding.binder.counts.retried > 5
 
 
 def test_a_bind_carries_the_uid_and_a_life_of_five_seconds() -> None:
@@ -147,10 +150,10 @@ def test_of_two_answers_lost_the_third_try_finds_the_pod_bound() -> None:
     async def scenario() -> None:
         world = World()
         pod = world.add_pod("web")
-        climate = Climate(lost_after_share=1.0)
+        climate = FaultRates(lost_after_share=1.0)
         road = world.road(climate)
         loop = asyncio.get_running_loop()
-        loop.call_later(12, lambda: road._faults.calm())
+        loop.call_later(12, lambda: road._faults.disable())
 
         outcome = await bound(road, bind(pod))
 
@@ -193,7 +196,7 @@ def test_the_servers_own_conflicts_end_the_same_way() -> None:
             world.add_pod("dying"),
         )
         terminating = {**dying, "metadata": {**dying["metadata"], "finalizers": ["test/hold"]}}
-        world.local.change("pods", dying, lambda obj: {**obj, "metadata": terminating["metadata"]})
+        world.local.update("pods", dying, lambda obj: {**obj, "metadata": terminating["metadata"]})
         world.local.delete("pods", dying)
         assert isinstance(await bound(world.road(), bind(elsewhere, "b")), BindConfirmed)
 

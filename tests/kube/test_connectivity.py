@@ -31,25 +31,25 @@ def test_what_is_forbidden_is_said_once_of_each_activity_and_not_as_if_nobody_an
     road: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        road.failed("watching Node objects", NO)
-        road.failed("watching Pod objects", NO)
+        road.record_failure("watching Node objects", NO)
+        road.record_failure("watching Pod objects", NO)
 
     forbidden = "the API server forbids what is needed"
     assert said(caplog) == [(forbidden, "watching Node objects"), (forbidden, "watching Pod objects")]
-    assert road.away
-    assert road.trouble == "the API server forbids watching Node objects, watching Pod objects"
+    assert road.unreachable
+    assert road.problem == "the API server forbids watching Node objects, watching Pod objects"
 
 
 def test_once_all_is_allowed_it_answers_again(road: Connectivity, caplog: pytest.LogCaptureFixture) -> None:
     for activity in ("watching Node objects", "watching Pod objects") * 2:
-        road.failed(activity, NO)
+        road.record_failure(activity, NO)
 
-    road.worked("watching Node objects")
-    between = road.trouble
-    road.worked("watching Pod objects")
+    road.record_success("watching Node objects")
+    between = road.problem
+    road.record_success("watching Pod objects")
 
     assert between == "the API server forbids watching Pod objects"
-    assert (road.away, road.trouble) == (False, "")
+    assert (road.unreachable, road.problem) == (False, "")
     assert said(caplog)[-1] == ("the API server answers again", "")
 
 
@@ -57,20 +57,20 @@ def test_a_server_that_hangs_is_said_once_for_all_activities(
     road: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        road.failed("watching Node objects", HUNG)
-        road.failed("watching Pod objects", HUNG)
+        road.record_failure("watching Node objects", HUNG)
+        road.record_failure("watching Pod objects", HUNG)
 
     assert said(caplog) == [("the API server cannot be reached or does not answer", "watching Node objects")]
-    assert road.trouble == "the API server cannot be reached"
+    assert road.problem == "the API server cannot be reached"
 
 
 def test_a_failure_that_the_next_try_mends_is_not_worth_a_line(
     road: Connectivity, caplog: pytest.LogCaptureFixture
 ) -> None:
-    road.failed("watching Node objects", NO)
-    road.failed("watching Pod objects", HUNG)
-    road.worked("watching Node objects")
-    road.worked("watching Pod objects")
+    road.record_failure("watching Node objects", NO)
+    road.record_failure("watching Pod objects", HUNG)
+    road.record_success("watching Node objects")
+    road.record_success("watching Pod objects")
 
     assert said(caplog) == []
-    assert road.trouble == ""
+    assert road.problem == ""

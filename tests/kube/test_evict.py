@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
 from policysched.kube.write.evict import EvictionOutcome, Evictor
 from policysched.model.objects import NodeName, PodUid
-from policysched.sandbox.faults import Climate
+from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
 from tests.kube.world import Script, World, on_virtual_time, running, until
@@ -34,7 +34,7 @@ def evict(*victims: Victim) -> Evict:
 class Bench:
     """An Evictor at work, and its outcomes."""
 
-    def __init__(self, api: Api, may_send: Any = lambda: True) -> None:
+    def __init__(self, api: ApiClient, may_send: Any = lambda: True) -> None:
         self.outcomes: list[EvictionOutcome] = []
         self.evictor = Evictor(
             api,
@@ -62,7 +62,7 @@ def answered(*answers: Any, victims: tuple[Victim, ...] = (ONE, TWO)) -> tuple[E
     found: list[EvictionOutcome] = []
 
     async def scenario() -> None:
-        found.append(await Bench(Api(script)).outcome(evict(*victims)))
+        found.append(await Bench(ApiClient(script)).outcome(evict(*victims)))
 
     on_virtual_time(scenario)
     return found[0], script
@@ -103,7 +103,7 @@ def test_the_pod_is_nominated_then_each_victim_marked_and_deleted() -> None:
 def test_a_victim_that_is_gone_or_is_another_by_now_is_left_out() -> None:
     outcome, _ = answered(OK, OK, GONE, OK, OTHER)
 
-    assert outcome == Evicted(PodUid("u0"), (), gone=(ONE.uid, TWO.uid))
+    assert outcome == Evicted(PodUid("u0"), (), already_deleted=(ONE.uid, TWO.uid))
 
 
 def test_for_a_pod_that_is_gone_nobody_is_evicted() -> None:
@@ -134,7 +134,7 @@ def test_a_delete_is_rehearsed_once_for_each_namespace_until_one_is_forbidden() 
     rehearsed: list[list[str]] = []
 
     async def scenario() -> None:
-        bench = Bench(Api(script))
+        bench = Bench(ApiClient(script))
         async with running(bench.evictor.run()):
             for victims in ((ONE, TWO, elsewhere), (ONE,), (ONE,)):
                 before, outcomes = len(script.asked), len(bench.outcomes)
@@ -181,7 +181,7 @@ def test_once_we_do_not_lead_nothing_leaves() -> None:
     script = Script([OK])
 
     async def scenario() -> None:
-        outcome = await Bench(Api(script), may_send=lambda: False).outcome(evict(ONE))
+        outcome = await Bench(ApiClient(script), may_send=lambda: False).outcome(evict(ONE))
         assert isinstance(outcome, EvictionRefused)
 
     on_virtual_time(scenario)
@@ -193,7 +193,7 @@ def test_what_is_said_of_one_pod_is_said_in_the_order_given() -> None:
     script = Script([OK])
 
     async def scenario() -> None:
-        bench = Bench(Api(script))
+        bench = Bench(ApiClient(script))
         bench.evictor.put(evict())
         bench.evictor.put(ClearNomination(PodUid("u0"), "default", "high"))
         async with running(bench.evictor.run()):
@@ -206,8 +206,8 @@ def test_what_is_said_of_one_pod_is_said_in_the_order_given() -> None:
 
 
 def test_on_a_bad_road_every_victim_ends_once_and_nobody_else() -> None:
-    bad = Climate(
-        latency_s=0.01, latency_spread_s=0.1, lost_before_share=0.2, lost_after_share=0.2, doubled_share=0.1
+    bad = FaultRates(
+        latency_s=0.01, latency_spread_s=0.1, lost_before_share=0.2, lost_after_share=0.2, duplicate_share=0.1
     )
 
     async def scenario() -> None:

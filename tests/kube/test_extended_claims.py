@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.devices.extended_resources import Mapped, requests_for
+from policysched.cluster.devices.extended_resources import ExtendedResourceMapping, requests_and_mappings
 from policysched.kube.client.api import Conflict, NotFound
 from policysched.kube.decode import devices
-from policysched.kube.write.extended_claims import drop, make
-from policysched.kube.write.reserve import FINALIZER, NotReserved
-from policysched.model.devices import Allocation, Consumer
-from policysched.model.objects import ExtendedRequest, PodUid, ResourceClaimKey
-from policysched.scheduler.commands import ClaimToMake, DropClaim
+from policysched.kube.write.extended_claims import create_claim, delete_claim
+from policysched.kube.write.reserve import FINALIZER, ClaimNotReserved
+from policysched.model.devices import ClaimConsumer, DeviceAllocation
+from policysched.model.objects import ExtendedResourceRequest, PodUid, ResourceClaimKey
+from policysched.scheduler.commands import ClaimToCreate, DeleteExtendedClaim
 from tests.devices import claim_manifest, given
 
 Json = dict[str, Any]
 KEY = ResourceClaimKey("default", "web-extended-resources-0123456789")
-WEB = Consumer("", "pods", "web", "uid-web")
+WEB = ClaimConsumer("", "pods", "web", "uid-web")
 GPU = "example.com/gpu"
 
 
@@ -72,12 +72,12 @@ class Server:
         return self._claim(path)
 
 
-def wanted() -> ClaimToMake:
-    asked = (ExtendedRequest("main", 0, False, GPU, 1, 2),)
-    requests, mapped = requests_for(asked, {GPU: "gpu"})
-    found = devices.allocation(given("g0", "g1", request="container-0-request-1")["allocation"])
-    assert isinstance(found, Allocation)
-    return ClaimToMake(KEY, requests, found, mapped, at_ns=1_800_000_000 * 10**9)
+def wanted() -> ClaimToCreate:
+    asked = (ExtendedResourceRequest("main", 0, False, GPU, 1, 2),)
+    requests, mapped = requests_and_mappings(asked, {GPU: "gpu"})
+    found = devices.decode_allocation(given("g0", "g1", request="container-0-request-1")["allocation"])
+    assert isinstance(found, DeviceAllocation)
+    return ClaimToCreate(KEY, requests, found, mapped, at_ns=1_800_000_000 * 10**9)
 
 
 def made_before(owner: str = "uid-web", **more: Any) -> Json:
@@ -87,7 +87,7 @@ def made_before(owner: str = "uid-web", **more: Any) -> Json:
 def test_the_claim_asks_for_what_the_pod_did_belongs_to_it_and_is_told_to_it() -> None:
     server = Server()
 
-    version = asyncio.run(make(server, wanted(), WEB))
+    version = asyncio.run(create_claim(server, wanted(), WEB))
 
     claim = server.claims[KEY.name]
     assert version == int(claim["metadata"]["resourceVersion"])
@@ -109,7 +109,7 @@ def test_the_claim_asks_for_what_the_pod_did_belongs_to_it_and_is_told_to_it() -
 def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
     server = Server(made_before())
 
-    asyncio.run(make(server, wanted(), WEB))
+    asyncio.run(create_claim(server, wanted(), WEB))
 
     assert list(server.claims) == [KEY.name]
     assert "allocation" in server.claims[KEY.name]["status"]
@@ -118,8 +118,8 @@ def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
 def test_a_claim_of_somebody_else_is_left_alone() -> None:
     server = Server(made_before(owner="uid-other"))
 
-    with pytest.raises(NotReserved, match="is not for pod default/web"):
-        asyncio.run(make(server, wanted(), WEB))
+    with pytest.raises(ClaimNotReserved, match="is not for pod default/web"):
+        asyncio.run(create_claim(server, wanted(), WEB))
 
     assert "status" not in server.claims[KEY.name]
 
@@ -127,13 +127,13 @@ def test_a_claim_of_somebody_else_is_left_alone() -> None:
 def test_a_claim_is_taken_away_with_its_finalizer() -> None:
     server = Server(made_before())
 
-    assert asyncio.run(drop(server, DropClaim(KEY, PodUid("uid-web"))))
+    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
     assert server.claims == {}
 
 
 def test_one_that_is_not_there_is_gone() -> None:
-    assert asyncio.run(drop(Server(), DropClaim(KEY, PodUid("uid-web"))))
+    assert asyncio.run(delete_claim(Server(), DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
 
 def test_one_that_others_hold_on_to_is_not_gone() -> None:
@@ -141,7 +141,7 @@ def test_one_that_others_hold_on_to_is_not_gone() -> None:
     held["metadata"]["finalizers"].append("example.com/driver")
     server = Server(held)
 
-    assert not asyncio.run(drop(server, DropClaim(KEY, PodUid("uid-web"))))
+    assert not asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
     assert server.claims[KEY.name]["metadata"]["finalizers"] == ["example.com/driver"]
 
@@ -149,7 +149,7 @@ def test_one_that_others_hold_on_to_is_not_gone() -> None:
 def test_one_of_another_pod_is_not_taken_away() -> None:
     server = Server(made_before(owner="uid-other"))
 
-    assert asyncio.run(drop(server, DropClaim(KEY, PodUid("uid-web"))))
+    assert asyncio.run(delete_claim(server, DeleteExtendedClaim(KEY, PodUid("uid-web"))))
 
     assert list(server.claims) == [KEY.name]
 
@@ -158,4 +158,4 @@ def test_what_is_mapped_is_what_the_claim_asks_for() -> None:
     one = wanted()
 
     assert {each.request for each in one.mapped} == {request.name for request in one.requests}
-    assert one.mapped == (Mapped("main", GPU, "container-0-request-1"),)
+    assert one.mapped == (ExtendedResourceMapping("main", GPU, "container-0-request-1"),)

@@ -11,13 +11,13 @@ import pytest
 from aiohttp import web
 
 from policysched.kube.extender.client import (
-    BadPeer,
+    BadExtenderSettings,
+    ExtenderCallFailed,
     ExtenderClient,
-    NoExtenderAnswer,
-    Peer,
-    PeerTls,
+    ExtenderEndpoint,
+    ExtenderTls,
 )
-from policysched.serve.tls import ServerTls, TlsFiles
+from policysched.serve.tls import ServerTls, ServerTlsFiles
 from tests.controlplane.certificates import Authority, openssl_missing
 from tests.words import node_manifest, pod_manifest
 
@@ -46,7 +46,9 @@ def answers(
         scheme = "http" if tls is None else "https"
         url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/scheduler/"
         async with aiohttp.ClientSession() as session:
-            await scenario(ExtenderClient(Peer("gpu", url, filter="f", prioritize="p", **peer), session))
+            await scenario(
+                ExtenderClient(ExtenderEndpoint("gpu", url, filter="f", prioritize="p", **peer), session)
+            )
         await runner.cleanup()
 
     asyncio.run(main())
@@ -60,7 +62,7 @@ def filtered(answer: object, *, nodes: tuple[str, ...] = ("a", "b", "c"), **peer
     async def scenario(client: ExtenderClient) -> None:
         one = await client.filter(POD, nodes, {})
         hopeless = {node for node, no in one.refused.items() if not no.resolvable}
-        found.extend([one.passed, {node: no.words for node, no in one.refused.items()}, hopeless])
+        found.extend([one.passed, {node: no.message for node, no in one.refused.items()}, hopeless])
 
     answers(lambda _: web.json_response(answer), scenario, **peer)
     return tuple(found)
@@ -82,7 +84,7 @@ SILENT = "node(s) that extender gpu dropped without a reason"
 def test_names_are_sent_capitalised_and_the_answer_is_read_in_any_case() -> None:
     async def scenario(client: ExtenderClient) -> None:
         found = await client.filter(POD, ("a", "b"), {})
-        assert (found.passed, found.refused["a"].words) == (("b",), "no")
+        assert (found.passed, found.refused["a"].message) == (("b",), "no")
 
     sent = answers(lambda _: web.json_response({"nodenames": ["b"], "failednodes": {"a": "no"}}), scenario)
 
@@ -151,7 +153,7 @@ def test_answers_of_many_kinds_are_understood(answer: object, expected: object) 
     ],
 )
 def test_what_is_no_answer_to_a_filter_is_told_with_the_extenders_name(answer: object, words: str) -> None:
-    with pytest.raises(NoExtenderAnswer, match=f"extender gpu: .*{words}"):
+    with pytest.raises(ExtenderCallFailed, match=f"extender gpu: .*{words}"):
         filtered(answer)
 
 
@@ -163,8 +165,8 @@ def test_words_that_are_nested_deeper_than_python_prints_are_only_called_a_list(
 
     async def scenario(client: ExtenderClient) -> None:
         try:
-            said.append((await client.filter(POD, ("a",), {})).refused["a"].words)
-        except NoExtenderAnswer as error:
+            said.append((await client.filter(POD, ("a",), {})).refused["a"].message)
+        except ExtenderCallFailed as error:
             said.append(str(error))
 
     answers(lambda _: web.Response(text=f'{{"{field}": {words}}}'), scenario)
@@ -190,7 +192,7 @@ def test_a_score_outside_its_range_or_twice_is_missing(answer: object, expected:
 
 @pytest.mark.parametrize("answer", [{}, "x", [1], 5])
 def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
-    with pytest.raises(NoExtenderAnswer, match="no list of scores"):
+    with pytest.raises(ExtenderCallFailed, match="no list of scores"):
         scored(answer)
 
 
@@ -207,7 +209,7 @@ def test_what_is_no_list_of_scores_is_no_answer(answer: object) -> None:
 )
 def test_an_answer_of_another_kind_is_none(handler: Answering, words: str) -> None:
     async def scenario(client: ExtenderClient) -> None:
-        with pytest.raises(NoExtenderAnswer, match=f"extender gpu: .*{words}"):
+        with pytest.raises(ExtenderCallFailed, match=f"extender gpu: .*{words}"):
             await client.filter(POD, ("a",), {})
 
     answers(handler, scenario)
@@ -225,8 +227,8 @@ def raw(behaviour: Callable[[asyncio.StreamWriter], Awaitable[None]], *, timeout
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with aiohttp.ClientSession() as session:
-            client = ExtenderClient(Peer("gpu", url, filter="f", timeout_s=timeout_s), session)
-            with pytest.raises(NoExtenderAnswer) as found:
+            client = ExtenderClient(ExtenderEndpoint("gpu", url, filter="f", timeout_s=timeout_s), session)
+            with pytest.raises(ExtenderCallFailed) as found:
                 await client.filter(POD, ("a",), {})
         server.close()
         return str(found.value)
@@ -296,8 +298,8 @@ def test_an_answer_that_takes_too_long_is_none_however_it_comes(behaviour: Any) 
 def test_a_port_where_nobody_listens_is_no_answer() -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            client = ExtenderClient(Peer("gpu", "http://127.0.0.1:1", filter="f"), session)
-            with pytest.raises(NoExtenderAnswer, match="extender gpu: f: "):
+            client = ExtenderClient(ExtenderEndpoint("gpu", "http://127.0.0.1:1", filter="f"), session)
+            with pytest.raises(ExtenderCallFailed, match="extender gpu: f: "):
                 await client.filter(POD, ("a",), {})
 
     asyncio.run(main())
@@ -310,23 +312,23 @@ def test_the_peer_is_known_by_its_authority_and_knows_us_by_our_certificate(tmp_
     assert not openssl_missing(), "this test makes certificates"
     authority, other = Authority(tmp_path), Authority(folder_in(tmp_path, "other"))
     serving, client = authority.serving(), authority.client("policysched")
-    context = ServerTls(TlsFiles(serving.certificate, serving.key, authority.certificate)).context
+    context = ServerTls(ServerTlsFiles(serving.certificate, serving.key, authority.certificate)).context
     ours = {"certificate": client.certificate, "key": client.key}
 
     async def passes(asking: ExtenderClient) -> None:
         assert (await asking.filter(POD, ("a",), {})).passed == ("a",)
 
     async def fails(asking: ExtenderClient) -> None:
-        with pytest.raises(NoExtenderAnswer, match=r"(?i)certificate|not valid|mismatch"):
+        with pytest.raises(ExtenderCallFailed, match=r"(?i)certificate|not valid|mismatch"):
             await asking.filter(POD, ("a",), {})
 
     cases = [
-        (PeerTls(ca=authority.certificate, **ours), passes),
-        (PeerTls(ca=other.certificate, **ours), fails),
-        (PeerTls(), fails),
-        (PeerTls(insecure=True), passes),
-        (PeerTls(ca=authority.certificate, server_name="localhost"), passes),
-        (PeerTls(ca=authority.certificate, server_name="elsewhere"), fails),
+        (ExtenderTls(ca=authority.certificate, **ours), passes),
+        (ExtenderTls(ca=other.certificate, **ours), fails),
+        (ExtenderTls(), fails),
+        (ExtenderTls(insecure=True), passes),
+        (ExtenderTls(ca=authority.certificate, server_name="localhost"), passes),
+        (ExtenderTls(ca=authority.certificate, server_name="elsewhere"), fails),
     ]
     for tls, scenario in cases:
         answers(lambda _: web.json_response({"NodeNames": ["a"]}), scenario, tls=tls, serving=context)
@@ -340,8 +342,11 @@ def folder_in(folder: Path, name: str) -> Path:
 def test_certificates_that_cannot_be_read_are_told_at_the_start(tmp_path: Path) -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            with pytest.raises(BadPeer, match=r"extenders\.gpu\.tls: No such file"):
-                ExtenderClient(Peer("gpu", "https://x", filter="f", tls=PeerTls(ca=tmp_path / "no")), session)
+            with pytest.raises(BadExtenderSettings, match=r"extenders\.gpu\.tls: No such file"):
+                ExtenderClient(
+                    ExtenderEndpoint("gpu", "https://x", filter="f", tls=ExtenderTls(ca=tmp_path / "no")),
+                    session,
+                )
 
     asyncio.run(main())
 
@@ -361,7 +366,7 @@ def test_what_is_sent_is_json_that_go_reads() -> None:
 def test_a_url_that_is_none_is_told_at_the_start(url: str) -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            with pytest.raises(BadPeer, match=r"extenders\.gpu\.url: "):
-                ExtenderClient(Peer("gpu", url, filter="f"), session)
+            with pytest.raises(BadExtenderSettings, match=r"extenders\.gpu\.url: "):
+                ExtenderClient(ExtenderEndpoint("gpu", url, filter="f"), session)
 
     asyncio.run(main())

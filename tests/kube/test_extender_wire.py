@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from policysched.kube.extender.wire import (
-    BadArguments,
-    NodeReader,
+    BadExtenderArgs,
+    NodeDecodeCache,
     filter_result,
+    parse_args,
+    parse_binding_args,
+    parse_preemption_args,
     preemption_result,
-    read_arguments,
-    read_binding,
-    read_preemption,
 )
 from tests.words import node_manifest, pod_manifest
 
@@ -24,7 +24,7 @@ def arguments(**fields: Any) -> bytes:
 def test_names_are_read_in_any_case_and_answered_capitalised() -> None:
     old = json.dumps({"pod": pod_manifest("web"), "nodenames": ["a", "b"]}).encode()
 
-    asked = read_arguments(old, NodeReader())
+    asked = parse_args(old, NodeDecodeCache())
     said = filter_result(asked, ["b"], {}, {"a": "no"})
 
     assert (asked.pod.name, asked.names, asked.nodes) == ("web", ("a", "b"), None)
@@ -39,7 +39,7 @@ def test_names_are_read_in_any_case_and_answered_capitalised() -> None:
 
 def test_whole_nodes_come_back_as_they_were_sent() -> None:
     one, other = node_manifest("a"), {**node_manifest("b"), "somethingNew": 1}
-    asked = read_arguments(arguments(Nodes={"items": [one, other]}, NodeNames=None), NodeReader())
+    asked = parse_args(arguments(Nodes={"items": [one, other]}, NodeNames=None), NodeDecodeCache())
 
     said = filter_result(asked, ["b"], {"a": "no"}, {})
 
@@ -49,7 +49,7 @@ def test_whole_nodes_come_back_as_they_were_sent() -> None:
 
 
 def test_nobody_left_is_an_empty_list_and_not_nothing() -> None:
-    asked = read_arguments(arguments(NodeNames=["a"]), NodeReader())
+    asked = parse_args(arguments(NodeNames=["a"]), NodeDecodeCache())
 
     assert filter_result(asked, [], {}, {"a": "no"})["NodeNames"] == []
 
@@ -83,29 +83,29 @@ DEEP = b"[" * 1010 + b"]" * 1010
     ],
 )
 def test_what_cannot_be_read_is_told_in_words(body: bytes, words: str) -> None:
-    with pytest.raises(BadArguments, match=words):
-        read_arguments(body, NodeReader())
+    with pytest.raises(BadExtenderArgs, match=words):
+        parse_args(body, NodeDecodeCache())
 
 
 def test_a_node_that_came_before_in_the_same_version_is_known_again() -> None:
-    reader = NodeReader()
+    reader = NodeDecodeCache()
     first = node_manifest("a")
     first["metadata"]["resourceVersion"] = "7"
     later = {**first, "metadata": {**first["metadata"], "resourceVersion": "8", "labels": {"new": "yes"}}}
 
-    one, same, other = reader.read(first), reader.read(dict(first)), reader.read(later)
+    one, same, other = reader.decode(first), reader.decode(dict(first)), reader.decode(later)
 
     assert one is same
     assert other.labels == {"new": "yes"}
 
 
 def test_nodes_without_a_version_are_read_each_time() -> None:
-    reader, manifest = NodeReader(), node_manifest("a")
+    reader, manifest = NodeDecodeCache(), node_manifest("a")
 
-    before = reader.read(manifest)
+    before = reader.decode(manifest)
     manifest["metadata"]["labels"] = {"new": "yes"}
 
-    assert before.labels != reader.read(manifest).labels == {"new": "yes"}
+    assert before.labels != reader.decode(manifest).labels == {"new": "yes"}
 
 
 def test_victims_are_read_whole_or_by_their_uid_and_answered_by_uid() -> None:
@@ -114,7 +114,7 @@ def test_victims_are_read_whole_or_by_their_uid_and_answered_by_uid() -> None:
     whole = {**body, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 2}}}
     meta = {**body, "nodeNameToMetaVictims": {"a": {"pods": [{"uid": "uid-low"}], "numPDBViolations": 2}}}
 
-    one, other = (read_preemption(json.dumps(each).encode()) for each in (whole, meta))
+    one, other = (parse_preemption_args(json.dumps(each).encode()) for each in (whole, meta))
 
     assert one.victims["a"].uids == other.victims["a"].uids == ("uid-low",)
     assert (list(one.victims["a"].pods), list(other.victims["a"].pods)) == (["uid-low"], [])
@@ -137,17 +137,17 @@ def test_victims_are_read_whole_or_by_their_uid_and_answered_by_uid() -> None:
     ],
 )
 def test_victims_that_cannot_be_read_are_told(more: dict[str, Any]) -> None:
-    with pytest.raises(BadArguments):
-        read_preemption(json.dumps({"Pod": pod_manifest("web"), **more}).encode())
+    with pytest.raises(BadExtenderArgs):
+        parse_preemption_args(json.dumps({"Pod": pod_manifest("web"), **more}).encode())
 
 
 def test_a_binding_needs_all_four_names_and_none_may_leave_its_place_in_the_path() -> None:
     whole = {"PodName": "web", "PodNamespace": "team", "PodUID": "u", "Node": "a"}
 
-    found = read_binding(json.dumps(whole).encode())
+    found = parse_binding_args(json.dumps(whole).encode())
 
     assert (found.uid, found.namespace, found.name, found.node) == ("u", "team", "web", "a")
     for name in whole:
         for bad in ("", None, 3, "../x", "..", "x?y#z", "x y", "x\r\nHost: evil", "x\n", "%2e%2e", "x" * 254):
-            with pytest.raises(BadArguments, match=name):
-                read_binding(json.dumps({**whole, name: bad}).encode())
+            with pytest.raises(BadExtenderArgs, match=name):
+                parse_binding_args(json.dumps({**whole, name: bad}).encode())

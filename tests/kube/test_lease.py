@@ -8,21 +8,21 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
-from policysched.kube.lease import Elector, LeaseSettings, Standing
-from policysched.sandbox.faults import Climate
+from policysched.kube.lease import LeaderElector, LeadershipStatus, LeaseSettings
+from policysched.sandbox.faults import FaultRates
 from policysched.sandbox.transport import MemoryTransport
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 
-LOSSY = Climate(
+LOSSY = FaultRates(
     latency_s=0.05, latency_spread_s=0.3, lost_before_share=0.2, lost_after_share=0.2, late_share=0.1
 )
 
 
-def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> Elector:
-    return Elector(
-        Api(road),
+def elector(world: World, name: str, road: MemoryTransport, seed: int = 0) -> LeaderElector:
+    return LeaderElector(
+        ApiClient(road),
         LeaseSettings(),
         identity=name,
         monotonic_s=world.loop.time,
@@ -62,16 +62,16 @@ def test_never_do_two_lead_at_once(seed: int) -> None:
 def test_an_elector_that_leads_by_what_it_remembers_is_caught() -> None:
     """The planted bug: the renew deadline does not end the leadership."""
 
-    def forgets_the_deadline(self: Elector) -> bool:
-        return self.standing is Standing.LEADING
+    def forgets_the_deadline(self: LeaderElector) -> bool:
+        return self.status is LeadershipStatus.LEADING
 
-    with patch.object(Elector, "leads", forgets_the_deadline), pytest.raises(AssertionError):
+    with patch.object(LeaderElector, "leads", forgets_the_deadline), pytest.raises(AssertionError):
         for seed in range(5):
-            with patch.object(Elector, "_keep", _never_gives_up):
+            with patch.object(LeaderElector, "_renew_until_lost", _never_gives_up):
                 on_virtual_time(lambda seed=seed: storm(seed))  # type: ignore[misc]
 
 
-async def _never_gives_up(self: Elector) -> None:
+async def _never_gives_up(self: LeaderElector) -> None:
     await asyncio.sleep(3600)
 
 
@@ -148,7 +148,7 @@ def test_a_lease_that_somebody_else_released_is_not_trusted_to_leave_nothing_beh
         first.cancel()
         await one.release(nothing_in_flight=True)
         # A stock kube-scheduler took it and released it again; it keeps annotations that it does not know.
-        world.local.change(
+        world.local.update(
             "leases",
             lease(world),
             lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "", "leaseTransitions": 1}},
@@ -180,16 +180,16 @@ def test_a_lease_from_the_manifests_that_nobody_ever_held_is_not_waited_for() ->
 def test_against_a_server_that_hangs_it_stops_at_the_deadline() -> None:
     async def scenario() -> None:
         world = World()
-        road = world.road(Climate())
+        road = world.road(FaultRates())
         one = elector(world, "one", road)
         async with running(one.run()):
             await until(one.may_decide, "one to decide")
             hangs_s = world.loop.time()
-            road._faults.climate = Climate(lost_before_share=1.0)
+            road._faults.rates = FaultRates(lost_before_share=1.0)
 
             await until(lambda: not one.leads(), "the end of it")
             assert world.loop.time() - hangs_s <= 10.0
-            await until(lambda: one.standing is Standing.LOST, "it to be said", within_s=1)
+            await until(lambda: one.status is LeadershipStatus.LOST, "it to be said", within_s=1)
 
     on_virtual_time(scenario)
 
@@ -235,7 +235,7 @@ def test_a_leader_whose_renewals_arrive_and_are_not_answered_leads_on(*, forgets
         road = Silent(world.server)
         one = elector(world, "one", road)
         if forgets:
-            one._unanswered_s = Forgetful()
+            one._unanswered_renewals_s = Forgetful()
         async with running(one.run()):
             await until(one.leads, "one to lead")
             road.begun = True
@@ -276,7 +276,7 @@ def test_a_leader_who_hears_nothing_ends_though_less_is_left_than_its_clock_can_
             end_s = one._leads_until_s - a_rounding_s
             one._monotonic_s = lambda: min(world.loop.time(), end_s)
 
-            await until(lambda: one.standing is Standing.LOST, "one to give up")
+            await until(lambda: one.status is LeadershipStatus.LOST, "one to give up")
 
     on_virtual_time(scenario)
 
@@ -291,7 +291,7 @@ def test_a_renewal_is_one_request_as_long_as_nobody_else_writes() -> None:
             road.asked.clear()
             await asyncio.sleep(9)
             quiet = list(road.asked)
-            world.local.change("leases", lease(world), _annotated)
+            world.local.update("leases", lease(world), _annotated)
             await asyncio.sleep(2)
 
             assert one.leads()
@@ -317,7 +317,7 @@ def test_a_lease_deleted_under_the_leader_ends_its_leadership_before_its_success
             await until(lambda: after.leads(), "the other to lead")
             await until(after.may_decide, "the other to decide")
 
-            assert before.standing is Standing.LOST
+            assert before.status is LeadershipStatus.LOST
 
     on_virtual_time(scenario)
 
@@ -348,7 +348,7 @@ def test_who_stands_by_says_who_leads_once_and_again_when_it_is_another(
         async with running(three.run()):
             await asyncio.sleep(60)
             first.cancel()
-            world.local.change(
+            world.local.update(
                 "leases",
                 lease(world),
                 lambda obj: {**obj, "spec": {**obj["spec"], "holderIdentity": "two"}},

@@ -6,7 +6,7 @@ import pytest
 
 from policysched.kube.decode import pods
 from policysched.kube.decode.malformed import Malformed
-from policysched.model.objects import LabelSelector, Pod, Requirement
+from policysched.model.objects import LabelSelector, Pod, SelectorRequirement
 from tests.words import pod_manifest
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -15,7 +15,7 @@ WEB = {"matchLabels": {"app": "web"}}
 
 
 def read(labels: dict[str, str] | None = None, **spec: Any) -> Pod:
-    return pods.pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
+    return pods.decode_pod(pod_manifest("p", namespace="ns", labels=labels or {}, spec=spec)).pod
 
 
 def with_term(**term: Any) -> dict[str, Any]:
@@ -39,16 +39,18 @@ def test_label_keys_become_requirements_once() -> None:
     labels = {"app": "web", "rev": "7"}
     stored = {"matchExpressions": [{"key": "rev", "operator": "In", "values": ["6"]}]}
 
-    def requirements(**term: Any) -> tuple[Requirement, ...]:
+    def requirements(**term: Any) -> tuple[SelectorRequirement, ...]:
         affinity = read(labels, **with_term(**term)).pod_affinity
-        assert affinity is not None and affinity.required[0].pods.labels is not None
-        return affinity.required[0].pods.labels.requirements
+        assert affinity is not None and affinity.required[0].pods.label_selector is not None
+        return affinity.required[0].pods.label_selector.requirements
 
-    rev_7, not_7 = Requirement("rev", "In", ("7",)), Requirement("rev", "NotIn", ("7",))
+    rev_7, not_7 = SelectorRequirement("rev", "In", ("7",)), SelectorRequirement("rev", "NotIn", ("7",))
     assert requirements(labelSelector={}, matchLabelKeys=["rev", "absent"]) == (rev_7,)
     assert requirements(labelSelector={}, mismatchLabelKeys=["rev"]) == (not_7,)
     # What the API server wrote into the selector when the pod was created stays what it was.
-    assert requirements(labelSelector=stored, matchLabelKeys=["rev"]) == (Requirement("rev", "In", ("6",)),)
+    assert requirements(labelSelector=stored, matchLabelKeys=["rev"]) == (
+        SelectorRequirement("rev", "In", ("6",)),
+    )
 
 
 def test_anti_affinity_weighs_the_other_way() -> None:
@@ -65,7 +67,7 @@ def test_a_constraint_has_the_apis_defaults() -> None:
 
     (one,) = read(topologySpreadConstraints=[least]).spread
 
-    assert (one.max_skew, one.min_domains, one.hard, one.labels) == (2, 1, False, None)
+    assert (one.max_skew, one.min_domains, one.hard, one.label_selector) == (2, 1, False, None)
     assert (one.honors_affinity, one.honors_taints, one.selects_itself) == (True, False, False)
 
 

@@ -5,22 +5,22 @@ from random import Random
 
 import pytest
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.decode.devices import allocation
-from policysched.kube.write.prebind import PreparationWriter, PrepareOutcome
+from policysched.kube.decode.devices import decode_allocation
+from policysched.kube.write.prebind import PrebindOutcome, PrebindWriter
 from policysched.model.objects import NodeName, PodUid, ResourceClaimKey
-from policysched.scheduler.commands import ClaimToReserve, Prepare
-from policysched.scheduler.events import PreparationRefused, PreparationWritten
+from policysched.scheduler.commands import ClaimToReserve, Prebind
+from policysched.scheduler.events import PrebindRefused, PrebindWritten
 from tests.devices import asking, claim_spec, given
 from tests.kube.world import World, on_virtual_time, running
 
 CUT_S = 100.0
 
 
-def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrepareOutcome:
+def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrebindOutcome:
     """For a hundred seconds nothing gets through."""
-    outcomes: list[PrepareOutcome] = []
+    outcomes: list[PrebindOutcome] = []
 
     async def scenario() -> None:
         world = World()
@@ -30,10 +30,10 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrepareOutcome:
             world.local.set_status("resourceclaims", claim, **given("g0"))
         meta = claim["metadata"]
         road = world.road()
-        writer = PreparationWriter(
-            Api(road), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+        writer = PrebindWriter(
+            ApiClient(road), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
         )
-        has = allocation(given("g0")["allocation"]) if gives_devices else None
+        has = decode_allocation(given("g0")["allocation"]) if gives_devices else None
         version = int(world.local.get("resourceclaims", "default", "c")["metadata"]["resourceVersion"])  # type: ignore[index]
         wanted = ClaimToReserve(
             ResourceClaimKey("default", "c"),
@@ -43,12 +43,14 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrepareOutcome:
             (),
             (),
             0,
-            None if has else allocation(given("g0")["allocation"]),
+            None if has else decode_allocation(given("g0")["allocation"]),
         )
         road.refuse_for(CUT_S)
         async with running(writer.run()):
             writer.put(
-                Prepare(PodUid("uid-web"), "default", "web", NodeName("a"), (), (), to_reserve=(wanted,))
+                Prebind(
+                    PodUid("uid-web"), "default", "web", NodeName("a"), (), (), claims_to_reserve=(wanted,)
+                )
             )
             await asyncio.sleep(2 * CUT_S)
 
@@ -60,17 +62,17 @@ def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrepareOutcome:
 def test_a_claim_that_gets_devices_is_written_until_it_is_answered() -> None:
     outcome = written_over_a_road_that_is_cut(gives_devices=True)
 
-    assert isinstance(outcome, PreparationWritten)
+    assert isinstance(outcome, PrebindWritten)
 
 
 def test_a_claim_that_has_its_devices_is_given_up_after_a_while() -> None:
     outcome = written_over_a_road_that_is_cut(gives_devices=False)
 
-    assert isinstance(outcome, PreparationRefused)
+    assert isinstance(outcome, PrebindRefused)
     assert outcome.reason.startswith("no answer within 30 s")
 
 
 def test_a_planted_writer_that_gives_up_devices_too_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policysched.kube.write.prebind._Patient", lambda writer: writer)
+    monkeypatch.setattr("policysched.kube.write.prebind._UnlimitedRetries", lambda writer: writer)
 
-    assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PreparationRefused)
+    assert isinstance(written_over_a_road_that_is_cut(gives_devices=True), PrebindRefused)

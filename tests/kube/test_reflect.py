@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.watch.reflector import Reflector, ReflectSettings
+from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.objects import PodUid
-from policysched.sandbox.faults import Climate
-from policysched.scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen
+from policysched.sandbox.faults import FaultRates
+from policysched.scheduler.events import NodeDeleted, NodeUpdated, PodDeleted, PodUpdated
 from tests.kube.world import (
     Script,
     World,
@@ -32,13 +32,13 @@ from tests.kube.world import (
 )
 from tests.words import node_manifest, pod_manifest
 
-STORMY = Climate(
+STORMY = FaultRates(
     latency_s=0.01,
     latency_spread_s=0.05,
     lost_before_share=0.1,
     lost_after_share=0.1,
-    watch_lives_s=0.5,
-    half_line_share=0.5,
+    watch_lifetime_s=0.5,
+    truncated_line_share=0.5,
     split_share=0.3,
 )
 
@@ -51,12 +51,12 @@ class Mirror:
         self.malformed: list[Malformed] = []
         self.listed = 0
         self.reflector: Reflector[Any] = Reflector(
-            Api(transport),
+            ApiClient(transport),
             resource,
             self.events.append,
             random=Random(1),
             connectivity=Connectivity(lambda: asyncio.get_running_loop().time()),
-            settings=ReflectSettings(**settings),
+            settings=ReflectorSettings(**settings),
             on_listed=self._count,
             on_malformed=self.malformed.append,
         )
@@ -69,9 +69,9 @@ class Mirror:
         found: dict[str, str | None] = {}
         for one in self.events:
             match one:
-                case PodSeen(seen):
+                case PodUpdated(seen):
                     found[seen.pod.uid] = seen.node
-                case PodGone(uid):
+                case PodDeleted(uid):
                     del found[uid]  # gone without having been seen would be a KeyError
         return found
 
@@ -82,9 +82,9 @@ def truth(world: World) -> dict[str, str | None]:
 
 def names(events: Sequence[Any]) -> list[str]:
     return [
-        f"+{one.pod.pod.name}" if isinstance(one, PodSeen) else f"-{one.uid}"
+        f"+{one.pod.pod.name}" if isinstance(one, PodUpdated) else f"-{one.uid}"
         for one in events
-        if isinstance(one, PodSeen | PodGone)
+        if isinstance(one, PodUpdated | PodDeleted)
     ]
 
 
@@ -164,7 +164,7 @@ def out_of_order() -> None:
             await until(lambda: len(road.watched) > 1, "the second watch")
 
         gone = mirror.events.pop()
-        assert gone == PodGone(PodUid("uid-default-web"))
+        assert gone == PodDeleted(PodUid("uid-default-web"))
         assert [one.pod.node for one in mirror.events] == [None, "a"]
         assert [request.params["resourceVersion"] for request in road.watched[:2]] == ["10", "20"]
 
@@ -180,7 +180,7 @@ def test_a_watch_of_what_does_not_change_goes_on_from_its_bookmarks() -> None:
             for number in range(10):
                 world.add_pod(f"p{number}")  # the version of the first list grows old by what others write
                 await asyncio.sleep(10)
-                world.server.forget_history()
+                world.server.compact_history()
                 await asyncio.sleep(15)
 
         assert mirror.reflector.watches_total > 5
@@ -217,7 +217,7 @@ def test_after_a_version_too_old_what_vanished_meanwhile_is_gone(how: str) -> No
             road.refuse_for(5)
             world.local.delete("pods", doomed, grace_period_s=0)
             world.add_pod("new")
-            world.server.forget_history()
+            world.server.compact_history()
             await until(lambda: mirror.listed == 2, "the second list")
 
         assert mirror.state() == truth(world)
@@ -340,8 +340,8 @@ def test_a_node_that_becomes_unreadable_goes_and_a_placed_pod_keeps_its_room() -
         async with running(of_nodes.reflector.run(), of_pods.reflector.run()):
             await until(lambda: of_nodes.malformed and of_pods.malformed, "both reports")
 
-        assert [type(one) for one in of_nodes.events] == [NodeSeen, NodeGone]
-        assert [type(one) for one in of_pods.events] == [PodSeen]
+        assert [type(one) for one in of_nodes.events] == [NodeUpdated, NodeDeleted]
+        assert [type(one) for one in of_pods.events] == [PodUpdated]
 
     on_virtual_time(scenario)
 

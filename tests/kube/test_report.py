@@ -10,14 +10,21 @@ from unittest.mock import patch
 import orjson
 import pytest
 
-from policysched.kube.client.api import Api, Throttled
+from policysched.kube.client.api import ApiClient, TooManyRequests
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import ApiRequest, ApiResponse, Transport
-from policysched.kube.write.rate_limit import Budget
-from policysched.kube.write.report import About, Condition, Reporter, ReportSettings, Shown, Words
+from policysched.kube.write.rate_limit import RateLimiter
+from policysched.kube.write.report import (
+    EventContent,
+    EventObject,
+    PodScheduledCondition,
+    Reporter,
+    ReporterSettings,
+    UnboundPodVersion,
+)
 from policysched.sandbox.apiserver.eventversions import as_events_v1
-from policysched.sandbox.apiserver.requests import Call
-from policysched.sandbox.faults import Climate
+from policysched.sandbox.apiserver.requests import ServerRequest
+from policysched.sandbox.faults import FaultRates
 from tests.kube.world import EPOCH_S, Script, World, no_answer, on_virtual_time, running, until
 
 
@@ -26,46 +33,48 @@ class Reporting:
 
     def __init__(self, transport: Transport, world: World | None = None, **settings: Any) -> None:
         self.binds_waiting = 0
-        self.shown: Callable[[str], Shown | None] = lambda _: Shown("7", 1)
+        self.shown: Callable[[str], UnboundPodVersion | None] = lambda _: UnboundPodVersion("7", 1)
         if world is not None:
             self.shown = lambda uid: shown(world, uid)
         loop = asyncio.get_running_loop()
         self.reporter = Reporter(
-            Api(transport),
+            ApiClient(transport),
             instance="test-1",
             now_ns=lambda: int((EPOCH_S + loop.time()) * 1e9),
             random=Random(1),
-            binds_waiting=lambda: self.binds_waiting,
-            shown=lambda uid: self.shown(uid),
-            settings=ReportSettings(**settings),
+            queued_binds=lambda: self.binds_waiting,
+            unbound_version=lambda uid: self.shown(uid),
+            settings=ReporterSettings(**settings),
         )
 
 
-def shown(world: World, uid: str) -> Shown | None:
+def shown(world: World, uid: str) -> UnboundPodVersion | None:
     found = [pod for pod in world.local.list("pods") if pod["metadata"]["uid"] == uid]
     if not found or found[0]["spec"].get("nodeName"):
         return None
-    return Shown(found[0]["metadata"]["resourceVersion"], found[0]["metadata"].get("generation", 0))
+    return UnboundPodVersion(
+        found[0]["metadata"]["resourceVersion"], found[0]["metadata"].get("generation", 0)
+    )
 
 
-def about(pod: dict[str, Any]) -> About:
+def about(pod: dict[str, Any]) -> EventObject:
     meta = pod["metadata"]
-    return About("Pod", meta["namespace"], meta["name"], meta["uid"])
+    return EventObject("Pod", meta["namespace"], meta["name"], meta["uid"])
 
 
-def failed(pod: dict[str, Any], note: str = "0/1 nodes are available: 1 Insufficient cpu.") -> Words:
-    return Words(about(pod), "Warning", "FailedScheduling", "Scheduling", note, "test")
+def failed(pod: dict[str, Any], note: str = "0/1 nodes are available: 1 Insufficient cpu.") -> EventContent:
+    return EventContent(about(pod), "Warning", "FailedScheduling", "Scheduling", note, "test")
 
 
-def condition(pod: dict[str, Any], message: str = "no room") -> Condition:
+def condition(pod: dict[str, Any], message: str = "no room") -> PodScheduledCondition:
     meta = pod["metadata"]
-    return Condition(meta["namespace"], meta["name"], meta["uid"], "Unschedulable", message)
+    return PodScheduledCondition(meta["namespace"], meta["name"], meta["uid"], "Unschedulable", message)
 
 
 def bind(world: World, name: str, node: str) -> None:
     path = f"/api/v1/namespaces/default/pods/{name}/binding"
     answer = world.server.handle(
-        Call("POST", path, body=orjson.dumps({"target": {"kind": "Node", "name": node}}))
+        ServerRequest("POST", path, body=orjson.dumps({"target": {"kind": "Node", "name": node}}))
     )
     assert isinstance(answer, ApiResponse) and answer.status == 201
 
@@ -89,8 +98,8 @@ def test_an_event_says_who_what_and_about_whom() -> None:
         pod = world.add_pod("web")
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
-            reporting.reporter.say(failed(pod))
-            await reporting.reporter.drained()
+            reporting.reporter.record_event(failed(pod))
+            await reporting.reporter.wait_until_drained()
 
         (said,) = events(world)
         assert said["regarding"]["uid"] == pod["metadata"]["uid"]
@@ -107,8 +116,8 @@ def test_a_long_note_is_cut_by_bytes_for_the_servers_limit_counts_those() -> Non
         pod = world.add_pod("web")
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
-            reporting.reporter.say(failed(pod, note="…" * 1000))
-            await reporting.reporter.drained()
+            reporting.reporter.record_event(failed(pod, note="…" * 1000))
+            await reporting.reporter.wait_until_drained()
 
         (said,) = events(world)
         assert len(said["note"].encode()) <= 1024
@@ -124,9 +133,9 @@ def test_what_is_said_again_and_again_is_one_event_with_a_count() -> None:
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
             for _ in range(90):
-                reporting.reporter.say(failed(pod))
+                reporting.reporter.record_event(failed(pod))
                 await asyncio.sleep(1)
-            reporting.reporter.say(failed(pod, "other words"))
+            reporting.reporter.record_event(failed(pod, "other words"))
             await asyncio.sleep(120)
 
         repeated, other = sorted(events(world), key=lambda one: one["note"])
@@ -143,11 +152,11 @@ def test_only_the_newest_condition_is_written_and_the_same_is_not_written_again(
         pod = world.add_pod("web")
         reporting = Reporting(world.road(), world)
         for number in range(10):
-            reporting.reporter.mark(condition(pod, f"words {number}"))
+            reporting.reporter.set_condition(condition(pod, f"words {number}"))
         async with running(reporting.reporter.run()):
-            await reporting.reporter.drained()
-            reporting.reporter.mark(condition(pod, "words 9"))
-            await reporting.reporter.drained()
+            await reporting.reporter.wait_until_drained()
+            reporting.reporter.set_condition(condition(pod, "words 9"))
+            await reporting.reporter.wait_until_drained()
 
         assert conditions(world, "web") == [("False", "Unschedulable", "words 9")]
         assert reporting.reporter.counts.conditions_written == 1
@@ -161,9 +170,9 @@ def test_new_words_keep_the_time_at_which_the_status_changed() -> None:
         pod = world.add_pod("web")
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
-            reporting.reporter.mark(condition(pod, "first"))
+            reporting.reporter.set_condition(condition(pod, "first"))
             await asyncio.sleep(30)
-            reporting.reporter.mark(condition(pod, "second"))
+            reporting.reporter.set_condition(condition(pod, "second"))
             await asyncio.sleep(30)
 
         (said,) = world.pod("web")["status"]["conditions"]
@@ -181,10 +190,10 @@ def test_a_condition_is_tried_until_it_is_written_unless_the_pod_is_to_be_bound(
         road.refuse_for(20)
         reporting = Reporting(road, world)
         async with running(reporting.reporter.run()):
-            reporting.reporter.mark(condition(pod))
-            reporting.reporter.mark(condition(other))
+            reporting.reporter.set_condition(condition(pod))
+            reporting.reporter.set_condition(condition(other))
             await asyncio.sleep(5)
-            reporting.reporter.withdraw(other["metadata"]["uid"])
+            reporting.reporter.discard_condition(other["metadata"]["uid"])
             await asyncio.sleep(60)
 
         assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
@@ -199,12 +208,12 @@ def test_after_words_whose_patch_was_lost_the_earlier_ones_are_written_again() -
         reporting = Reporting(road, writers=1)
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
-            reporting.reporter.mark(condition(pod, "first"))
-            await reporting.reporter.drained()
-            reporting.reporter.mark(condition(pod, "second"))
+            reporting.reporter.set_condition(condition(pod, "first"))
+            await reporting.reporter.wait_until_drained()
+            reporting.reporter.set_condition(condition(pod, "second"))
             await until(lambda: len(road.asked) == 2, "the patch that is lost")
-            reporting.reporter.mark(condition(pod, "first"))
-            await reporting.reporter.drained()
+            reporting.reporter.set_condition(condition(pod, "first"))
+            await reporting.reporter.wait_until_drained()
 
         said = [orjson.loads(one.body)["status"]["conditions"][0]["message"] for one in road.asked]
         assert said == ["first", "second", "first"]
@@ -217,11 +226,11 @@ def test_a_condition_that_is_late_or_doubled_never_lands_on_the_bound_pod() -> N
         world = World()
         world.add_node("a")
         pod = world.add_pod("web")
-        reporting = Reporting(world.road(Climate(latency_s=1.5, doubled_share=1.0)), world)
+        reporting = Reporting(world.road(FaultRates(latency_s=1.5, duplicate_share=1.0)), world)
         async with running(reporting.reporter.run()):
-            reporting.reporter.mark(condition(pod))
+            reporting.reporter.set_condition(condition(pod))
             await asyncio.sleep(0.1)
-            reporting.reporter.withdraw(pod["metadata"]["uid"])
+            reporting.reporter.discard_condition(pod["metadata"]["uid"])
             bind(world, "web", "a")
             await asyncio.sleep(60)
 
@@ -252,13 +261,13 @@ def test_a_pod_that_changed_meanwhile_is_read_and_marked_as_it_is_now() -> None:
         world = World()
         pod = world.add_pod("web")
         reporting = Reporting(world.road())
-        reporting.shown = lambda _: Shown(pod["metadata"]["resourceVersion"], 1)
-        world.local.change(
+        reporting.shown = lambda _: UnboundPodVersion(pod["metadata"]["resourceVersion"], 1)
+        world.local.update(
             "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
         )
         async with running(reporting.reporter.run()):
-            reporting.reporter.mark(condition(pod))
-            await reporting.reporter.drained()
+            reporting.reporter.set_condition(condition(pod))
+            await reporting.reporter.wait_until_drained()
 
         assert conditions(world, "web") == [("False", "Unschedulable", "no room")]
         assert reporting.reporter.counts.failed == 0
@@ -272,12 +281,12 @@ def test_a_condition_says_which_generation_it_is_about_where_the_server_counts_t
         reporting = Reporting(road, writers=1)
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
-            reporting.shown = lambda _: Shown("7", 3)
-            reporting.reporter.mark(condition(pod, "counted"))
-            await reporting.reporter.drained()
-            reporting.shown = lambda _: Shown("7", 0)
-            reporting.reporter.mark(condition(pod, "not counted"))
-            await reporting.reporter.drained()
+            reporting.shown = lambda _: UnboundPodVersion("7", 3)
+            reporting.reporter.set_condition(condition(pod, "counted"))
+            await reporting.reporter.wait_until_drained()
+            reporting.shown = lambda _: UnboundPodVersion("7", 0)
+            reporting.reporter.set_condition(condition(pod, "not counted"))
+            await reporting.reporter.wait_until_drained()
 
         said = [orjson.loads(one.body) for one in road.asked]
         assert [one["status"]["conditions"][0].get("observedGeneration") for one in said] == [3, None]
@@ -294,8 +303,8 @@ def test_a_condition_is_not_written_on_another_pod_of_the_same_name() -> None:
         world.add_pod("web")
         reporting = Reporting(world.road(), world)
         async with running(reporting.reporter.run()):
-            reporting.reporter.mark(condition(first))
-            await reporting.reporter.drained()
+            reporting.reporter.set_condition(condition(first))
+            await reporting.reporter.wait_until_drained()
 
         assert conditions(world, "web") == []
 
@@ -309,13 +318,13 @@ def test_words_wait_while_many_binds_do_and_conditions_go_first() -> None:
         reporting.binds_waiting = 201
         pod = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
         async with running(reporting.reporter.run()):
-            reporting.reporter.say(failed(pod))
-            reporting.reporter.mark(condition(pod))
+            reporting.reporter.record_event(failed(pod))
+            reporting.reporter.set_condition(condition(pod))
             await asyncio.sleep(10)
             assert road.asked == []
 
             reporting.binds_waiting = 200
-            await reporting.reporter.drained()
+            await reporting.reporter.wait_until_drained()
 
         assert [one.method for one in road.asked] == ["PATCH", "POST"]
 
@@ -329,10 +338,10 @@ def test_memory_is_bounded_and_what_is_dropped_is_said_once(caplog: pytest.LogCa
         )
         for number in range(100):
             pod = {"metadata": {"namespace": "default", "name": f"p{number}", "uid": f"u{number}"}}
-            reporting.reporter.say(failed(pod))
-            reporting.reporter.mark(condition(pod))
+            reporting.reporter.record_event(failed(pod))
+            reporting.reporter.set_condition(condition(pod))
 
-        assert reporting.reporter.waiting == 15
+        assert reporting.reporter.pending_writes == 15
         assert reporting.reporter.counts.dropped == 90 + 95
 
     with caplog.at_level(logging.WARNING):
@@ -347,10 +356,10 @@ def test_an_event_that_was_garbage_collected_is_said_anew() -> None:
         pod = world.add_pod("web")
         reporting = Reporting(world.road(), world, series_every_s=1)
         async with running(reporting.reporter.run()):
-            reporting.reporter.say(failed(pod))
+            reporting.reporter.record_event(failed(pod))
             await asyncio.sleep(5)
             world.local.delete("events", events(world)[0])
-            reporting.reporter.say(failed(pod))
+            reporting.reporter.record_event(failed(pod))
             await asyncio.sleep(5)
 
         (said,) = events(world)
@@ -364,8 +373,10 @@ def test_an_event_without_an_answer_is_tried_a_few_times_and_then_given_up() -> 
         road = Script([no_answer()])
         reporting = Reporting(road, tries=3)
         async with running(reporting.reporter.run()):
-            reporting.reporter.say(failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}))
-            await reporting.reporter.drained()
+            reporting.reporter.record_event(
+                failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
+            )
+            await reporting.reporter.wait_until_drained()
 
         assert len(road.asked) == 3
         assert len({orjson.loads(one.body)["metadata"]["name"] for one in road.asked}) == 1
@@ -387,8 +398,10 @@ def test_an_event_outlives_a_restart_of_the_api_server() -> None:
         road = Restarting([(201, {})])
         reporting = Reporting(road)
         async with running(reporting.reporter.run()):
-            reporting.reporter.say(failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}))
-            await reporting.reporter.drained()
+            reporting.reporter.record_event(
+                failed({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
+            )
+            await reporting.reporter.wait_until_drained()
 
         assert len(road.asked) == 1
         assert (reporting.reporter.counts.events_written, reporting.reporter.counts.failed) == (1, 0)
@@ -399,10 +412,10 @@ def test_an_event_outlives_a_restart_of_the_api_server() -> None:
 def test_a_budget_lets_a_burst_through_and_then_its_rate() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        budget = Budget(per_s=10, burst=5)
+        budget = RateLimiter(per_s=10, burst=5)
         times_s = []
         for _ in range(10):
-            await budget.take()
+            await budget.acquire()
             times_s.append(loop.time())
 
         assert times_s[4] == 0
@@ -412,12 +425,12 @@ def test_a_budget_lets_a_burst_through_and_then_its_rate() -> None:
 
 
 def test_waits_double_with_jitter_up_to_the_longest_and_never_undercut_the_server() -> None:
-    backoff = Backoff(Random(7), first_s=1, longest_s=8)
+    backoff = Backoff(Random(7), initial_s=1, max_s=8)
 
-    waits_s = [backoff.failed() for _ in range(6)]
+    waits_s = [backoff.next_delay_s() for _ in range(6)]
 
     for wait_s, whole_s in zip(waits_s, [1, 2, 4, 8, 8, 8], strict=True):
         assert whole_s / 2 <= wait_s <= whole_s
-    assert backoff.failed(Throttled(429, "", "slow down", retry_after_s=30)) == 30
-    backoff.worked()
-    assert backoff.failed() <= 1
+    assert backoff.next_delay_s(TooManyRequests(429, "", "slow down", retry_after_s=30)) == 30
+    backoff.reset()
+    assert backoff.next_delay_s() <= 1

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.devices.availability import DeviceStock
-from policysched.cluster.devices.pod_claims import PodDevices, choice_on
+from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.pod_claims import PodResourceClaims, choose_devices
 from policysched.kube.client.api import Conflict
 from policysched.kube.decode import devices
 from policysched.kube.write.reserve import (
     CONFLICTS_MAX,
     FINALIZER,
-    NotReserved,
-    deallocate,
-    reserve,
-    unreserve,
+    ClaimNotReserved,
+    deallocate_claim,
+    reserve_claim,
+    unreserve_claim,
 )
-from policysched.model.devices import Consumer
+from policysched.model.devices import ClaimConsumer
 from policysched.model.objects import PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Deallocate
 from tests.cluster.test_devices import world
@@ -26,7 +26,7 @@ from tests.devices import claim_manifest, device_slice, given, gpu, user
 from tests.words import node
 
 Json = dict[str, Any]
-WEB = Consumer("", "pods", "web", "uid-web")
+WEB = ClaimConsumer("", "pods", "web", "uid-web")
 C = ResourceClaimKey("default", "c")
 AT_NS = 1_800_000_000 * 10**9
 
@@ -87,9 +87,9 @@ def status_of(driver: str) -> Json:
 
 def wanted(server: Server) -> ClaimToReserve:
     """What is decided on the claim as it stands: g0 of node a, if it has nothing."""
-    claim = devices.resource_claim(server.claim)
-    stock = DeviceStock(world(device_slice("a", gpu("g0"), gpu("g1")), claim))
-    choice = choice_on(user("web", "c"), PodDevices((claim,)), node("a"), stock)
+    claim = devices.decode_resource_claim(server.claim)
+    stock = AvailableDevices(world(device_slice("a", gpu("g0"), gpu("g1")), claim))
+    choice = choose_devices(user("web", "c"), PodResourceClaims((claim,)), node("a"), stock)
     assert not isinstance(choice, str)
     allocation = choice.allocated[0][1] if choice.allocated else None
     return ClaimToReserve(
@@ -105,7 +105,7 @@ def wanted(server: Server) -> ClaimToReserve:
 
 
 def written(server: Server, what: ClaimToReserve | None = None) -> int:
-    return asyncio.run(reserve(server, what or wanted(server), WEB))
+    return asyncio.run(reserve_claim(server, what or wanted(server), WEB))
 
 
 def test_the_finalizer_comes_before_the_allocation_and_the_reservation() -> None:
@@ -133,7 +133,7 @@ def test_what_is_written_is_read_as_what_was_decided() -> None:
 
     written(server, what)
 
-    assert devices.resource_claim(server.claim).allocation == what.allocation
+    assert devices.decode_resource_claim(server.claim).allocation == what.allocation
 
 
 def test_a_claim_that_has_its_devices_is_reserved_beside_the_others() -> None:
@@ -178,7 +178,7 @@ def test_a_write_whose_answer_was_lost_is_found_and_not_repeated() -> None:
 
     version = written(server, what)
 
-    assert version == devices.resource_claim(server.claim).version
+    assert version == devices.decode_resource_claim(server.claim).version
     assert server.patches == before
     assert server.reserved == ["web"]
 
@@ -200,7 +200,7 @@ def test_a_decision_that_does_not_stand_any_more_is_not_written(
     what = wanted(server)
     happens(server)
 
-    with pytest.raises(NotReserved, match=words):
+    with pytest.raises(ClaimNotReserved, match=words):
         written(server, what)
     assert "web" not in server.reserved
 
@@ -210,7 +210,7 @@ def test_a_claim_whose_devices_were_taken_back_is_not_reserved() -> None:
     what = wanted(server)
     server.touch(allocation=None)
 
-    with pytest.raises(NotReserved, match="got deallocated elsewhere in the meantime"):
+    with pytest.raises(ClaimNotReserved, match="got deallocated elsewhere in the meantime"):
         written(server, what)
 
 
@@ -219,7 +219,7 @@ def test_a_claim_that_has_other_devices_by_now_is_not_reserved() -> None:
     what = wanted(server)
     server.touch(allocation=given("g0", node="b")["allocation"])
 
-    with pytest.raises(NotReserved, match="got allocated elsewhere in the meantime"):
+    with pytest.raises(ClaimNotReserved, match="got allocated elsewhere in the meantime"):
         written(server, what)
 
     assert server.reserved == []
@@ -229,7 +229,7 @@ def test_a_claim_that_changes_all_the_time_is_given_up() -> None:
     server = Server()
     server.meanwhile = [lambda s: s.touch(devices=[])] * (3 * CONFLICTS_MAX)
 
-    with pytest.raises(NotReserved, match="was changed by others 5 times in a row"):
+    with pytest.raises(ClaimNotReserved, match="was changed by others 5 times in a row"):
         written(server)
 
 
@@ -237,8 +237,8 @@ def test_a_reservation_is_taken_back_and_those_of_others_are_not() -> None:
     server = Server(status=given("g0", reserved=["other", "web"]))
     server.meanwhile = [lambda s: s.touch(devices=[])]
 
-    asyncio.run(unreserve(server, C, "uid-c", PodUid("uid-web")))
-    asyncio.run(unreserve(server, C, "uid-c", PodUid("uid-web")))
+    asyncio.run(unreserve_claim(server, C, "uid-c", PodUid("uid-web")))
+    asyncio.run(unreserve_claim(server, C, "uid-c", PodUid("uid-web")))
 
     assert (server.has, server.reserved) == (["g0"], ["other"])
     assert server.patches == ["status"]
@@ -247,11 +247,11 @@ def test_a_reservation_is_taken_back_and_those_of_others_are_not() -> None:
 def test_devices_are_taken_back_of_the_version_that_was_looked_at_or_not_at_all() -> None:
     server = Server(version=7, status=given("g0"))
 
-    asyncio.run(deallocate(server, Deallocate(C, "uid-c", 7)))
+    asyncio.run(deallocate_claim(server, Deallocate(C, "uid-c", 7)))
     emptied = list(server.has)
     server.touch(**given("g1"))
 
     assert emptied == []
     with pytest.raises(Conflict):
-        asyncio.run(deallocate(server, Deallocate(C, "uid-c", 8)))
+        asyncio.run(deallocate_claim(server, Deallocate(C, "uid-c", 8)))
     assert server.has == ["g1"]

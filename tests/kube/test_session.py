@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from policysched.kube.client.session import BadConfiguration, Session, Where, connect
+from policysched.kube.client.session import BadKubeconfig, ConnectionSettings, HttpTransport, connect
 from policysched.kube.client.transport import ApiRequest, TransportError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,7 +32,7 @@ def kubeconfig(folder: Path, url: str, user: dict[str, Any] | None = None, **clu
 
 
 def with_server(
-    handler: Handler, folder: Path, scenario: Callable[[Session], Awaitable[None]], **user: Any
+    handler: Handler, folder: Path, scenario: Callable[[HttpTransport], Awaitable[None]], **user: Any
 ) -> None:
     async def main() -> None:
         application = web.Application()
@@ -42,7 +42,7 @@ def with_server(
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         try:
-            async with await connect(Where(kubeconfig(folder, url, user))) as session:
+            async with await connect(ConnectionSettings(kubeconfig(folder, url, user))) as session:
                 await scenario(session)
         finally:
             await runner.cleanup()
@@ -62,7 +62,7 @@ def test_a_request_arrives_as_it_was_written_and_its_answer_is_unpacked(tmp_path
             body=gzip.compress(b'{"a":1}'), headers={"Content-Encoding": "gzip", "Retry-After": "3"}
         )
 
-    async def scenario(session: Session) -> None:
+    async def scenario(session: HttpTransport) -> None:
         request = ApiRequest(
             "PATCH",
             "/api/v1/x",
@@ -96,7 +96,7 @@ def test_every_status_is_an_answer_and_silence_is_not(tmp_path: Path) -> None:
             request.transport.abort()
         return web.Response(status=503, text="no")
 
-    async def scenario(session: Session) -> None:
+    async def scenario(session: HttpTransport) -> None:
         assert (await session.request(ApiRequest("GET", "/no"))).status == 503
         with pytest.raises(TransportError, match="GET /hangs"):
             await session.request(ApiRequest("GET", "/hangs", timeout_s=0.2))
@@ -108,7 +108,7 @@ def test_every_status_is_an_answer_and_silence_is_not(tmp_path: Path) -> None:
 
 def test_a_server_that_is_not_there_is_no_answer(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await connect(Where(kubeconfig(tmp_path, "http://127.0.0.1:1"))) as session:
+        async with await connect(ConnectionSettings(kubeconfig(tmp_path, "http://127.0.0.1:1"))) as session:
             with pytest.raises(TransportError):
                 await session.request(ApiRequest("GET", "/api"))
             with pytest.raises(TransportError):
@@ -131,7 +131,7 @@ def test_a_watch_is_read_while_it_comes_and_its_break_is_told(tmp_path: Path) ->
         request.transport.abort()
         return answer
 
-    async def scenario(session: Session) -> None:
+    async def scenario(session: HttpTransport) -> None:
         async with session.stream(ApiRequest("GET", "/watch")) as stream:
             assert await anext(stream.chunks) == b'{"type":'
             go_on.set()
@@ -150,7 +150,7 @@ def test_a_token_file_that_rotates_is_read_again_after_a_401(tmp_path: Path) -> 
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=200 if request.headers["Authorization"] == f"Bearer {valid}" else 401)
 
-    async def scenario(session: Session) -> None:
+    async def scenario(session: HttpTransport) -> None:
         nonlocal valid
         assert (await session.request(ApiRequest("GET", "/"))).status == 200
         valid = "new"
@@ -177,7 +177,7 @@ def test_an_exec_plugin_is_run_again_when_its_credential_is_refused(tmp_path: Pa
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=200 if request.headers["Authorization"] == "Bearer t2" else 401)
 
-    async def scenario(session: Session) -> None:
+    async def scenario(session: HttpTransport) -> None:
         answers = await asyncio.gather(*(session.request(ApiRequest("GET", "/")) for _ in range(5)))
 
         assert [one.status for one in answers] == [200] * 5
@@ -217,8 +217,8 @@ def test_a_kubeconfig_that_cannot_be_used_says_why_in_one_line(
     path = kubeconfig(tmp_path, "http://127.0.0.1:1")
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
 
-    with pytest.raises(BadConfiguration) as error:
-        asyncio.run(connect(Where(path)))
+    with pytest.raises(BadKubeconfig) as error:
+        asyncio.run(connect(ConnectionSettings(path)))
 
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
@@ -232,7 +232,7 @@ def test_a_context_that_is_named_is_taken(tmp_path: Path) -> None:
     config["contexts"].append({"name": "there", "context": {"cluster": "other", "user": "u"}})
     path.write_text(json.dumps(config))
 
-    session = asyncio.run(connect(Where(path, context="there")))
+    session = asyncio.run(connect(ConnectionSettings(path, context="there")))
 
     assert session.host == "http://127.0.0.1:2"
 
@@ -247,7 +247,7 @@ def test_a_file_that_is_no_kubeconfig_at_all_is_said_to_be_none(
     path = tmp_path / "kubeconfig"
     path.write_text(text)
 
-    with pytest.raises(BadConfiguration) as error:
-        asyncio.run(connect(Where(path)))
+    with pytest.raises(BadKubeconfig) as error:
+        asyncio.run(connect(ConnectionSettings(path)))
 
     assert str(error.value) == f"{path}: not a kubeconfig file, which is a YAML map: it holds {words}"

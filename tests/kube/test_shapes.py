@@ -10,32 +10,32 @@ import pytest
 from policysched.harness.cluster_files import ClusterFiles
 from policysched.kube.decode import pods, storage
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.decode.object_shapes import SHAPES
+from policysched.kube.decode.object_shapes import OBJECT_SCHEMAS
 from policysched.kube.decode.shapes import (
-    FLAG,
+    BOOLEAN,
     QUANTITY,
     TEXT,
     TIME,
-    Fields,
-    Leaf,
-    ListOf,
-    MapOf,
-    Shape,
-    misfit,
+    ListSchema,
+    MapSchema,
+    ObjectSchema,
+    ScalarSchema,
+    Schema,
+    first_violation,
 )
 
 Path = tuple[str | int, ...]
 
 READERS: Mapping[str, Callable[[Any], object]] = {
-    "Pod": pods.pod,
-    "Node": pods.node,
-    "Namespace": pods.namespace,
-    "PodDisruptionBudget": pods.disruption_budget,
-    "Service": lambda obj: pods.pod_set(obj, "Service"),
-    "ReplicationController": lambda obj: pods.pod_set(obj, "ReplicationController"),
-    "ReplicaSet": lambda obj: pods.pod_set(obj, "ReplicaSet"),
-    "StatefulSet": lambda obj: pods.pod_set(obj, "StatefulSet"),
-    **storage.READERS,
+    "Pod": pods.decode_pod,
+    "Node": pods.decode_node,
+    "Namespace": pods.decode_namespace,
+    "PodDisruptionBudget": pods.decode_disruption_budget,
+    "Service": lambda obj: pods.decode_pod_set(obj, "Service"),
+    "ReplicationController": lambda obj: pods.decode_pod_set(obj, "ReplicationController"),
+    "ReplicaSet": lambda obj: pods.decode_pod_set(obj, "ReplicaSet"),
+    "StatefulSet": lambda obj: pods.decode_pod_set(obj, "StatefulSet"),
+    **storage.STORAGE_DECODERS,
 }
 WRONG: tuple[Any, ...] = ("Wrong", 7, 1.5, True, 2**70, [], {}, [7], ["Wrong"], [None], {"a": 7}, {7: "a"})
 PYTHON = re.compile(
@@ -44,31 +44,31 @@ PYTHON = re.compile(
 )
 
 
-def example(shape: Shape) -> Any:
+def example(shape: Schema) -> Any:
     """A value that fits, with every field; of lists an element with all fields, and one with each alone."""
     match shape:
-        case Leaf():
+        case ScalarSchema():
             return _leaf(shape)
-        case ListOf(Fields(needed, free)):
+        case ListSchema(ObjectSchema(needed, free)):
             least = {name: example(one) for name, one in needed.items()}
             alone = [{**least, name: example(one)} for name, one in free.items()]
             return [*alone, {**least, **{name: example(one) for name, one in free.items()}}]
-        case ListOf(each):
+        case ListSchema(each):
             return [example(each)]
-        case MapOf(each):
+        case MapSchema(each):
             return {"a": example(each)}
-        case Fields(needed, free):
+        case ObjectSchema(needed, free):
             return {name: example(one) for name, one in {**needed, **free}.items()}
 
 
-def _leaf(leaf: Leaf) -> Any:
+def _leaf(leaf: ScalarSchema) -> Any:
     if leaf is TIME:
         return "2026-01-31T12:00:00Z"
     if leaf in (TEXT, QUANTITY):
         return "1"
-    if leaf is FLAG:
+    if leaf is BOOLEAN:
         return True
-    named = re.match("`([^`]*)`", leaf.words)
+    named = re.match("`([^`]*)`", leaf.expected)
     return 1 if named is None else named[1]
 
 
@@ -98,9 +98,9 @@ def written(path: Path) -> str:
 class Recording(dict[str, Any]):
     """Notes the fields that are asked for."""
 
-    def __init__(self, value: Mapping[str, Any], shape: Fields, strange: set[str]) -> None:
+    def __init__(self, value: Mapping[str, Any], shape: ObjectSchema, strange: set[str]) -> None:
         super().__init__(value)
-        self._known = {**shape.needed, **shape.free}
+        self._known = {**shape.required, **shape.optional}
         self._strange = strange
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -114,51 +114,51 @@ class Recording(dict[str, Any]):
         return super().__getitem__(key)
 
 
-def recording(value: Any, shape: Shape, strange: set[str]) -> Any:
+def recording(value: Any, shape: Schema, strange: set[str]) -> Any:
     match shape:
-        case Fields(needed, free):
+        case ObjectSchema(needed, free):
             inside = {**needed, **free}
             return Recording(
                 {name: recording(one, inside[name], strange) for name, one in value.items()}, shape, strange
             )
-        case ListOf(each):
+        case ListSchema(each):
             return [recording(one, each, strange) for one in value]
         case _:
             return value
 
 
 def test_every_kind_that_is_read_has_a_shape() -> None:
-    assert set(SHAPES) == set(READERS)
+    assert set(OBJECT_SCHEMAS) == set(READERS)
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", OBJECT_SCHEMAS)
 def test_the_readers_look_at_no_field_that_the_shape_leaves_out(kind: str) -> None:
     strange: set[str] = set()
 
-    whole = example(SHAPES[kind])
-    READERS[kind](recording(whole, SHAPES[kind], strange))
+    whole = example(OBJECT_SCHEMAS[kind])
+    READERS[kind](recording(whole, OBJECT_SCHEMAS[kind], strange))
     if kind == "PersistentVolume":
         del whole["spec"]["csi"]
-        READERS[kind](recording(whole, SHAPES[kind], strange))
+        READERS[kind](recording(whole, OBJECT_SCHEMAS[kind], strange))
 
     assert strange == set()
 
 
 def test_a_field_that_a_shape_leaves_out_would_be_seen() -> None:
     strange: set[str] = set()
-    whole = example(SHAPES["Namespace"])
-    smaller = Fields({"metadata": Fields({"name": TEXT}, {})}, {})
+    whole = example(OBJECT_SCHEMAS["Namespace"])
+    smaller = ObjectSchema({"metadata": ObjectSchema({"name": TEXT}, {})}, {})
     whole["metadata"] = {"name": "a"}
 
-    pods.namespace(recording(whole, smaller, strange))
+    pods.decode_namespace(recording(whole, smaller, strange))
 
     assert strange == {"labels", "annotations"}
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", OBJECT_SCHEMAS)
 def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_be(kind: str) -> None:
-    whole = example(SHAPES[kind])
-    assert misfit(SHAPES[kind], whole) is None
+    whole = example(OBJECT_SCHEMAS[kind])
+    assert first_violation(OBJECT_SCHEMAS[kind], whole) is None
 
     for path in places(whole):
         for wrong in WRONG:
@@ -167,7 +167,7 @@ def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_
             for said in filter(None, (by_reader, of_file)):
                 assert said.field.startswith(place), f"{kind} {place}={wrong!r}: {said}"
                 assert not PYTHON.search(said.why), f"{kind} {place}={wrong!r}: {said}"
-            fits = misfit(SHAPES[kind], obj) is None
+            fits = first_violation(OBJECT_SCHEMAS[kind], obj) is None
             assert fits or of_file is not None, f"{kind} {place}={wrong!r} was read from a file"
 
 
@@ -187,7 +187,7 @@ def test_a_field_of_the_wrong_type_is_said_at_its_place_and_with_what_it_should_
     ],
 )
 def test_the_words_for_what_is_wrong(kind: str, path: str, wrong: Any, words: str) -> None:
-    obj = changed(example(SHAPES[kind]), tuple(path.split(".")), wrong)
+    obj = changed(example(OBJECT_SCHEMAS[kind]), tuple(path.split(".")), wrong)
 
     said = _said_of_a_file(kind, obj)
 
@@ -205,5 +205,5 @@ def _said_by_the_reader(kind: str, obj: Any) -> Malformed | None:
 
 def _said_of_a_file(kind: str, obj: Any) -> Malformed | None:
     files = ClusterFiles()
-    files.take({**obj, "kind": kind})
+    files.add({**obj, "kind": kind})
     return files.malformed[0] if files.malformed else None

@@ -7,8 +7,8 @@ import pytest
 from policysched.kube.decode import pods
 from policysched.kube.decode.malformed import Malformed
 from policysched.kube.decode.reading import time_ns
-from policysched.kube.watch.resources import read_config_map
-from policysched.model.objects import Rejection, Shortage
+from policysched.kube.watch.resources import decode_config_map
+from policysched.model.objects import KubeletRejection, ResourceShortage
 from tests.words import node_manifest, pod_manifest, too_little
 
 MIB = 2**20
@@ -20,7 +20,7 @@ def container(name: str, cpu: str | None = None, memory: str | None = None, **mo
 
 
 def read(**spec: Any) -> Any:
-    return pods.pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
+    return pods.decode_pod({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}).pod
 
 
 def test_the_larger_of_start_and_run_counts_and_overhead_comes_on_top() -> None:
@@ -80,7 +80,7 @@ def test_a_pod_being_resized_holds_the_larger_of_both_sizes() -> None:
         "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}],
     }
 
-    seen = pods.pod(
+    seen = pods.decode_pod(
         {"metadata": {"name": "p"}, "spec": {"containers": [container("a", cpu="1")]}, "status": status}
     )
 
@@ -109,7 +109,7 @@ def test_a_host_network_pod_holds_its_container_ports() -> None:
 
 
 def test_a_node_without_allocatable_has_its_capacity() -> None:
-    seen = pods.node({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}})
+    seen = pods.decode_node({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "4", "pods": "110"}}})
 
     assert seen.allocatable == {"cpu": 4000, "pods": 110}
 
@@ -128,7 +128,7 @@ def test_a_node_without_allocatable_has_its_capacity() -> None:
 )
 def test_a_malformed_pod_says_which_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(Malformed) as caught:
-        pods.pod({**pod_manifest("p"), **change})
+        pods.decode_pod({**pod_manifest("p"), **change})
 
     assert caught.value.field == field
 
@@ -139,13 +139,13 @@ def test_a_malformed_node_is_refused_whole(taint: Any) -> None:
     manifest["spec"]["taints"] = [taint]
 
     with pytest.raises(Malformed, match="Node a"):
-        pods.node(manifest)
+        pods.decode_node(manifest)
 
 
 @pytest.mark.parametrize("junk", [[], "pod", None, 7, {}])
 def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
     with pytest.raises(Malformed):
-        pods.pod(junk)
+        pods.decode_pod(junk)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
                 "reason": "OutOfcpu",
                 "message": f"Pod was rejected: {too_little('cpu', 1000, 3500, 4000)}",
             },
-            Rejection("OutOfcpu", Shortage("cpu", 500)),
+            KubeletRejection("OutOfcpu", ResourceShortage("cpu", 500)),
         ),
         (
             # As a kubelet said it before 1.28.
             {"phase": "Failed", "reason": "OutOfpods", "message": f"Pod {too_little('pods', 1, 110, 110)}"},
-            Rejection("OutOfpods", Shortage("pods", 0)),
+            KubeletRejection("OutOfpods", ResourceShortage("pods", 0)),
         ),
         (
             {
@@ -170,11 +170,11 @@ def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
                 "reason": "OutOfnvidia.com/gpu",
                 "message": too_little("nvidia.com/gpu", 2, 3, 4),
             },
-            Rejection("OutOfnvidia.com/gpu", Shortage("nvidia.com/gpu", 1)),
+            KubeletRejection("OutOfnvidia.com/gpu", ResourceShortage("nvidia.com/gpu", 1)),
         ),
         (
             {"phase": "Failed", "reason": "OutOfcpu", "message": "nothing left"},
-            Rejection("OutOfcpu", Shortage("cpu", None)),
+            KubeletRejection("OutOfcpu", ResourceShortage("cpu", None)),
         ),
         (
             {
@@ -182,7 +182,7 @@ def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
                 "reason": "NodeShutdown",
                 "message": "Pod was rejected: the node is shutting down",
             },
-            Rejection("NodeShutdown", None),
+            KubeletRejection("NodeShutdown", None),
         ),
         ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, None),
         ({"phase": "Failed", "reason": "Error"}, None),
@@ -191,9 +191,9 @@ def test_what_is_no_object_at_all_is_malformed_too(junk: Any) -> None:
     ],
 )
 def test_a_pod_that_its_kubelet_did_not_take_says_so_and_what_was_too_little(
-    status: dict[str, Any], expected: Rejection | None
+    status: dict[str, Any], expected: KubeletRejection | None
 ) -> None:
-    seen = pods.pod({**pod_manifest("p", node="a"), "status": status})
+    seen = pods.decode_pod({**pod_manifest("p", node="a"), "status": status})
 
     assert seen.rejection == expected
 
@@ -211,19 +211,19 @@ def test_what_containers_did_lately_is_their_present_run_and_the_end_of_the_one_
     status = {"name": "c", "restartCount": 1, "containerID": "containerd://2", "state": again}
     manifest["status"]["containerStatuses"] = [{**status, "lastState": {"terminated": before}}]
 
-    one, two = pods.pod(manifest).containers
+    one, two = pods.decode_pod(manifest).container_events
 
-    assert (one.name, one.id, one.terminated, one.exit_code, one.reason) == (
+    assert (one.name, one.run_id, one.terminated, one.exit_code, one.reason) == (
         "c",
         "containerd://1",
         True,
         137,
         "OOMKilled",
     )
-    assert (one.ran_ns, one.restarts) == (90 * 10**9, 1)
-    assert (two.id, two.terminated, two.ran_ns, two.exit_code) == ("containerd://2", False, 0, 0)
+    assert (one.run_duration_ns, one.restarts) == (90 * 10**9, 1)
+    assert (two.run_id, two.terminated, two.run_duration_ns, two.exit_code) == ("containerd://2", False, 0, 0)
     assert two.at_ns - one.at_ns == 30 * 10**9
-    assert (one.down_ns, two.down_ns) == (None, 30 * 10**9)
+    assert (one.downtime_ns, two.downtime_ns) == (None, 30 * 10**9)
     assert not one.pod_failed and not two.pod_failed
 
 
@@ -232,30 +232,37 @@ def test_a_pod_that_failed_says_so_once_more_than_its_containers() -> None:
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     changed = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:02:00Z"}
     manifest["status"] |= {"conditions": [changed], "reason": "Evicted"}
-    evicted = pods.pod(manifest).containers
+    evicted = pods.decode_pod(manifest).container_events
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
 
-    container, failure = pods.pod(manifest).containers
+    container, failure = pods.decode_pod(manifest).container_events
 
     assert evicted == (failure,)
-    assert (failure.name, failure.of_pod, failure.terminated, failure.reason) == ("", True, True, "Evicted")
+    assert (failure.name, failure.is_pod_event, failure.terminated, failure.reason) == (
+        "",
+        True,
+        True,
+        "Evicted",
+    )
     assert failure.at_ns - container.at_ns == 30 * 10**9, "as of its latest condition"
-    assert container.pod_failed and failure.pod_failed and not container.of_pod
+    assert container.pod_failed and failure.pod_failed and not container.is_pod_event
 
 
 def test_a_container_that_waits_did_nothing_and_one_that_crashed_before_tells_its_end_once() -> None:
     manifest = pod_manifest("p", node="a", phase="Running")
     ended = {"exitCode": 1, "containerID": "containerd://1", "finishedAt": "2026-01-01T00:01:30Z"}
     manifest["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": ended}}]
-    at_once = pods.pod(manifest)
+    at_once = pods.decode_pod(manifest)
     waits = {"name": "c", "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     manifest["status"]["containerStatuses"] = [{**waits, "lastState": {"terminated": ended}}]
 
-    backing_off = pods.pod(manifest)
+    backing_off = pods.decode_pod(manifest)
 
     assert at_once == backing_off, "what containers do makes no other pod of it"
-    assert [(one.id, one.terminated) for one in at_once.containers] == [("containerd://1", True)]
-    assert [(one.id, one.terminated) for one in backing_off.containers] == [("containerd://1", True)]
+    assert [(one.run_id, one.terminated) for one in at_once.container_events] == [("containerd://1", True)]
+    assert [(one.run_id, one.terminated) for one in backing_off.container_events] == [
+        ("containerd://1", True)
+    ]
 
 
 def _asking(resources: object, **more: object) -> dict[str, object]:
@@ -266,11 +273,13 @@ def _asking(resources: object, **more: object) -> dict[str, object]:
 def test_replicas_share_what_they_ask_for_and_others_do_not() -> None:
     asked = {"requests": {"cpu": "250m"}}
 
-    one, twin = pods.pod(_asking(asked)).pod, pods.pod(_asking(dict(asked))).pod
+    one, twin = pods.decode_pod(_asking(asked)).pod, pods.decode_pod(_asking(dict(asked))).pod
     others = [
-        pods.pod(_asking({"requests": {"cpu": "251m"}})).pod,
-        pods.pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
-        pods.pod({"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}).pod,
+        pods.decode_pod(_asking({"requests": {"cpu": "251m"}})).pod,
+        pods.decode_pod({**_asking(asked), "status": {"qosClass": "BestEffort"}}).pod,
+        pods.decode_pod(
+            {"metadata": {"name": "two"}, "spec": {"initContainers": [{"resources": asked}]}}
+        ).pod,
     ]
 
     assert one.requests is twin.requests
@@ -286,10 +295,10 @@ def test_a_limit_beside_a_request_of_nothing_makes_a_pod_burstable_and_two_zeroe
     nothing = {"cpu": "0", "memory": "0"}
 
     asked = [
-        pods.pod(_asking({"limits": limits})).pod,
-        pods.pod(_asking({"limits": limits, "requests": nothing})).pod,
-        pods.pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
-        pods.pod(_asking({"limits": nothing, "requests": nothing})).pod,
+        pods.decode_pod(_asking({"limits": limits})).pod,
+        pods.decode_pod(_asking({"limits": limits, "requests": nothing})).pod,
+        pods.decode_pod(_asking({"limits": {"cpu": "1"}, "requests": {"cpu": "0"}})).pod,
+        pods.decode_pod(_asking({"limits": nothing, "requests": nothing})).pod,
     ]
 
     assert [pod.qos for pod in asked] == [2, 1, 1, 0]
@@ -299,13 +308,13 @@ def test_a_running_container_that_holds_more_is_not_taken_for_its_replica() -> N
     asked = _asking({"requests": {"cpu": "250m"}})
     held = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "400m"}}]}
 
-    before, after = pods.pod(asked).pod, pods.pod({**asked, "status": held}).pod
+    before, after = pods.decode_pod(asked).pod, pods.decode_pod({**asked, "status": held}).pod
 
     assert (before.requests, after.requests) == ({"cpu": 250}, {"cpu": 400})
 
 
 def test_a_number_of_a_file_may_be_larger_than_json_has_them() -> None:
-    found = pods.pod(_asking({"requests": {"memory": 10**30}})).pod
+    found = pods.decode_pod(_asking({"requests": {"memory": 10**30}})).pod
 
     assert found.requests == {"memory": 2**63 - 1}
 
@@ -324,7 +333,7 @@ def test_a_time_that_64_bits_do_not_hold_is_the_next_one_that_they_do(written: s
 
 def test_what_a_configmap_has_as_bytes_is_read_and_what_is_no_base64_is_said() -> None:
     def read_binary(encoded: Any) -> Any:
-        return read_config_map({"metadata": {"namespace": "a", "name": "b"}, "binaryData": encoded}).binary
+        return decode_config_map({"metadata": {"namespace": "a", "name": "b"}, "binaryData": encoded}).binary
 
     assert read_binary({"a.policy": "/GE="}) == {"a.policy": b"\xfca"}
     assert read_binary(None) == {}

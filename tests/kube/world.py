@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.faults import Climate, Faults
-from policysched.sandbox.local import Local
+from policysched.sandbox.faults import FaultInjector, FaultRates
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.transport import MemoryTransport
 from tests.simulation.virtual_time import run_virtual
 from tests.words import node_manifest, pod_manifest
@@ -26,16 +26,18 @@ class World:
     def __init__(self, **server: Any) -> None:
         self.loop = asyncio.get_running_loop()
         self.server = ApiServer(now=lambda: EPOCH_S + self.loop.time(), **server)
-        self.local = Local(self.server)
+        self.local = LocalClient(self.server)
 
     def now_ns(self) -> int:
         return int((EPOCH_S + self.loop.time()) * 1e9)
 
-    def road(self, climate: Climate | None = None, seed: int = 0) -> MemoryTransport:
-        return MemoryTransport(self.server, faults=None if climate is None else Faults(climate, Random(seed)))
+    def road(self, climate: FaultRates | None = None, seed: int = 0) -> MemoryTransport:
+        return MemoryTransport(
+            self.server, faults=None if climate is None else FaultInjector(climate, Random(seed))
+        )
 
-    def api(self, climate: Climate | None = None, seed: int = 0) -> Api:
-        return Api(self.road(climate, seed))
+    def api(self, climate: FaultRates | None = None, seed: int = 0) -> ApiClient:
+        return ApiClient(self.road(climate, seed))
 
     def add_pod(self, name: str, **more: Any) -> dict[str, Any]:
         manifest = pod_manifest(name, **more)

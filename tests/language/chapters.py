@@ -12,9 +12,9 @@ from pathlib import Path
 
 from policysched.lang.format.formatter import format_source
 from policysched.lint.linting import lint
-from policysched.policy_files.sources import SourceSet, sources_of_text
+from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.text import Source
-from policysched.text.render_text import full
+from policysched.text.render_text import render_full
 
 _FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANSWERS = frozenset({"diagnostics", "formatted"})
@@ -52,12 +52,12 @@ def answered(chapter: str) -> str:
 
 def _diagnostics(example: Example) -> str:
     if example.kind == "yaml":
-        sets = sources_of_text(example.text, "policies.yaml")
+        sets = parse_sources(example.text, "policies.yaml")
     else:
         texts = {**example.others, "test.policy": example.text}
         sources = {key: Source(key, text) for key, text in texts.items()}
         sets = [SourceSet("test.policy", sources, frozenset({"test.policy"}), {})]
-    return "\n".join(f"{full(found)}\n" for found in lint(sets))
+    return "\n".join(f"{render_full(found)}\n" for found in lint(sets))
 
 
 def _formatted(example: Example) -> str:
@@ -65,7 +65,7 @@ def _formatted(example: Example) -> str:
     return (
         result.text
         if result.text is not None
-        else f"{result.fault}{[d.message for d in result.diagnostics]}\n"
+        else f"{result.internal_error}{[d.message for d in result.diagnostics]}\n"
     )
 
 

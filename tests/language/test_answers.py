@@ -3,14 +3,14 @@
 from typing import Literal
 
 from policysched.lang.ir.extender_answers import (
-    ExtenderAnswer,
     ExtenderRefusal,
-    let_through,
-    refusal,
-    with_scores,
+    ExtenderResult,
+    add_extender_scores,
+    extender_refusal,
+    nodes_passing_extenders,
 )
 from policysched.lang.ir.program import Extender
-from policysched.lang.ir.verdict import Judgement
+from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.text import Source, Span
 
 SPAN = Span(Source("test", ""), 0, 0)
@@ -22,20 +22,20 @@ def extender(
     return Extender(name, weight, missing, SPAN)
 
 
-def judged(**totals: int) -> Judgement:
-    return Judgement(None, totals, {}, 1000)
+def judged(**totals: int) -> NodeSubsetVerdict:
+    return NodeSubsetVerdict(None, totals, {}, 1000)
 
 
-def scores(**found: int) -> ExtenderAnswer:
-    return ExtenderAnswer({}, found)
+def scores(**found: int) -> ExtenderResult:
+    return ExtenderResult({}, found)
 
 
-def refuses(*nodes: str, words: str = "no") -> ExtenderAnswer:
-    return ExtenderAnswer({node: ExtenderRefusal(words, resolvable=True) for node in nodes}, {})
+def refuses(*nodes: str, words: str = "no") -> ExtenderResult:
+    return ExtenderResult({node: ExtenderRefusal(words, resolvable=True) for node in nodes}, {})
 
 
 def test_a_score_counts_ten_times_its_weight_beside_the_rules() -> None:
-    found = with_scores(judged(a=100, b=30), [extender("x", 3, 0)], {"x": scores(a=1, b=10)})
+    found = add_extender_scores(judged(a=100, b=30), [extender("x", 3, 0)], {"x": scores(a=1, b=10)})
 
     assert found == {"a": 100 + 3 * 10, "b": 30 + 3 * 100}
 
@@ -43,24 +43,24 @@ def test_a_score_counts_ten_times_its_weight_beside_the_rules() -> None:
 def test_a_missing_score_is_what_the_policy_says() -> None:
     answers = {"x": scores(a=10, b=5)}
 
-    assert with_scores(judged(a=0, b=0, c=0), [extender("x", 1, 0)], answers)["c"] == 0
-    assert with_scores(judged(a=0, b=0, c=0), [extender("x", 1, 100)], answers)["c"] == 100
-    assert with_scores(judged(a=0, b=0, c=0), [extender("x", 1, 40)], answers)["c"] == 40
+    assert add_extender_scores(judged(a=0, b=0, c=0), [extender("x", 1, 0)], answers)["c"] == 0
+    assert add_extender_scores(judged(a=0, b=0, c=0), [extender("x", 1, 100)], answers)["c"] == 100
+    assert add_extender_scores(judged(a=0, b=0, c=0), [extender("x", 1, 40)], answers)["c"] == 40
 
 
 def test_neutral_is_the_floor_of_the_mean_of_the_candidates_that_have_one_and_fifty_where_none_has() -> None:
     neutral = extender("x", 2, "neutral")
 
     # b and c are left: 10 and 55 of 100 make 32.5; what `gone` has does not count, for it is no candidate.
-    mean = with_scores(judged(b=0, c=0, d=0), [neutral], {"x": scores(b=1, c=5, gone=10)})
-    nothing = with_scores(judged(a=7), [neutral], {"x": scores()})
+    mean = add_extender_scores(judged(b=0, c=0, d=0), [neutral], {"x": scores(b=1, c=5, gone=10)})
+    nothing = add_extender_scores(judged(a=7), [neutral], {"x": scores()})
 
     assert mean == {"b": 20, "c": 100, "d": 60}
     assert nothing == {"a": 7 + 2 * 50}
 
 
 def test_who_has_no_say_or_no_weight_adds_nothing() -> None:
-    found = with_scores(judged(a=7), [extender("x", 5, 100), extender("y")], {"y": scores(a=10)})
+    found = add_extender_scores(judged(a=7), [extender("x", 5, 100), extender("y")], {"y": scores(a=10)})
 
     assert found == {"a": 7}
 
@@ -69,11 +69,13 @@ def test_a_node_is_let_through_where_nobody_refuses_it_and_the_first_refusal_dec
     asked = [extender("x"), extender("y")]
     answers = {"y": refuses("a", "b", words="from y"), "x": refuses("b", words="from x")}
 
-    assert let_through(("a", "b", "c"), answers) == ("c",)
-    assert [found.rule if found else None for found in (refusal(node, asked, answers) for node in "abc")] == [
+    assert nodes_passing_extenders(("a", "b", "c"), answers) == ("c",)
+    assert [
+        found.rule if found else None for found in (extender_refusal(node, asked, answers) for node in "abc")
+    ] == [
         "y",
         "x",
         None,
     ]
-    by_x = refusal("b", asked, answers)
-    assert by_x is not None and by_x.groups == ("from x",)
+    by_x = extender_refusal("b", asked, answers)
+    assert by_x is not None and by_x.event_reasons == ("from x",)

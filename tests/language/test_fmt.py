@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from policysched.lang.format import expression_text, formatter, layout
-from policysched.lang.format.formatter import format_source, same_tree
-from policysched.lang.format.printer import print_document
+from policysched.lang.format.formatter import format_source, trees_equal
+from policysched.lang.format.printer import print_tree
 from policysched.lang.parse import parse
-from policysched.resources import resource
+from policysched.resources import data_file
 from policysched.text import Source
 from tests.language.chapters import check_chapter
 from tests.language.texts import decorated_policies
@@ -27,13 +27,13 @@ def printing_keeps_everything(text: str) -> None:
     document, problems = parse(Source("test.policy", text))
     assert problems == (), text
 
-    printed = print_document(document)
+    printed = print_tree(document)
     again, problems = parse(Source("test.policy", printed))
 
     assert problems == (), printed
-    assert same_tree(document.statements, again.statements), printed
+    assert trees_equal(document.statements, again.statements), printed
     assert Counter(c.text for c in document.comments) == Counter(c.text for c in again.comments), printed
-    assert print_document(again) == printed
+    assert print_tree(again) == printed
 
 
 @settings(max_examples=150, deadline=None)
@@ -43,14 +43,14 @@ def test_printing_keeps_the_tree_and_the_comments_and_is_a_fixed_point(text: str
 
 
 def test_the_property_notices_a_printer_that_forgets_parentheses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expression_text, "_level", lambda _expression: expression_text.PRIMARY)
+    monkeypatch.setattr(expression_text, "_level", lambda _expression: expression_text.PRIMARY_LEVEL)
 
     with pytest.raises(AssertionError):
         printing_keeps_everything("filter a require (b or c) and d\n")
 
 
 def test_the_property_notices_a_printer_that_forgets_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_behind", lambda _segment: "")
+    monkeypatch.setattr(layout, "_trailing_comment_text", lambda _segment: "")
 
     with pytest.raises(AssertionError):
         printing_keeps_everything("filter a  # why\n  require node.ready\n")
@@ -82,12 +82,12 @@ def test_a_printer_that_went_wrong_is_found_out_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, printed: str, fault: str
 ) -> None:
     texts = iter((printed, "something else"))
-    monkeypatch.setattr(formatter, "print_document", lambda _document: next(texts))
+    monkeypatch.setattr(formatter, "print_tree", lambda _document: next(texts))
 
     result = format_source(Source("test.policy", "filter a require x\n# c\n"))
 
     assert result.text is None
-    assert fault in result.fault
+    assert fault in result.internal_error
 
 
 def test_an_empty_text_stays_empty() -> None:
@@ -95,7 +95,7 @@ def test_an_empty_text_stays_empty() -> None:
 
 
 SHIPPED = [
-    *resource("policies").rglob("*.policy"),
+    *data_file("policies").rglob("*.policy"),
     *(Path(__file__).parents[2] / "docs" / "examples").rglob("*.policy"),
 ]
 

@@ -10,17 +10,17 @@ from lark import Lark
 from lark.exceptions import GrammarError
 from lark.parsers.lalr_parser import LALR_Parser
 
-from policysched.lang.format.formatter import same_tree
+from policysched.lang.format.formatter import trees_equal
 from policysched.lang.parse import TEXT_BYTES_MAX, parse
-from policysched.lang.parse.grammar import STARTS
+from policysched.lang.parse.grammar import START_RULES
 from policysched.lang.parse.words import CLAUSES, STATEMENTS
 from policysched.lang.syntax import tree as s
-from policysched.resources import resource
+from policysched.resources import data_file
 from policysched.text import Diagnostic, Source
 from tests.language.texts import policies
 
 
-def read(text: str) -> tuple[s.Document, tuple[Diagnostic, ...]]:
+def read(text: str) -> tuple[s.SyntaxTree, tuple[Diagnostic, ...]]:
     return parse(Source("test.policy", text))
 
 
@@ -37,7 +37,7 @@ def only(text: str) -> s.Statement:
 
 def condition(text: str) -> s.Expression:
     rule = only(f"filter a require {text}")
-    assert isinstance(rule, s.Filter)
+    assert isinstance(rule, s.FilterDecl)
     (clause,) = rule.clauses
     assert isinstance(clause, s.RequireClause)
     return clause.condition
@@ -61,19 +61,19 @@ def condition(text: str) -> s.Expression:
     ],
 )
 def test_operators_bind_as_the_language_says(text: str, same: str) -> None:
-    assert same_tree(condition(text), condition(same))
+    assert trees_equal(condition(text), condition(same))
 
 
 def test_parentheses_that_matter_make_another_tree() -> None:
-    assert not same_tree(condition("(a or b) and c"), condition("a or b and c"))
+    assert not trees_equal(condition("(a or b) and c"), condition("a or b and c"))
 
 
 def test_a_string_behind_else_at_the_end_of_a_rule_is_the_text_of_the_rule() -> None:
     rule = only('filter a require b scaleup no else "text" # behind')
 
-    assert isinstance(rule, s.Filter)
-    assert [type(clause) for clause in rule.clauses] == [s.RequireClause, s.ScaleupClause, s.TextClause]
-    assert isinstance(rule.clauses[-1], s.TextClause)
+    assert isinstance(rule, s.FilterDecl)
+    assert [type(clause) for clause in rule.clauses] == [s.RequireClause, s.ScaleupClause, s.MessageClause]
+    assert isinstance(rule.clauses[-1], s.MessageClause)
     assert rule.clauses[-1].text.value == "text"
 
 
@@ -85,24 +85,24 @@ def test_a_string_behind_else_before_another_clause_is_the_text_of_the_rule_too(
 def test_a_string_behind_else_inside_an_expression_is_a_value() -> None:
     rule = only('filter a require pool else "none" == "x" else "text"')
 
-    assert isinstance(rule, s.Filter)
+    assert isinstance(rule, s.FilterDecl)
     require, text = rule.clauses
     assert isinstance(require, s.RequireClause)
-    assert same_tree(require.condition, condition('(pool else "none") == "x"'))
-    assert isinstance(text, s.TextClause)
+    assert trees_equal(require.condition, condition('(pool else "none") == "x"'))
+    assert isinstance(text, s.MessageClause)
 
 
 def test_outside_of_rules_a_string_behind_else_is_always_a_value() -> None:
     statement = only('let pool: string = wanted else "general"')
 
-    assert isinstance(statement, s.Let)
+    assert isinstance(statement, s.LetDecl)
     assert isinstance(statement.value, s.ElseExpr)
 
 
 def test_words_of_clauses_can_be_names_of_parameters_and_inputs_of_functions() -> None:
     metric = only('metric m: ratio { query = "q"  unit = "1"  default = 3, when = 4 outage { above = 5% } }')
 
-    assert isinstance(metric, s.Metric)
+    assert isinstance(metric, s.MetricDecl)
     assert [param.name.text for param in metric.params] == ["query", "unit", "default", "when", "outage"]
 
 
@@ -113,7 +113,7 @@ def test_a_metric_can_be_joined_by_node_and_conditions_can_read_the_clock() -> N
 def test_spans_point_at_the_source_with_parentheses_counted_in() -> None:
     product = condition("(a + b) * c")
 
-    assert isinstance(product, s.Binary)
+    assert isinstance(product, s.BinaryExpr)
     assert product.span.text == "(a + b) * c"
     assert product.left.span.text == "(a + b)"
     assert product.op_span.text == "*"
@@ -123,7 +123,7 @@ def test_a_statement_ends_before_the_comment_behind_it() -> None:
     document, _ = read("let a: cpu = 1  # one\n# two\nlet b: cpu = 2\n")
 
     assert [statement.span.text for statement in document.statements] == ["let a: cpu = 1", "let b: cpu = 2"]
-    assert [(comment.text, comment.alone) for comment in document.comments] == [
+    assert [(comment.text, comment.is_own_line) for comment in document.comments] == [
         ("# one", False),
         ("# two", True),
     ]
@@ -132,7 +132,7 @@ def test_a_statement_ends_before_the_comment_behind_it() -> None:
 def test_the_rule_behind_replace_may_stand_on_the_next_line() -> None:
     statement = only("replace\nlocked\nfilter a require b")
 
-    assert isinstance(statement, s.Replace)
+    assert isinstance(statement, s.ReplaceStatement)
 
 
 def test_an_outage_in_a_metric_belongs_to_the_metric_and_on_its_own_to_the_policy() -> None:
@@ -141,20 +141,20 @@ def test_an_outage_in_a_metric_belongs_to_the_metric_and_on_its_own_to_the_polic
     )
 
     assert problems == ()
-    assert [type(statement) for statement in document.statements] == [s.Metric, s.Outage]
+    assert [type(statement) for statement in document.statements] == [s.MetricDecl, s.OutageDecl]
 
 
 def test_locked_stands_before_the_rule() -> None:
     rule = only("locked filter a require b")
 
-    assert isinstance(rule, s.Filter)
+    assert isinstance(rule, s.FilterDecl)
     assert rule.locked
 
 
 def test_a_layer_can_stand_on_one_line() -> None:
     layer = only("layer l when a { drop b }")
 
-    assert isinstance(layer, s.Layer)
+    assert isinstance(layer, s.LayerDecl)
     assert [statement.span.text for statement in layer.body] == ["drop b"]
 
 
@@ -182,10 +182,12 @@ filter four require node.ready
 
     assert [found.code for found in problems] == ["PS111", "PS112", "PS106", "PS102", "PS116"]
     names = [
-        statement.name.text for statement in document.statements if isinstance(statement, s.Filter | s.Header)
+        statement.name.text
+        for statement in document.statements
+        if isinstance(statement, s.FilterDecl | s.HeaderDecl)
     ]
     assert names == ["example", "two", "four"]
-    assert document.broken == ("a", "one", "three")
+    assert document.unparsed_names == ("a", "one", "three")
 
 
 def test_a_mistake_in_a_layer_leaves_the_other_rules_of_the_layer() -> None:
@@ -193,9 +195,9 @@ def test_a_mistake_in_a_layer_leaves_the_other_rules_of_the_layer() -> None:
 
     assert [found.code for found in problems] == ["PS106"]
     layer, let = document.statements
-    assert isinstance(layer, s.Layer)
+    assert isinstance(layer, s.LayerDecl)
     assert [statement.span.text for statement in layer.body] == ["drop d"]
-    assert isinstance(let, s.Let)
+    assert isinstance(let, s.LetDecl)
 
 
 def test_a_layer_without_its_opening_brace_is_one_mistake() -> None:
@@ -351,16 +353,16 @@ class _Strict(LALR_Parser):
 
 def _strictly(grammar: str) -> Lark:
     return Lark(
-        grammar, parser="lalr", lexer="contextual", start=list(STARTS), _plugins={"LALR_Parser": _Strict}
+        grammar, parser="lalr", lexer="contextual", start=list(START_RULES), _plugins={"LALR_Parser": _Strict}
     )
 
 
 def test_the_grammar_has_no_conflict() -> None:
-    _strictly(resource("grammar", "policy.lark").read_text(encoding="utf-8"))
+    _strictly(data_file("grammar", "policy.lark").read_text(encoding="utf-8"))
 
 
 def test_a_conflict_in_the_grammar_would_be_noticed() -> None:
-    grammar = resource("grammar", "policy.lark").read_text(encoding="utf-8")
+    grammar = data_file("grammar", "policy.lark").read_text(encoding="utf-8")
 
     with pytest.raises(GrammarError, match=r"[Cc]onflict"):
         _strictly(grammar.replace("| sum{part} IN sum{part} ", "| comparison{part} IN comparison{part} "))

@@ -12,28 +12,33 @@ from policysched.lang.types.kinds import (
     FLOAT,
     INT,
     STRING,
-    Kind,
-    Record,
-    RecordField,
+    RecordType,
+    RecordTypeField,
     Type,
+    TypeKind,
 )
-from policysched.lang.types.records import ELEMENTS_MAX, TEXT_BYTES_MAX, NoValue, held_value
+from policysched.lang.types.records import (
+    JSON_TEXT_BYTES_MAX,
+    LIST_ELEMENTS_MAX,
+    NoValueReason,
+    parse_typed_value,
+)
 
-CARD = Record(
+CARD = RecordType(
     "card",
     (
-        RecordField("health", STRING, "health", None, None),
-        RecordField("memory", BYTES, "freeMemory", "MiB", None),
-        RecordField("clock", INT, "clock", None, 0),
-        RecordField("speed", FLOAT.absent_allowed(), "speed", None, None),
+        RecordTypeField("health", STRING, "health", None, None),
+        RecordTypeField("memory", BYTES, "freeMemory", "MiB", None),
+        RecordTypeField("clock", INT, "clock", None, 0),
+        RecordTypeField("speed", FLOAT.as_optional(), "speed", None, None),
     ),
 )
-CARDS = Type(Kind.LIST, element=Type(Kind.RECORD, record=CARD))
+CARDS = Type(TypeKind.LIST, element=Type(TypeKind.RECORD, record=CARD))
 
 
 def read(value: object, at: str | None = None) -> object:
     text = value if isinstance(value, str) else json.dumps(value)
-    return held_value(text, CARDS, None, at)
+    return parse_typed_value(text, CARDS, None, at)
 
 
 def card(**more: object) -> dict[str, object]:
@@ -48,7 +53,7 @@ def test_a_record_is_its_fields_in_their_order_by_the_names_that_json_has() -> N
 
 def test_what_is_absent_has_its_default_or_is_missing_or_makes_the_whole_text_invalid() -> None:
     assert read([card(clock=None, speed=None)]) == (("Healthy", 2**30, 0, None),)
-    assert read([card(), {"freeMemory": 1}]) is NoValue.INVALID
+    assert read([card(), {"freeMemory": 1}]) is NoValueReason.INVALID
 
 
 @pytest.mark.parametrize(
@@ -70,16 +75,16 @@ def test_what_is_absent_has_its_default_or_is_missing_or_makes_the_whole_text_in
         '[{"health": "x", "freeMemory": NaN}]',
         '[{"health": "\\ud800", "freeMemory": 1}]',
         '[{"health": "x", "freeMemory": 1e999999}]',
-        [card()] * (ELEMENTS_MAX + 1),
+        [card()] * (LIST_ELEMENTS_MAX + 1),
         "[" * 100_000,
         '{"a": ' * 5_000 + "1" + "}" * 5_000,
-        f'[{{"health": "{"x" * TEXT_BYTES_MAX}", "freeMemory": 1}}]',
+        f'[{{"health": "{"x" * JSON_TEXT_BYTES_MAX}", "freeMemory": 1}}]',
         "1" * 5_000,
     ],
     ids=lambda value: str(value)[:24],
 )
 def test_what_is_no_such_list_is_invalid_and_raises_nothing(value: object) -> None:
-    assert read(value) is NoValue.INVALID
+    assert read(value) is NoValueReason.INVALID
 
 
 def test_a_path_leads_into_the_json_and_to_nothing_is_absent() -> None:
@@ -87,20 +92,20 @@ def test_a_path_leads_into_the_json_and_to_nothing_is_absent() -> None:
     text = json.dumps(whole)
 
     assert read(whole, "status.cardList") == (("Healthy", 2**30, 0, None),)
-    assert read(whole, "status.cards") is NoValue.ABSENT
-    assert read(whole, "spec.cards") is NoValue.ABSENT
-    assert read(whole, "status.cardNumber.x") is NoValue.INVALID
-    assert held_value(text, INT, None, "status.cardNumber") == 1
-    assert held_value(text, BOOL, None, "status.ready") is True
-    assert held_value(text, STRING, None, "status.name") == "x"
-    assert held_value(text, STRING, None, "status.cardNumber") is NoValue.INVALID
-    assert held_value(text, BYTES, None, "status.memory") == 2**31
-    assert held_value(text, BYTES, "MiB", "status.cardNumber") == 2**20
+    assert read(whole, "status.cards") is NoValueReason.ABSENT
+    assert read(whole, "spec.cards") is NoValueReason.ABSENT
+    assert read(whole, "status.cardNumber.x") is NoValueReason.INVALID
+    assert parse_typed_value(text, INT, None, "status.cardNumber") == 1
+    assert parse_typed_value(text, BOOL, None, "status.ready") is True
+    assert parse_typed_value(text, STRING, None, "status.name") == "x"
+    assert parse_typed_value(text, STRING, None, "status.cardNumber") is NoValueReason.INVALID
+    assert parse_typed_value(text, BYTES, None, "status.memory") == 2**31
+    assert parse_typed_value(text, BYTES, "MiB", "status.cardNumber") == 2**20
 
 
 def test_digits_are_read_as_they_stand() -> None:
-    assert held_value('{"x": 0.1}', FLOAT, None, "x") == 0.1
-    assert held_value('{"x": 9223372036854775807}', INT, None, "x") == 2**63 - 1
+    assert parse_typed_value('{"x": 0.1}', FLOAT, None, "x") == 0.1
+    assert parse_typed_value('{"x": 9223372036854775807}', INT, None, "x") == 2**63 - 1
 
 
 JSON = st.recursive(
@@ -119,7 +124,7 @@ def test_no_json_and_no_text_raises_anything(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [('{"team": "\\ud83d\\ude00"}', "\U0001f600"), ('{"team": "\\ud83d"}', NoValue.INVALID)],
+    [('{"team": "\\ud83d\\ude00"}', "\U0001f600"), ('{"team": "\\ud83d"}', NoValueReason.INVALID)],
 )
 def test_half_of_a_surrogate_pair_is_no_text_for_no_event_could_show_it(text: str, value: object) -> None:
-    assert held_value(text, STRING, None, "team") == value
+    assert parse_typed_value(text, STRING, None, "team") == value

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from policysched.metric_sources import annotations as annotations_module
-from policysched.metric_sources.annotations import AnnotationsAsker, AnnotationsSettings
-from policysched.metric_sources.clock_skew import FirstSight, Look
+from policysched.metric_sources.annotations import AnnotationQueryClient, AnnotationsSettings
+from policysched.metric_sources.clock_skew import ClockSkewTracker, QuerySkew
 from policysched.model.objects import NodeName
 from tests.metric_sources.words import metric
 from tests.words import node
@@ -14,12 +14,12 @@ from tests.words import node
 NOW_NS = 1_795_273_200 * 10**9  # 2026-11-21T15:00:00Z
 
 
-def asker(time_zone: str | None = None) -> AnnotationsAsker:
-    return AnnotationsAsker(AnnotationsSettings(time_zone), now_ns=lambda: NOW_NS)
+def asker(time_zone: str | None = None) -> AnnotationQueryClient:
+    return AnnotationQueryClient(AnnotationsSettings(time_zone), now_ns=lambda: NOW_NS)
 
 
 def age_s(text: str, time_zone: str | None = None) -> float | None:
-    found = asker(time_zone).read(text)
+    found = asker(time_zone).parse_annotation(text)
     return None if found is None or found[1] is None else (NOW_NS - found[1]) / 1e9
 
 
@@ -57,7 +57,7 @@ def test_a_clock_on_a_wall_elsewhere_is_read_as_one_whatever_zone_it_claims() ->
     ],
 )
 def test_what_is_neither_a_value_nor_a_value_with_a_time_is_left_out(text: str) -> None:
-    assert asker().read(text) is None
+    assert asker().parse_annotation(text) is None
 
 
 def test_values_are_taken_by_node_and_a_plain_one_is_as_fresh_as_the_look() -> None:
@@ -73,22 +73,22 @@ def test_values_are_taken_by_node_and_a_plain_one_is_as_fresh_as_the_look() -> N
         }.items()
     }
 
-    measured = asyncio.run(asker().ask("load", lambda: nodes))
+    measured = asyncio.run(asker().fetch("load", lambda: nodes))
 
     assert measured.raw.values == {"dated": 0.5, "ahead": 0.5, "plain": 0.25, "unit": "85%"}
-    assert measured.raw.times_ns == {"dated": NOW_NS - 60 * 10**9, "ahead": NOW_NS}
+    assert measured.raw.sampled_ns == {"dated": NOW_NS - 60 * 10**9, "ahead": NOW_NS}
     assert measured.unreadable == 1
 
 
 def ages_s(*texts: str, minutes_between: float = 1) -> list[float]:
     """Of one node that shows these texts one look after the other."""
     clock = [NOW_NS]
-    looking = AnnotationsAsker(AnnotationsSettings(None), now_ns=lambda: clock[0])
+    looking = AnnotationQueryClient(AnnotationsSettings(None), now_ns=lambda: clock[0])
     found = []
     for text in texts:
         nodes = {NodeName("a"): node("a", annotations={"load": text})}
-        raw = asyncio.run(looking.ask("load", lambda shown=nodes: shown)).raw
-        found.append((clock[0] - raw.times_ns["a"]) / 1e9)
+        raw = asyncio.run(looking.fetch("load", lambda shown=nodes: shown)).raw
+        found.append((clock[0] - raw.sampled_ns["a"]) / 1e9)
         clock[0] += round(minutes_between * 60 * 10**9)
     return found
 
@@ -110,20 +110,24 @@ def test_a_time_that_our_clock_has_reached_since_makes_no_sample_younger() -> No
 
 
 def test_planted_a_sight_that_remembers_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FirstSight, "look", lambda _self, _question, _nodes, now_ns: Look({}, now_ns))
+    monkeypatch.setattr(
+        ClockSkewTracker, "begin_query", lambda _self, _question, _nodes, now_ns: QuerySkew({}, now_ns)
+    )
 
     with pytest.raises(AssertionError):
         test_a_sample_from_the_future_ages_from_when_it_was_first_seen()
 
 
 def test_a_metric_that_joins_otherwise_or_asks_for_the_time_is_told_so() -> None:
-    assert asker().why_not(metric(join="node")) is None
-    assert "write `join = node`" in (asker().why_not(metric(join="instance")) or "")
-    assert "leave `sampled_at` out" in (asker().why_not(metric(join="node", more='sampled_at = "x"')) or "")
+    assert asker().unsupported_reason(metric(join="node")) is None
+    assert "write `join = node`" in (asker().unsupported_reason(metric(join="instance")) or "")
+    assert "leave `sampled_at` out" in (
+        asker().unsupported_reason(metric(join="node", more='sampled_at = "x"')) or ""
+    )
 
 
 def test_planted_a_time_that_is_not_looked_at_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annotations_module.AnnotationsAsker, "_time_ns", lambda *_: NOW_NS)
+    monkeypatch.setattr(annotations_module.AnnotationQueryClient, "_time_ns", lambda *_: NOW_NS)
 
     with pytest.raises(AssertionError):
         test_the_time_behind_the_comma_is_when_the_value_was_true("0.35,1795273080", 120)

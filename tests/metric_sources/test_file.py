@@ -10,9 +10,14 @@ import pytest
 
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Metric
-from policysched.metric_sources.file import BadSamples, FileSamples, read_samples
-from policysched.metric_sources.poll_status import Book
-from policysched.metric_sources.source import Customer, RawSamples, samples_of, without_value
+from policysched.metric_sources.file import BadSamplesFile, FileSampleSource, read_samples_file
+from policysched.metric_sources.poll_status import SourcePollStatus
+from policysched.metric_sources.source import (
+    RawSamples,
+    SampleConsumer,
+    convert_samples,
+    describe_dropped_samples,
+)
 from policysched.scheduler.events import SamplesArrived
 from tests.kube.world import on_virtual_time, running
 
@@ -44,7 +49,7 @@ def metrics() -> Mapping[str, Metric]:
 
 
 def held(metric: str, **values: float | str) -> dict[str, float]:
-    found = samples_of(metrics()[metric], RawSamples(values, at_ns=7))
+    found = convert_samples(metrics()[metric], RawSamples(values, polled_ns=7))
     assert found.polled_ns == 7
     return {str(node): sample.value for node, sample in found.values.items()}
 
@@ -67,13 +72,15 @@ def test_what_is_no_value_of_the_type_is_missing() -> None:
 
 def test_what_is_left_out_is_said_in_one_line_however_much_it_is() -> None:
     metric = metrics()["cpu_util"]
-    raw = RawSamples({"a": 0.5, "b": "80&", "c": -1, "d": float("nan"), "e": "much", "f": "5m"}, at_ns=7)
+    raw = RawSamples({"a": 0.5, "b": "80&", "c": -1, "d": float("nan"), "e": "much", "f": "5m"}, polled_ns=7)
 
-    said = without_value(metric, raw, samples_of(metric, raw))
+    said = describe_dropped_samples(metric, raw, convert_samples(metric, raw))
 
     assert said == "metric cpu_util: not a ratio, so missing: `80&` (b), -1 (c), nan (d) and 2 more"
     assert (
-        without_value(metric, RawSamples({"a": 0.5}, 7), samples_of(metric, RawSamples({"a": 0.5}, 7)))
+        describe_dropped_samples(
+            metric, RawSamples({"a": 0.5}, 7), convert_samples(metric, RawSamples({"a": 0.5}, 7))
+        )
         is None
     )
 
@@ -85,8 +92,8 @@ def test_a_metric_is_delivered_when_due_and_at_once_when_the_file_changes(tmp_pa
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        source = FileSamples(path, Book("file"), now_ns=lambda: int(loop.time() * 1e9))
-        async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
+        source = FileSampleSource(path, SourcePollStatus("file"), now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(SampleConsumer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(12)
             assert [one.samples.polled_ns // 10**9 for one in delivered] == [0, 5, 10]
 
@@ -108,18 +115,18 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        book = Book("--metrics")
-        source = FileSamples(path, book, now_ns=lambda: int(loop.time() * 1e9))
-        async with running(source.run(Customer(lambda: {"test": metrics()}, dict, delivered.append))):
+        book = SourcePollStatus("--metrics")
+        source = FileSampleSource(path, book, now_ns=lambda: int(loop.time() * 1e9))
+        async with running(source.run(SampleConsumer(lambda: {"test": metrics()}, dict, delivered.append))):
             await asyncio.sleep(0.5)
-            assert book.polls == {"ok": 1}
+            assert book.polls_by_outcome == {"ok": 1}
             path.write_text("cpu_util: [broken\n")
             await asyncio.sleep(30)
             assert len(delivered) == 1
-            assert book.polls == {"ok": 1, "garbage": 30}
-            trouble = book.trouble["test", "cpu_util"]
+            assert book.polls_by_outcome == {"ok": 1, "garbage": 30}
+            trouble = book.failures["test", "cpu_util"]
             assert (trouble.kind, trouble.since_ns) == ("garbage", 10**9)
-            assert trouble.words.startswith(f"{path}: line 2: not YAML: ")
+            assert trouble.message.startswith(f"{path}: line 2: not YAML: ")
 
             path.unlink()
             await asyncio.sleep(30)
@@ -127,7 +134,7 @@ def test_a_file_that_breaks_is_said_once_and_delivers_nothing_until_it_is_mended
             os.utime(path, (1, 1))
             await asyncio.sleep(2)
         assert len(delivered) == 2
-        assert book.trouble == {}
+        assert book.failures == {}
 
     with caplog.at_level(logging.INFO, "policysched.metric_sources.file"):
         on_virtual_time(scenario)
@@ -155,8 +162,8 @@ def test_a_file_that_does_not_fit_says_where(text: str, words: str, tmp_path: Pa
     path = tmp_path / "samples.yaml"
     path.write_text(text)
 
-    with pytest.raises(BadSamples) as error:
-        read_samples(path)
+    with pytest.raises(BadSamplesFile) as error:
+        read_samples_file(path)
 
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
@@ -167,8 +174,8 @@ def test_every_mistake_of_a_file_is_said_at_its_line_in_the_order_of_the_file(tm
     path = tmp_path / "samples.yaml"
     path.write_text("net_rx:\n  b: null\n  ok: 5\n  a: [1]\n9lives: {}\ncpu_util: 7\n")
 
-    with pytest.raises(BadSamples) as error:
-        read_samples(path)
+    with pytest.raises(BadSamplesFile) as error:
+        read_samples_file(path)
 
     assert error.value.problems == (
         f"{path}: line 2: net_rx.b: is null, and should be a number or a text",
@@ -182,8 +189,8 @@ def test_of_more_mistakes_than_anybody_reads_the_first_are_said_and_the_rest_cou
     path = tmp_path / "samples.yaml"
     path.write_text("net_rx:\n" + "".join(f"  node-{number}: null\n" for number in range(50)))
 
-    with pytest.raises(BadSamples) as error:
-        read_samples(path)
+    with pytest.raises(BadSamplesFile) as error:
+        read_samples_file(path)
 
     *said, rest = error.value.problems
     assert [one.split(": ")[2] for one in said] == [f"net_rx.node-{number}" for number in range(20)]
@@ -198,6 +205,8 @@ def test_the_greatest_whole_number_is_no_sample_for_a_float_makes_it_one_more() 
     assert program is not None
     metric = program.metrics["net_rx"]
 
-    found = samples_of(metric, RawSamples({"a": "9223372036854775807", "b": "9223372036854774784"}, at_ns=7))
+    found = convert_samples(
+        metric, RawSamples({"a": "9223372036854775807", "b": "9223372036854774784"}, polled_ns=7)
+    )
 
     assert {node: int(sample.value) for node, sample in found.values.items()} == {"b": 9223372036854774784}

@@ -1,27 +1,27 @@
 """What was ahead of our clock is remembered for the nodes that there are, and for the questions that are asked."""
 
-from policysched.metric_sources.clock_skew import FirstSight
+from policysched.metric_sources.clock_skew import ClockSkewTracker
 from policysched.model.objects import NodeName
 
 A = NodeName("a")
 SHOWN = (0.5, 900)
 
 
-def seen(sight: FirstSight, question: str, now_ns: int, *nodes: NodeName) -> int:
-    return sight.look(question, nodes, now_ns).at_ns(A, SHOWN, 900)
+def seen(sight: ClockSkewTracker, question: str, now_ns: int, *nodes: NodeName) -> int:
+    return sight.begin_query(question, nodes, now_ns).clamp_ns(A, SHOWN, 900)
 
 
 def test_a_node_that_left_is_forgotten() -> None:
-    sight = FirstSight()
+    sight = ClockSkewTracker()
 
     seen(sight, "load", 100, A)
-    sight.look("load", (), 200)
+    sight.begin_query("load", (), 200)
 
     assert seen(sight, "load", 300, A) == 300
 
 
 def test_each_question_has_its_own_memory_and_the_ones_of_the_past_go() -> None:
-    sight = FirstSight()
+    sight = ClockSkewTracker()
     seen(sight, "load", 100, A)
 
     others = [seen(sight, f"q{number}", 200, A) for number in range(10)]
@@ -35,6 +35,6 @@ def test_each_question_has_its_own_memory_and_the_ones_of_the_past_go() -> None:
 
 
 def test_what_is_not_ahead_is_as_it_says() -> None:
-    sight = FirstSight()
+    sight = ClockSkewTracker()
 
-    assert sight.look("load", (A,), 1000).at_ns(A, SHOWN, 900) == 900
+    assert sight.begin_query("load", (A,), 1000).clamp_ns(A, SHOWN, 900) == 900

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from policysched.metric_sources.metrics_api import MetricsApiAsker
-from policysched.metric_sources.poll_status import Unusable
-from policysched.metric_sources.polled import Measured
-from policysched.metric_sources.source import samples_of
+from policysched.metric_sources.metrics_api import MetricsApiQueryClient
+from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.polled import QueryResult
+from policysched.metric_sources.source import convert_samples
 from policysched.model.objects import NodeName
 from tests.metric_sources.words import metric
 from tests.words import node
@@ -30,13 +30,13 @@ def item(
     }
 
 
-def ask(body: bytes, of: Any = CPU) -> Measured:
+def ask(body: bytes, of: Any = CPU) -> QueryResult:
     async def fetch() -> bytes:
         return body
 
-    asker = MetricsApiAsker(fetch, now_ns=lambda: NOW_NS)
+    asker = MetricsApiQueryClient(fetch, now_ns=lambda: NOW_NS)
     nodes = {NodeName(name): node(name) for name in ("a", "b", "c")}
-    return asyncio.run(asker.ask(asker.question(of), lambda: nodes))
+    return asyncio.run(asker.fetch(asker.query_for(of), lambda: nodes))
 
 
 def listed(*items: Any) -> bytes:
@@ -46,7 +46,7 @@ def listed(*items: Any) -> bytes:
 def test_usage_is_in_the_type_that_the_policy_declares() -> None:
     body = listed(item("a", "123456789n", "1536Ki"), item("b", "2", "1G"))
 
-    cpu, memory = samples_of(CPU, ask(body).raw), samples_of(MEMORY, ask(body, MEMORY).raw)
+    cpu, memory = convert_samples(CPU, ask(body).raw), convert_samples(MEMORY, ask(body, MEMORY).raw)
 
     assert {name: one.value for name, one in cpu.values.items()} == {"a": 123, "b": 2000}
     assert {name: one.value for name, one in memory.values.items()} == {"a": 1536 * 1024, "b": 10**9}
@@ -71,7 +71,7 @@ def test_items_that_cannot_be_understood_and_nodes_of_others_are_counted() -> No
 
 @pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"items": {}}'])
 def test_an_answer_that_is_no_list_is_garbage(body: bytes) -> None:
-    with pytest.raises(Unusable) as error:
+    with pytest.raises(PollError) as error:
         ask(body)
 
     assert error.value.kind == "garbage"
@@ -81,7 +81,7 @@ def test_a_metric_that_the_api_does_not_have_is_told_so() -> None:
     async def fetch() -> bytes:
         raise AssertionError("nothing is to be asked")
 
-    asker = MetricsApiAsker(fetch, now_ns=lambda: NOW_NS)
+    asker = MetricsApiQueryClient(fetch, now_ns=lambda: NOW_NS)
     said = {
         why
         for one in (
@@ -91,7 +91,7 @@ def test_a_metric_that_the_api_does_not_have_is_told_so() -> None:
             metric("used", "cpu", query="cpu", unit="cores", join="instance"),
             metric("dated", "cpu", query="cpu", unit="cores", join="node", more='sampled_at = "x"'),
         )
-        if (why := asker.why_not(one))
+        if (why := asker.unsupported_reason(one))
     }
 
     assert len(said) == 4

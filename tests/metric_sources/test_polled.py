@@ -10,9 +10,9 @@ import pytest
 
 from policysched.metric_sources import prometheus as prometheus_module
 from policysched.metric_sources import source as source_module
-from policysched.metric_sources.poll_status import Book, Unusable
-from policysched.metric_sources.polled import LONGEST_WAIT_S
-from policysched.metric_sources.prometheus import PrometheusAsker
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
+from policysched.metric_sources.polled import RETRY_MAX_S
+from policysched.metric_sources.prometheus import PrometheusQueryClient
 from policysched.metric_sources.source import RawSamples
 from policysched.model.objects import NodeName
 from policysched.scheduler.events import SamplesArrived
@@ -30,7 +30,9 @@ from tests.metric_sources.words import (
 A, B = node_at("a", "10.0.0.1"), node_at("b", "10.0.0.2")
 
 
-def one_poll(listener: Listener, road: PretendRoad, book: Book | None = None, *, for_s: float = 3.0) -> None:
+def one_poll(
+    listener: Listener, road: PretendRoad, book: SourcePollStatus | None = None, *, for_s: float = 3.0
+) -> None:
     async def scenario() -> None:
         async with running(prometheus(road, book).run(listener.customer())):
             await asyncio.sleep(for_s)
@@ -59,16 +61,16 @@ def test_planted_a_unit_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-5", "much"])
 def test_what_is_no_value_of_the_type_is_missing(value: str) -> None:
-    listener, book = Listener(wanting(metric()), [A, B]), Book("prom")
+    listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
 
     one_poll(listener, PretendRoad({"rx": by_instance({"a": value, "b": 1})}), book)
 
     assert listener.last() == {"b": 8}
-    assert (book.good["test", "net_rx"].nodes, book.good["test", "net_rx"].invalid) == (1, 1)
+    assert (book.last_good["test", "net_rx"].nodes, book.last_good["test", "net_rx"].invalid) == (1, 1)
 
 
-def doubled() -> tuple[Listener, Book]:
-    listener, book = Listener(wanting(metric()), [A, B]), Book("prom")
+def doubled() -> tuple[Listener, SourcePollStatus]:
+    listener, book = Listener(wanting(metric()), [A, B]), SourcePollStatus("prom")
     series = [({"instance": "a", "device": one}, 1) for one in ("eth0", "eth1", "eth2")]
     one_poll(listener, PretendRoad({"rx": vector(*series, ({"instance": "b"}, 2))}), book)
     return listener, book
@@ -78,7 +80,7 @@ def test_a_node_with_two_series_has_none_however_many_follow() -> None:
     listener, book = doubled()
 
     assert listener.last() == {"b": 16}
-    assert book.good["test", "net_rx"].doubled == 1
+    assert book.last_good["test", "net_rx"].duplicated == 1
 
 
 def test_planted_a_doubled_series_that_counts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,23 +88,23 @@ def test_planted_a_doubled_series_that_counts_is_noticed(monkeypatch: pytest.Mon
 
     def last_wins(series: list[object], joiner: object, joined: object) -> None:
         for one in series:
-            read = prometheus_module.reading(one)
+            read = prometheus_module.parse_series(one)
             assert read is not None
             for name in joiner.nodes_of(read.labels):  # type: ignore[attr-defined]
                 joined.values[name] = read.value  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(prometheus_module, "_join_some", last_wins)
+    monkeypatch.setattr(prometheus_module, "_join_batch", last_wins)
 
     with pytest.raises(AssertionError):
         test_a_node_with_two_series_has_none_however_many_follow()
 
 
 def test_series_of_no_node_of_ours_are_counted() -> None:
-    listener, book = Listener(wanting(metric()), [A]), Book("prom")
+    listener, book = Listener(wanting(metric()), [A]), SourcePollStatus("prom")
 
     one_poll(listener, PretendRoad({"rx": by_instance({"a": 1, "elsewhere:9100": 5, "10.9.9.9:1": 5})}), book)
 
-    assert (listener.last(), book.good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
+    assert (listener.last(), book.last_good["test", "net_rx"].unmatched) == ({"a": 8}, 2)
 
 
 # ── when it was true ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,15 +147,15 @@ def test_a_sampled_at_of_the_future_ages_from_when_it_was_first_seen() -> None:
     clock = [1000 * 10**9]
     dated = metric(more='sampled_at = "when"')
     road = PretendRoad({"rx": by_instance({"a": 1}, at_s=5000), "when": by_instance({"a": 5600}, at_s=5000)})
-    asker = PrometheusAsker(road, now_ns=lambda: clock[0])
+    asker = PrometheusQueryClient(road, now_ns=lambda: clock[0])
     nodes = {one.name: one for one in (A, B)}
 
     async def times() -> list[int]:
         found = []
         for _ in range(3):
-            measured = await asker.ask(asker.question(dated), lambda: nodes)
+            measured = await asker.fetch(asker.query_for(dated), lambda: nodes)
             assert isinstance(measured.raw, RawSamples)
-            found.append(measured.raw.times_ns["a"] // 10**9)
+            found.append(measured.raw.sampled_ns["a"] // 10**9)
             clock[0] += 60 * 10**9
         return found
 
@@ -174,12 +176,12 @@ def test_planted_a_dead_target_that_counts_as_fresh_is_noticed(monkeypatch: pyte
 
 def test_a_poll_is_good_only_if_both_its_queries_are() -> None:
     dated = metric(more='sampled_at = "when"')
-    listener, book = Listener(wanting(dated), [A]), Book("prom")
+    listener, book = Listener(wanting(dated), [A]), SourcePollStatus("prom")
 
-    one_poll(listener, PretendRoad({"rx": by_instance({"a": 1}), "when": Unusable("query", "no")}), book)
+    one_poll(listener, PretendRoad({"rx": by_instance({"a": 1}), "when": PollError("query", "no")}), book)
 
     assert listener.got == []
-    assert book.trouble["test", "net_rx"].kind == "query"
+    assert book.failures["test", "net_rx"].kind == "query"
 
 
 # ── rhythm ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,7 +243,7 @@ def test_a_query_that_nobody_wants_any_more_is_not_asked() -> None:
         Listener(wanting(metric(every="2s", stale="9s")), [A]),
         PretendRoad({"rx": by_instance({"a": 1})}),
     )
-    book = Book("prom")
+    book = SourcePollStatus("prom")
 
     async def scenario() -> None:
         async with running(prometheus(road, book).run(listener.customer())):
@@ -254,7 +256,7 @@ def test_a_query_that_nobody_wants_any_more_is_not_asked() -> None:
 
     on_virtual_time(scenario)
 
-    assert book.good == {}
+    assert book.last_good == {}
 
 
 def test_a_slow_server_does_not_make_queries_pile_up() -> None:
@@ -275,28 +277,28 @@ def test_a_slow_server_does_not_make_queries_pile_up() -> None:
 def test_failures_are_counted_said_once_and_asked_again_less_and_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    listener, book = Listener(wanting(metric(every="5s")), [A]), Book("prom")
-    road = PretendRoad({"rx": Unusable("timeout", "no whole answer within 10 s")})
+    listener, book = Listener(wanting(metric(every="5s")), [A]), SourcePollStatus("prom")
+    road = PretendRoad({"rx": PollError("timeout", "no whole answer within 10 s")})
 
     async def scenario() -> None:
         async with running(prometheus(road, book).run(listener.customer())):
             await asyncio.sleep(600)
             road.answers["rx"] = by_instance({"a": 1})
-            await asyncio.sleep(LONGEST_WAIT_S + 1)
+            await asyncio.sleep(RETRY_MAX_S + 1)
 
     with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
         on_virtual_time(scenario)
 
     waits = list(gaps(asked_times(road)))
     assert [round(wait / 5) for wait in waits[:4]] == [1, 2, 4, 8]
-    assert max(waits) <= LONGEST_WAIT_S
-    assert set(book.polls) == {"ok", "timeout"}
-    assert sum(book.polls.values()) == len(road.asked)
+    assert max(waits) <= RETRY_MAX_S
+    assert set(book.polls_by_outcome) == {"ok", "timeout"}
+    assert sum(book.polls_by_outcome.values()) == len(road.asked)
     assert [(one.levelname, getattr(one, "source")) for one in caplog.records] == [  # noqa: B009
         ("WARNING", "prom"),
         ("INFO", "prom"),
     ]
-    assert (book.trouble, listener.last()) == ({}, {"a": 8})
+    assert (book.failures, listener.last()) == ({}, {"a": 8})
 
 
 def test_nothing_is_delivered_while_a_server_fails_so_that_samples_go_stale() -> None:
@@ -305,7 +307,7 @@ def test_nothing_is_delivered_while_a_server_fails_so_that_samples_go_stale() ->
     async def scenario() -> None:
         async with running(prometheus(road).run(listener.customer())):
             await asyncio.sleep(3)
-            road.answers["rx"] = Unusable("unreachable", "refused")
+            road.answers["rx"] = PollError("unreachable", "refused")
             count = len(listener.got)
             await asyncio.sleep(300)
             assert len(listener.got) == count
@@ -314,14 +316,14 @@ def test_nothing_is_delivered_while_a_server_fails_so_that_samples_go_stale() ->
 
 
 def test_a_partial_answer_counts_and_its_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    listener, book = Listener(wanting(metric(every="5s")), [A, B]), Book("prom")
+    listener, book = Listener(wanting(metric(every="5s")), [A, B]), SourcePollStatus("prom")
     road = PretendRoad({"rx": by_instance({"a": 1}, warnings=["store b is unavailable"])})
 
     with caplog.at_level(logging.INFO, "policysched.metric_sources.poll_status"):
         one_poll(listener, road, book, for_s=60)
 
     assert listener.last() == {"a": 8}
-    assert book.good["test", "net_rx"].warnings == ("store b is unavailable",)
+    assert book.last_good["test", "net_rx"].warnings == ("store b is unavailable",)
     assert [one.levelname for one in caplog.records] == ["WARNING"]
 
 

@@ -7,25 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policysched.metric_sources.poll_status import Unusable
-from policysched.metric_sources.prometheus import _join_some, _Joined
-from policysched.metric_sources.prometheus_answer import read_answer, reading
-from policysched.metric_sources.series_join import Joiner
+from policysched.metric_sources.poll_status import PollError
+from policysched.metric_sources.prometheus import _join_batch, _JoinedSeries
+from policysched.metric_sources.prometheus_answer import parse_response, parse_series
+from policysched.metric_sources.series_join import SeriesJoiner
 from tests.metric_sources.words import node_at, vector
 
 
 def test_a_vector_is_labels_values_and_the_time_of_evaluation() -> None:
-    answer = read_answer(vector(({"instance": "a"}, 12.5), ({"instance": "b"}, "NaN"), at_s=7.5))
+    answer = parse_response(vector(({"instance": "a"}, 12.5), ({"instance": "b"}, "NaN"), at_s=7.5))
 
-    first = reading(answer.series[0])
+    first = parse_series(answer.series[0])
     assert first is not None
     assert (first.labels, first.value, first.evaluated_s) == ({"instance": "a"}, 12.5, 7.5)
-    second = reading(answer.series[1])
+    second = parse_series(answer.series[1])
     assert second is not None and second.value != second.value
 
 
 def test_warnings_are_kept_in_one_line_each() -> None:
-    answer = read_answer(vector(warnings=["store\n10.0.0.1 unavailable", 7]))
+    answer = parse_response(vector(warnings=["store\n10.0.0.1 unavailable", 7]))
 
     assert answer.warnings == ("store 10.0.0.1 unavailable", "7")
 
@@ -33,7 +33,7 @@ def test_warnings_are_kept_in_one_line_each() -> None:
 def test_a_warning_that_is_nested_deeper_than_python_prints_is_only_called_a_list() -> None:
     deep = b"[" * 1015 + b"]" * 1015
 
-    answer = read_answer(vector(warnings=["?"]).replace(b'"?"', deep))
+    answer = parse_response(vector(warnings=["?"]).replace(b'"?"', deep))
 
     assert answer.warnings == ("a list",)
 
@@ -71,8 +71,8 @@ def success(kind: object, result: object) -> bytes:
     ],
 )
 def test_what_is_no_vector_is_an_error_of_one_kind(body: bytes, kind: str, words: str) -> None:
-    with pytest.raises(Unusable) as error:
-        read_answer(body)
+    with pytest.raises(PollError) as error:
+        parse_response(body)
 
     assert error.value.kind == kind
     assert words in str(error.value)
@@ -96,7 +96,7 @@ def test_what_is_no_vector_is_an_error_of_one_kind(body: bytes, kind: str, words
     ],
 )
 def test_a_series_without_one_number_is_none(series: Any) -> None:
-    assert reading(series) is None
+    assert parse_series(series) is None
 
 
 JSON = st.recursive(
@@ -116,14 +116,14 @@ JSON = st.recursive(
 @given(st.lists(JSON, max_size=6), JSON)
 def test_no_answer_does_more_than_lack_samples(series: list[Any], warnings: Any) -> None:
     body = {"status": "success", "data": {"resultType": "vector", "result": series}, "warnings": warnings}
-    joiner, joined = Joiner("instance"), _Joined()
-    joiner.follow({(one := node_at("a")).name: one})
+    joiner, joined = SeriesJoiner("instance"), _JoinedSeries()
+    joiner.update_nodes({(one := node_at("a")).name: one})
     try:
-        answer = read_answer(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS))
-    except (Unusable, TypeError):  # what orjson cannot write, no server sends
+        answer = parse_response(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS))
+    except (PollError, TypeError):  # what orjson cannot write, no server sends
         return
 
-    _join_some(answer.series, joiner, joined)
+    _join_batch(answer.series, joiner, joined)
 
     assert len(joined.values) <= 1
     assert joined.unreadable + joined.unmatched <= len(series)
@@ -131,5 +131,5 @@ def test_no_answer_does_more_than_lack_samples(series: list[Any], warnings: Any)
 
 @given(st.binary(max_size=64))
 def test_no_bytes_do_more_than_be_unusable(body: bytes) -> None:
-    with pytest.raises(Unusable):
-        read_answer(body)
+    with pytest.raises(PollError):
+        parse_response(body)

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 
 from policysched.metric_sources import prometheus_server as server_module
-from policysched.metric_sources.poll_status import Unusable
+from policysched.metric_sources.poll_status import PollError
 from policysched.metric_sources.prometheus_server import (
     BasicAuth,
-    Pool,
-    PrometheusServer,
+    HttpConnectionPool,
+    PrometheusHttpTransport,
     PrometheusSettings,
-    TlsFiles,
+    PrometheusTls,
 )
 from tests.controlplane.certificates import Authority, KeyPair
 from tests.metric_sources.pretend_prometheus import Handler, Pretend, pretending, saying
@@ -29,26 +29,29 @@ GOOD = vector(({"instance": "a"}, 1))
 
 def asking(
     answer: Handler,
-    deed: Callable[[Pretend, PrometheusServer], Awaitable[None]],
+    deed: Callable[[Pretend, PrometheusHttpTransport], Awaitable[None]],
     *,
     server_tls: ssl.SSLContext | None = None,
     path: str = "",
     **settings: Any,
 ) -> None:
     async def scenario() -> None:
-        async with pretending(answer, tls=server_tls) as pretend, Pool("policysched/test") as pool:
+        async with (
+            pretending(answer, tls=server_tls) as pretend,
+            HttpConnectionPool("policysched/test") as pool,
+        ):
             given = PrometheusSettings(**{"url": pretend.url + path, "timeout_s": 5.0, **settings})
-            await deed(pretend, PrometheusServer(given, pool))
+            await deed(pretend, PrometheusHttpTransport(given, pool))
 
     asyncio.run(scenario())
 
 
-def failure(answer: Handler, query: str = "up", **more: Any) -> Unusable:
+def failure(answer: Handler, query: str = "up", **more: Any) -> PollError:
     """How the query ends in vain."""
-    found: list[Unusable] = []
+    found: list[PollError] = []
 
-    async def deed(_: Pretend, server: PrometheusServer) -> None:
-        with pytest.raises(Unusable) as error:
+    async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
+        with pytest.raises(PollError) as error:
             await server.query(query)
         found.append(error.value)
 
@@ -57,7 +60,7 @@ def failure(answer: Handler, query: str = "up", **more: Any) -> Unusable:
 
 
 def test_a_query_is_posted_to_the_api_below_the_urls_path() -> None:
-    async def deed(pretend: Pretend, server: PrometheusServer) -> None:
+    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query('rate(x{device="eth0"}[2m]) + 1') == GOOD
         (one,) = pretend.asked
         assert (one.method, one.path) == ("POST", "/team-a/prometheus/api/v1/query")
@@ -72,7 +75,7 @@ def test_where_a_gateway_lets_only_get_through_it_is_got_from_then_on() -> None:
     async def only_get(request: web.Request) -> web.StreamResponse:
         return web.Response(status=405) if request.method == "POST" else web.Response(body=GOOD)
 
-    async def deed(pretend: Pretend, server: PrometheusServer) -> None:
+    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         assert await server.query("a+b") == await server.query("a+b") == GOOD
         assert [(one.method, one.query) for one in pretend.asked] == [
             ("POST", "a+b"),
@@ -91,7 +94,7 @@ def test_queries_share_their_connections() -> None:
         ports.add(request.transport.get_extra_info("peername"))
         return web.Response(body=GOOD)
 
-    async def deed(_: Pretend, server: PrometheusServer) -> None:
+    async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
         for _again in range(5):
             await server.query("up")
 
@@ -107,7 +110,7 @@ def test_a_token_that_rotates_is_the_one_that_is_sent(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
 
-    async def deed(pretend: Pretend, server: PrometheusServer) -> None:
+    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         await server.query("up")
         token.write_text("second\n")
         await server.query("up")
@@ -121,7 +124,7 @@ def test_basic_auth_and_further_headers_are_sent(tmp_path: Path) -> None:
     password.write_text("päss:word")
     key.write_text("k3y")
 
-    async def deed(pretend: Pretend, server: PrometheusServer) -> None:
+    async def deed(pretend: Pretend, server: PrometheusHttpTransport) -> None:
         await server.query("up")
         headers = pretend.asked[0].headers
         assert headers["authorization"] == "Basic bWU6cMOkc3M6d29yZA=="  # me:päss:word
@@ -141,11 +144,11 @@ def test_a_proxy_carries_the_query_and_is_told_who_asks(tmp_path: Path) -> None:
     password.write_text("open")
 
     async def scenario() -> None:
-        async with pretending(saying(GOOD)) as proxy, Pool("test") as pool:
+        async with pretending(saying(GOOD)) as proxy, HttpConnectionPool("test") as pool:
             settings = PrometheusSettings(
                 "http://prometheus.example:9090", proxy=proxy.url, proxy_auth=BasicAuth("me", password)
             )
-            assert await PrometheusServer(settings, pool).query("up") == GOOD
+            assert await PrometheusHttpTransport(settings, pool).query("up") == GOOD
             headers = proxy.asked[0].headers
             assert headers["host"] == "prometheus.example:9090"
             assert headers["proxy-authorization"] == "Basic bWU6b3Blbg=="  # me:open
@@ -192,7 +195,7 @@ def test_a_server_that_repeats_our_credentials_does_not_bring_them_into_the_log(
 def test_planted_a_secret_that_is_passed_on_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module._Identity, "hide", lambda _, text: text)
+    monkeypatch.setattr(server_module._RequestCredentials, "redact", lambda _, text: text)
 
     with pytest.raises(AssertionError):
         test_a_server_that_repeats_our_credentials_does_not_bring_them_into_the_log(tmp_path)
@@ -221,12 +224,12 @@ def serving(authority: Authority, *, wants_client: Authority | None = None) -> s
     return context
 
 
-async def just_asks(_: Pretend, server: PrometheusServer) -> None:
+async def just_asks(_: Pretend, server: PrometheusHttpTransport) -> None:
     assert await server.query("up") == GOOD
 
 
 def test_a_server_is_trusted_by_the_authority_that_the_settings_name(authority: Authority) -> None:
-    tls = TlsFiles(ca_file=authority.certificate)
+    tls = PrometheusTls(ca_file=authority.certificate)
 
     asking(saying(GOOD), just_asks, server_tls=serving(authority), tls=tls)
 
@@ -234,9 +237,9 @@ def test_a_server_is_trusted_by_the_authority_that_the_settings_name(authority: 
 @pytest.mark.parametrize("given", ["the system's authorities", "a stranger", "another name"])
 def test_tls_is_verified(given: str, authority: Authority, stranger: Authority) -> None:
     tls = {
-        "the system's authorities": TlsFiles(),
-        "a stranger": TlsFiles(ca_file=stranger.certificate),
-        "another name": TlsFiles(ca_file=authority.certificate, server_name="prometheus.example"),
+        "the system's authorities": PrometheusTls(),
+        "a stranger": PrometheusTls(ca_file=stranger.certificate),
+        "another name": PrometheusTls(ca_file=authority.certificate, server_name="prometheus.example"),
     }[given]
 
     error = failure(saying(GOOD), server_tls=serving(authority), tls=tls)
@@ -245,13 +248,13 @@ def test_tls_is_verified(given: str, authority: Authority, stranger: Authority) 
 
 
 def test_verification_can_be_switched_off_and_only_on_purpose(authority: Authority) -> None:
-    asking(saying(GOOD), just_asks, server_tls=serving(authority), tls=TlsFiles(verify=False))
+    asking(saying(GOOD), just_asks, server_tls=serving(authority), tls=PrometheusTls(verify=False))
 
 
 def test_a_client_certificate_says_who_we_are(authority: Authority) -> None:
     pair = authority.client("policysched")
-    trusted = TlsFiles(ca_file=authority.certificate)
-    known = TlsFiles(ca_file=authority.certificate, cert_file=pair.certificate, key_file=pair.key)
+    trusted = PrometheusTls(ca_file=authority.certificate)
+    known = PrometheusTls(ca_file=authority.certificate, cert_file=pair.certificate, key_file=pair.key)
     server = serving(authority, wants_client=authority)
 
     asking(saying(GOOD), just_asks, server_tls=server, tls=known)
@@ -266,19 +269,21 @@ def test_an_authority_that_is_replaced_on_the_disk_is_taken_over(
     ca_file = tmp_path / "ca.crt"
     ca_file.write_bytes(stranger.certificate.read_bytes())
 
-    async def deed(_: Pretend, server: PrometheusServer) -> None:
-        with pytest.raises(Unusable):
+    async def deed(_: Pretend, server: PrometheusHttpTransport) -> None:
+        with pytest.raises(PollError):
             await server.query("up")
         fresh = tmp_path / "fresh"
         fresh.write_bytes(authority.certificate.read_bytes())
         fresh.replace(ca_file)
         assert await server.query("up") == GOOD
 
-    asking(saying(GOOD), deed, server_tls=serving(authority), tls=TlsFiles(ca_file=ca_file))
+    asking(saying(GOOD), deed, server_tls=serving(authority), tls=PrometheusTls(ca_file=ca_file))
 
 
 def test_certificates_that_cannot_be_read_are_named(authority: Authority, tmp_path: Path) -> None:
-    error = failure(saying(GOOD), server_tls=serving(authority), tls=TlsFiles(ca_file=tmp_path / "none.crt"))
+    error = failure(
+        saying(GOOD), server_tls=serving(authority), tls=PrometheusTls(ca_file=tmp_path / "none.crt")
+    )
 
     assert (error.kind, str(error)) == ("tls", f"{tmp_path / 'none.crt'}: No such file or directory")
 
@@ -312,11 +317,11 @@ def test_a_redirect_sends_our_credentials_nowhere(tmp_path: Path) -> None:
     token.write_text("secret")
 
     async def scenario() -> None:
-        async with pretending(saying(GOOD)) as thief, Pool("test") as pool:
+        async with pretending(saying(GOOD)) as thief, HttpConnectionPool("test") as pool:
             async with pretending(saying(b"", 307, Location=thief.url)) as gateway:
                 settings = PrometheusSettings(gateway.url, bearer_token_file=token)
-                with pytest.raises(Unusable, match="redirects are not followed"):
-                    await PrometheusServer(settings, pool).query("up")
+                with pytest.raises(PollError, match="redirects are not followed"):
+                    await PrometheusHttpTransport(settings, pool).query("up")
             assert thief.asked == []
 
     asyncio.run(scenario())

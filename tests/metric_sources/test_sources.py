@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from policysched.lang.ir.program import Metric
-from policysched.metric_sources.file import FileSamples
-from policysched.metric_sources.poll_status import Book
-from policysched.metric_sources.source import Customer
-from policysched.metric_sources.sources import Source, Sources, unserved
+from policysched.metric_sources.file import FileSampleSource
+from policysched.metric_sources.poll_status import SourcePollStatus
+from policysched.metric_sources.source import SampleConsumer
+from policysched.metric_sources.sources import ConfiguredSource, SampleSourceRouter, unserved_metrics
 from tests.kube.world import on_virtual_time, running
 from tests.metric_sources.words import (
     Listener,
@@ -27,15 +27,17 @@ A = node_at("a")
 class Nothing:
     """A source that has nothing and refuses nothing but what is asked of it as `odd`."""
 
-    async def run(self, customer: Customer) -> None:
+    async def run(self, customer: SampleConsumer) -> None:
         await asyncio.get_running_loop().create_future()
 
     def why_not(self, one: Metric) -> str | None:
         return "that is odd" if one.query == "odd" else None
 
 
-def named(*names: str, default: str | None = None) -> Sources:
-    return Sources({name: Source("prometheus", Nothing(), Book(name)) for name in names}, default)
+def named(*names: str, default: str | None = None) -> SampleSourceRouter:
+    return SampleSourceRouter(
+        {name: ConfiguredSource("prometheus", Nothing(), SourcePollStatus(name)) for name in names}, default
+    )
 
 
 def of(source: str | None = None, query: str = "rx") -> Metric:
@@ -56,15 +58,15 @@ def of(source: str | None = None, query: str = "rx") -> Metric:
     ],
 )
 def test_a_metric_goes_to_the_source_that_it_names_or_is_told_why_not(
-    sources: Sources, one: Metric, why: str | None
+    sources: SampleSourceRouter, one: Metric, why: str | None
 ) -> None:
-    assert sources.why_not(one) == why
+    assert sources.unserved_reason(one) == why
 
 
 def test_metrics_that_nobody_serves_are_named_with_the_reason() -> None:
     wanted = {"two": {"net_rx": of("b")}, "one": {"net_rx": of("a"), "other": of("gone")}}
 
-    assert unserved(wanted, named("a", "b").why_not) == {
+    assert unserved_metrics(wanted, named("a", "b").unserved_reason) == {
         ("one", "other"): "the settings have no source `gone`"
     }
 
@@ -85,17 +87,17 @@ def test_each_source_is_asked_only_what_is_its_own_and_a_file_laid_over_them_com
         [A],
     )
     one, two = PretendRoad({"rx": by_instance({"a": 1})}), PretendRoad({"tx": by_instance({"a": 2})})
-    seen: list[Sources] = []
+    seen: list[SampleSourceRouter] = []
 
     async def scenario() -> None:
-        books = Book("one"), Book("two"), Book("--metrics")
-        file = FileSamples(path, books[2], now_ns=loop_now_ns())
-        sources = Sources(
+        books = SourcePollStatus("one"), SourcePollStatus("two"), SourcePollStatus("--metrics")
+        file = FileSampleSource(path, books[2], now_ns=loop_now_ns())
+        sources = SampleSourceRouter(
             {
-                "one": Source("prometheus", prometheus(one, books[0]), books[0]),
-                "two": Source("prometheus", prometheus(two, books[1]), books[1]),
+                "one": ConfiguredSource("prometheus", prometheus(one, books[0]), books[0]),
+                "two": ConfiguredSource("prometheus", prometheus(two, books[1]), books[1]),
             },
-            overlaid=(file, books[2]),
+            override=(file, books[2]),
         )
         seen.append(sources)
         async with running(sources.run(listener.customer())):
@@ -106,6 +108,6 @@ def test_each_source_is_asked_only_what_is_its_own_and_a_file_laid_over_them_com
     assert {query for _, query in one.asked} == {"rx"}
     assert {query for _, query in two.asked} == {"tx"}
     assert [listener.last(name=name) for name in ("near", "far", "over")] == [{"a": 8}, {"a": 16}, {"a": 56}]
-    book = seen[0].book_of(("test", "far"))
+    book = seen[0].status_of(("test", "far"))
     assert book is not None and book.source == "two"
-    assert unserved(listener.wanted, seen[0].why_not) == {}
+    assert unserved_metrics(listener.wanted, seen[0].unserved_reason) == {}

@@ -9,10 +9,10 @@ import orjson
 
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import Metric
-from policysched.metric_sources.poll_status import Book, Unusable
-from policysched.metric_sources.polled import PolledSource
-from policysched.metric_sources.prometheus import PrometheusAsker
-from policysched.metric_sources.source import Customer, Wanted
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
+from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.source import DeclaredMetrics, SampleConsumer
 from policysched.model.objects import Node, NodeName
 from policysched.scheduler.events import SamplesArrived
 from tests.words import node
@@ -66,7 +66,7 @@ def by_instance(values: Mapping[str, object], **more: Any) -> bytes:
 class PretendRoad:
     """`answers` by query: bytes, or what to raise. `asked` has (time, query)."""
 
-    def __init__(self, answers: Mapping[str, bytes | Unusable]) -> None:
+    def __init__(self, answers: Mapping[str, bytes | PollError]) -> None:
         self.answers = dict(answers)
         self.asked: list[tuple[float, str]] = []
         self.takes_s = 0.0
@@ -75,7 +75,7 @@ class PretendRoad:
         self.asked.append((asyncio.get_running_loop().time(), query))
         await asyncio.sleep(self.takes_s)
         answer = self.answers[query]
-        if isinstance(answer, Unusable):
+        if isinstance(answer, PollError):
             raise answer
         return answer
 
@@ -83,13 +83,13 @@ class PretendRoad:
 class Listener:
     """A customer that writes down what it gets. `wanted` may be changed."""
 
-    def __init__(self, wanted: Wanted, nodes: Sequence[Node] = ()) -> None:
-        self.wanted: Wanted = wanted
+    def __init__(self, wanted: DeclaredMetrics, nodes: Sequence[Node] = ()) -> None:
+        self.wanted: DeclaredMetrics = wanted
         self.nodes: dict[NodeName, Node] = {one.name: one for one in nodes}
         self.got: list[SamplesArrived] = []
 
-    def customer(self) -> Customer:
-        return Customer(lambda: self.wanted, lambda: self.nodes, self.got.append)
+    def customer(self) -> SampleConsumer:
+        return SampleConsumer(lambda: self.wanted, lambda: self.nodes, self.got.append)
 
     def last(self, policy: str = "test", name: str = "net_rx") -> dict[str, float]:
         """Values by node of the latest samples."""
@@ -97,11 +97,14 @@ class Listener:
         return {str(node): sample.value for node, sample in found[-1].samples.values.items()}
 
 
-def prometheus(road: PretendRoad, book: Book | None = None, seed: int = 1) -> PolledSource[Any]:
+def prometheus(road: PretendRoad, book: SourcePollStatus | None = None, seed: int = 1) -> PollingSource[Any]:
     """On the running loop's clock."""
     now_ns = loop_now_ns()
-    return PolledSource(
-        PrometheusAsker(road, now_ns=now_ns), book or Book("prom"), now_ns=now_ns, random=Random(seed)
+    return PollingSource(
+        PrometheusQueryClient(road, now_ns=now_ns),
+        book or SourcePollStatus("prom"),
+        now_ns=now_ns,
+        random=Random(seed),
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.migrate import affinity
-from policysched.model.objects import PodFacts
+from policysched.model.objects import QueuedPodInfo
 from policysched.policy_files.sources import UnusableFile
 from tests.migrate.words import config, imported, of_the_file, only, program_of, rules
 from tests.reference import evaluate
@@ -154,10 +154,12 @@ SELECTORS = st.lists(
 NODES = st.lists(st.dictionaries(KEYS, LABELS), min_size=1, max_size=5)
 
 
-def feasible(policy: str, name: str, labels: list[dict[str, str]], spec: dict[str, Any]) -> Explanation:
+def feasible(
+    policy: str, name: str, labels: list[dict[str, str]], spec: dict[str, Any]
+) -> PlacementExplanation:
     cache = world([node(f"n{index}", labels=one) for index, one in enumerate(labels)])
     return evaluate(
-        program_of(name, policy), pod("p", spec=spec), cache, now_ns=0, facts=PodFacts(0, 0), samples={}
+        program_of(name, policy), pod("p", spec=spec), cache, now_ns=0, facts=QueuedPodInfo(0, 0), samples={}
     )
 
 
@@ -184,12 +186,12 @@ def test_a_not_in_that_forgets_absent_labels_would_be_noticed(monkeypatch: pytes
     selector = [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu"]}]}]
     labels: list[dict[str, str]] = [{}, {"pool": "gpu"}]
     before = difference(selector, labels)
-    right = affinity.Selectors._expression
+    right = affinity.NodeSelectorTranslator._expression
 
-    def forgetful(self: affinity.Selectors, path: Any, one: Any) -> str:
+    def forgetful(self: affinity.NodeSelectorTranslator, path: Any, one: Any) -> str:
         return right(self, path, one).replace("(not has", "(has").replace(" or ", " and ")
 
-    monkeypatch.setattr(affinity.Selectors, "_expression", forgetful)
+    monkeypatch.setattr(affinity.NodeSelectorTranslator, "_expression", forgetful)
 
     assert before == set()
     assert difference(selector, labels) == {"n0"}

@@ -315,7 +315,7 @@ def test_preemption_is_off_where_its_plugin_is() -> None:
     done = imported(plugins("    postFilter:\n      disabled: [{name: DefaultPreemption}]\n"))
 
     program = program_of("web", only(done))
-    assert program.preemption == p.Preemption("never", None)
+    assert program.preemption == p.PreemptionSpec("never", None)
 
 
 def test_a_plugin_that_loses_a_step_is_said_to_be_whole() -> None:

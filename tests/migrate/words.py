@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from policysched.lang.check import check_text
-from policysched.lang.diagnostics.ignore_comments import without_ignored
+from policysched.lang.diagnostics.ignore_comments import apply_ignore_comments
 from policysched.lang.format.formatter import format_source
 from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
-from policysched.migrate import Imported, import_config
-from policysched.migrate.report import Item
+from policysched.migrate import ImportResult, import_config
+from policysched.migrate.report import ImportNote
 from policysched.text import Source
 
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n"
@@ -17,7 +17,7 @@ def config(body: str = "", version: str = "v1") -> str:
     return CONFIG.format(version=version) + body
 
 
-def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> Imported:
+def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> ImportResult:
     """Every policy that comes out is clean and canonical, whatever the test asks beside that."""
     done = import_config(text, name, renames)
     for key, policy in done.policies.items():
@@ -28,19 +28,19 @@ def imported(text: str, name: str = "scheduler.yaml", **renames: str) -> Importe
 def program_of(name: str, policy: str) -> Program:
     checked = check_text(policy, f"{name}.policy")
     source = Source(f"{name}.policy", policy)
-    said = without_ignored(source, checked.diagnostics)
+    said = apply_ignore_comments(source, checked.diagnostics)
     assert [(one.code, one.message) for one in said] == []
     assert format_source(source).text == policy
     assert checked.program is not None and checked.program.name == name
     return checked.program
 
 
-def only(done: Imported) -> str:
+def only(done: ImportResult) -> str:
     (policy,) = done.policies.values()
     return policy
 
 
-def rules(done: Imported) -> str:
+def rules(done: ImportResult) -> str:
     """The policy without its comment lines, its header, and what it says of preemption."""
     kept = [
         line for line in only(done).splitlines() if not line.startswith(("# ", "#", "policy ", "preemption"))
@@ -66,7 +66,7 @@ def builtin_filters(program: Program) -> list[str]:
     return [rule.builtin for rule in program.rules.filters if isinstance(rule, BuiltinFilter)]
 
 
-def of_the_file(items: Iterable[Item]) -> list[tuple[int, int, str, str]]:
+def of_the_file(items: Iterable[ImportNote]) -> list[tuple[int, int, str, str]]:
     """What the configuration itself gives rise to: without what this version does not cover of the defaults."""
     return [
         (one.line, one.column, one.where, one.what)

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from policysched.daemon.compiling import compile_here, policy_texts
-from policysched.lang.check.parameter_values import GivenValue
+from policysched.daemon.compiling import compile_sync, policy_texts
+from policysched.lang.check.parameter_values import ParameterValue
 from policysched.policy_files.parameter_values import (
-    BadFlag,
-    given_by_flags,
-    given_in,
-    settings_texts,
-    without_policy,
+    BadParameterFlag,
+    parameters_without_policy,
+    parse_parameter_flags,
+    read_parameter_values,
+    settings_parameter_texts,
 )
 from policysched.text import Source
 
@@ -26,13 +26,13 @@ filter zone when strict require node.labels[label] else "" in zones
 """
 
 
-def texts_of(text: str) -> Mapping[str, GivenValue]:
-    return given_in({"batch.params.yaml": Source("a file", text)})["batch"].values
+def texts_of(text: str) -> Mapping[str, ParameterValue]:
+    return read_parameter_values({"batch.params.yaml": Source("a file", text)})["batch"].values
 
 
 def values(texts: Mapping[str, str]) -> dict[str, object]:
     """Of the policy `batch` in a ConfigMap with these keys, settings included."""
-    checked = compile_here(texts, "ConfigMap a/b").checked["batch.policy"]
+    checked = compile_sync(texts, "ConfigMap a/b").sources["batch.policy"]
     assert checked.program is not None, [found.message for found in checked.diagnostics]
     return {name: one.value.value for name, one in checked.program.parameters.items()}
 
@@ -48,7 +48,7 @@ def test_a_key_of_the_configmap_sets_parameters() -> None:
 
 def test_the_settings_win_over_the_configmap_parameter_by_parameter() -> None:
     texts = {"batch.policy": BATCH, "batch.params.yaml": "crowd: 90\nlabel: team\n"}
-    set_by_operator = settings_texts({"batch": {"crowd": 80, "strict": True, "zones": ["q"]}})
+    set_by_operator = settings_parameter_texts({"batch": {"crowd": 80, "strict": True, "zones": ["q"]}})
 
     found = values({**texts, **set_by_operator})
 
@@ -58,11 +58,11 @@ def test_the_settings_win_over_the_configmap_parameter_by_parameter() -> None:
 def test_what_is_set_for_one_policy_leaves_the_others_alone() -> None:
     texts = {"batch.policy": BATCH, "web.policy": BATCH.replace("policy batch", "policy web")}
 
-    bundle = compile_here({**texts, "web.params.yaml": "crowd: 1000\n"}, "ConfigMap a/b")
+    bundle = compile_sync({**texts, "web.params.yaml": "crowd: 1000\n"}, "ConfigMap a/b")
 
-    assert bundle.checked["batch.policy"].program is not None
-    refused = bundle.checked["web.policy"]
-    assert refused.program is None and refused.policy == "web"
+    assert bundle.sources["batch.policy"].program is not None
+    refused = bundle.sources["web.policy"]
+    assert refused.program is None and refused.policy_name == "web"
     span = refused.diagnostics[0].span
     assert span is not None and (span.source.name, span.text) == ("ConfigMap a/b key web.params.yaml", "1000")
 
@@ -77,7 +77,7 @@ def test_a_place_is_found_behind_characters_of_any_width() -> None:
     "text", ["[1, 2]", "crowd", "crowd: [", "a: &x [*x]", "? [a]\n: 3", "crowd: {a: 1}", "[" * 2000]
 )
 def test_what_is_no_map_of_values_refuses_the_policy_and_nothing_else(text: str) -> None:
-    checked = compile_here({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b").checked
+    checked = compile_sync({"batch.policy": BATCH, "batch.params.yaml": text}, "ConfigMap a/b").sources
 
     assert [one.code for one in checked["batch.policy"].diagnostics if one.code < "PS3"] == ["PS262"]
 
@@ -93,15 +93,20 @@ def test_keys_with_values_travel_with_the_policies_and_nothing_else_does() -> No
 
 
 def test_values_for_a_policy_that_is_not_there_are_named() -> None:
-    texts = {"x.policy": BATCH, "batch.params.yaml": "", "web.params.yaml": "", **settings_texts({"gpu": {}})}
+    texts = {
+        "x.policy": BATCH,
+        "batch.params.yaml": "",
+        "web.params.yaml": "",
+        **settings_parameter_texts({"gpu": {}}),
+    }
 
-    assert without_policy(texts) == ["gpu", "web"]
+    assert parameters_without_policy(texts) == ["gpu", "web"]
 
 
 def test_a_flag_is_a_name_and_a_value() -> None:
-    found = given_by_flags(["crowd=90", "label=a=b", "zones="])["*"].values
+    found = parse_parameter_flags(["crowd=90", "label=a=b", "zones="])["*"].values
 
     assert {name: value.text for name, value in found.items()} == {"crowd": "90", "label": "a=b", "zones": ""}
     for wrong in ("crowd", "=3", "1x=3"):
-        with pytest.raises(BadFlag, match="NAME=VALUE"):
-            given_by_flags([wrong])
+        with pytest.raises(BadParameterFlag, match="NAME=VALUE"):
+            parse_parameter_flags([wrong])

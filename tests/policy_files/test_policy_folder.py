@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from policysched.kube.watch.resources import ConfigMapSeen
+from policysched.kube.watch.resources import ConfigMapUpdated
 from policysched.policy_files.folder import PolicyFolder, read_policy_folder
 from policysched.policy_files.sources import UnusableFile
 
 
 class Offered:
     def __init__(self, *paths: Path) -> None:
-        self.seen: list[ConfigMapSeen] = []
+        self.seen: list[ConfigMapUpdated] = []
         self.folder = PolicyFolder(paths, self.seen.append)
 
     def looked(self) -> list[dict[str, str]]:
-        self.folder.look()
+        self.folder.poll()
         return [dict(one.data) for one in self.seen]
 
 

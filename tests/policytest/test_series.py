@@ -2,10 +2,10 @@
 
 import pytest
 
-from policysched.lang.types.kinds import Kind, Type
-from policysched.policytest.series import BadSeries, Gap, Step, series_of
+from policysched.lang.types.kinds import Type, TypeKind
+from policysched.policytest.series import BadSeries, Gap, SeriesStep, parse_series
 
-BANDWIDTH, INT = Type(Kind.BANDWIDTH), Type(Kind.INT)
+BANDWIDTH, INT = Type(TypeKind.BANDWIDTH), Type(TypeKind.INT)
 
 
 @pytest.mark.parametrize(
@@ -16,17 +16,17 @@ BANDWIDTH, INT = Type(Kind.BANDWIDTH), Type(Kind.INT)
         ("10x2", [10, 10, 10]),
         ("100+50x3", [100, 150, 200, 250]),
         ("9-4x2", [9, 5, 1]),
-        ("10x1 _x3 stale", [10, 10, Gap.NONE, Gap.NONE, Gap.NONE, Gap.ENDED]),
+        ("10x1 _x3 stale", [10, 10, Gap.NONE, Gap.NONE, Gap.NONE, Gap.STALE]),
         ("_", [Gap.NONE]),
         ("-5+2x1", [-5, -3]),
     ],
 )
-def test_a_series_is_counted_as_promtool_counts(text: str, steps: list[Step]) -> None:
-    assert series_of(text, INT, "1") == steps
+def test_a_series_is_counted_as_promtool_counts(text: str, steps: list[SeriesStep]) -> None:
+    assert parse_series(text, INT, "1") == steps
 
 
 def test_values_have_the_units_of_the_policy_and_bare_numbers_that_of_the_metric() -> None:
-    assert series_of("900Mbps 100+25Mbpsx1", BANDWIDTH, "B/s") == [900e6, 800, 800 + 25e6]
+    assert parse_series("900Mbps 100+25Mbpsx1", BANDWIDTH, "B/s") == [900e6, 800, 800 + 25e6]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def test_values_have_the_units_of_the_policy_and_bare_numbers_that_of_the_metric
 )
 def test_what_is_no_series_of_the_type_is_refused_in_words(text: str) -> None:
     with pytest.raises(BadSeries) as refused:
-        series_of(text, BANDWIDTH, "B/s")
+        parse_series(text, BANDWIDTH, "B/s")
 
     assert str(refused.value)

@@ -9,10 +9,14 @@ from random import Random
 import pytest
 
 from policysched.lang.ir.program import Metric
-from policysched.metric_sources.poll_status import Book
-from policysched.metric_sources.polled import PolledSource
-from policysched.metric_sources.prometheus import PrometheusAsker
-from policysched.metric_sources.prometheus_server import Pool, PrometheusServer, PrometheusSettings
+from policysched.metric_sources.poll_status import SourcePollStatus
+from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.prometheus_server import (
+    HttpConnectionPool,
+    PrometheusHttpTransport,
+    PrometheusSettings,
+)
 from tests.controlplane.waiting import PATIENCE_S
 from tests.metric_sources.words import Listener, checked_metric, metric, node_at
 from tests.prometheus.fixtures import left_out
@@ -27,12 +31,14 @@ class Seen:
     """What a scheduler would know, of a metric that is polled every second."""
 
     listener: Listener
-    book: Book = field(default_factory=lambda: Book("real"))
+    book: SourcePollStatus = field(default_factory=lambda: SourcePollStatus("real"))
 
     async def until(self, look: Callable[[], object], what: str, *, within_s: float = PATIENCE_S) -> None:
         ends_s = time.monotonic() + within_s
         while not look():
-            assert time.monotonic() < ends_s, f"waited {within_s:g} s in vain for {what}; {self.book.trouble}"
+            assert time.monotonic() < ends_s, (
+                f"waited {within_s:g} s in vain for {what}; {self.book.failures}"
+            )
             await asyncio.sleep(0.05)
 
     def fresh(self) -> dict[str, float]:
@@ -40,7 +46,7 @@ class Seen:
 
     @property
     def trouble(self) -> str | None:
-        found = self.book.trouble.get(("test", "net_rx"))
+        found = self.book.failures.get(("test", "net_rx"))
         return None if found is None else found.kind
 
 
@@ -56,10 +62,10 @@ def polling(
     seen = Seen(Listener({"test": {"net_rx": one}}, nodes))
 
     async def scenario() -> None:
-        async with Pool("policysched/test") as pool:
-            server = PrometheusServer(PrometheusSettings(monitoring.url, timeout_s=1.0), pool)
-            asker = PrometheusAsker(server, now_ns=time.time_ns)
-            source = PolledSource(asker, seen.book, now_ns=time.time_ns, random=Random(1))
+        async with HttpConnectionPool("policysched/test") as pool:
+            server = PrometheusHttpTransport(PrometheusSettings(monitoring.url, timeout_s=1.0), pool)
+            asker = PrometheusQueryClient(server, now_ns=time.time_ns)
+            source = PollingSource(asker, seen.book, now_ns=time.time_ns, random=Random(1))
             run = asyncio.ensure_future(source.run(seen.listener.customer()))
             try:
                 await deed(seen)
@@ -133,7 +139,7 @@ def test_a_query_that_prometheus_does_not_take_is_told_from_one_of_another_type(
 def test_nodes_with_two_series_each_are_left_out_and_counted(monitoring: Monitoring) -> None:
     async def deed(seen: Seen) -> None:
         def twins() -> bool:
-            return any(poll.doubled == 2 and poll.nodes == 0 for poll in seen.book.good.values())
+            return any(poll.duplicated == 2 and poll.nodes == 0 for poll in seen.book.last_good.values())
 
         await seen.until(twins, "both nodes to be left out")
 

@@ -13,9 +13,9 @@ of `plan`, of columns or of arrays.
     gang_terms(program, pod, namespace)   which gang it is in, and on what terms
 """
 
-from tests.reference.assume import with_placed
-from tests.reference.context import Context
-from tests.reference.evaluate import evaluate, selected
+from tests.reference.assume import samples_after_placement
+from tests.reference.context import ExpressionContext
+from tests.reference.evaluate import evaluate, select_node
 from tests.reference.expressions import value
 from tests.reference.gang import GangTerms, gang_terms
 from tests.reference.judge import judge
@@ -24,13 +24,13 @@ from tests.reference.values import MISSING
 
 __all__ = [
     "MISSING",
-    "Context",
+    "ExpressionContext",
     "GangTerms",
     "evaluate",
     "gang_terms",
     "judge",
     "order_key",
-    "selected",
+    "samples_after_placement",
+    "select_node",
     "value",
-    "with_placed",
 ]

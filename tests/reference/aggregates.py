@@ -5,64 +5,74 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from policysched.cluster.usage import Usage
-from policysched.lang.ir.aggregates import GRID_BITS, SQUARED_BITS, STEP_BITS, seen_by_all, step
+from policysched.cluster.usage import NodeUsage
+from policysched.lang.ir.aggregates import (
+    GRID_BITS,
+    STDDEV_GRID_BITS,
+    STEP_BITS,
+    grid_step_exponent,
+    nested_aggregates,
+)
 from policysched.lang.ir.expr import Aggregate, Expr
 from policysched.model.objects import NodeName
-from tests.reference.context import Context, once_more
+from tests.reference.context import ExpressionContext, placed_copy_uid
 from tests.reference.values import MISSING, Number, Value, finite, saturated
 
 
-def values_now(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
+def current_values(expr: Aggregate, context: ExpressionContext) -> dict[NodeName, Value]:
     """Of the aggregate's expression at each candidate."""
-    return {name: _value_at(expr, at, context) for name, at in _nodes(context).items()}
+    return {name: _value_at(expr, at, context) for name, at in _candidate_contexts(context).items()}
 
 
-def values_placed(expr: Aggregate, context: Context) -> dict[NodeName, Value]:
+def values_after_placement(expr: Aggregate, context: ExpressionContext) -> dict[NodeName, Value]:
     """The same, each with the pod on that candidate."""
-    return {name: _value_at(expr, with_pod_placed(at), context) for name, at in _nodes(context).items()}
+    return {
+        name: _value_at(expr, context_after_placement(at), context)
+        for name, at in _candidate_contexts(context).items()
+    }
 
 
-def _nodes(context: Context) -> Mapping[NodeName, Context]:
+def _candidate_contexts(context: ExpressionContext) -> Mapping[NodeName, ExpressionContext]:
     assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
     return context.candidates.nodes
 
 
-def _answers(context: Context) -> dict[tuple[Expr, NodeName | None], Value]:
+def _aggregate_cache(context: ExpressionContext) -> dict[tuple[Expr, NodeName | None], Value]:
     assert context.candidates is not None, "an aggregate is asked for where there are no candidates"
-    return context.candidates.answers
+    return context.candidates.aggregate_cache
 
 
-def _value_at(expr: Aggregate, at: Context, context: Context) -> Value:
+def _value_at(expr: Aggregate, at: ExpressionContext, context: ExpressionContext) -> Value:
     from tests.reference.expressions import value  # each is made of the other
 
-    return value(expr.body, replace(at, candidates=context.candidates, given=context.given))
+    return value(expr.body, replace(at, candidates=context.candidates, given=context.aggregate_values))
 
 
-def aggregate(expr: Aggregate, context: Context) -> Value:
+def aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
     """The aggregate as it is seen from the context's node. Where the expression is missing, a candidate does not count."""
-    if expr in context.given:
-        return context.given[expr]
-    assert context.node is not None and not context.placing, f"`{expr.span.text}` moves with the pod"
-    asked = (expr, context.node.name if expr.placed is not None else None)
-    answers = _answers(context)
+    if expr in context.aggregate_values:
+        return context.aggregate_values[expr]
+    assert context.node is not None and not context.after_placement, f"`{expr.span.text}` moves with the pod"
+    asked = (expr, context.node.name if expr.body_after_placement is not None else None)
+    answers = _aggregate_cache(context)
     if asked not in answers:
-        given: dict[Expr, Value] = {one: _stepped(one, context) for one in seen_by_all(expr)}
+        given: dict[Expr, Value] = {one: _quantized(one, context) for one in nested_aggregates(expr)}
         answers[asked] = _aggregate(expr, replace(context, given=given))
     return answers[asked]
 
 
-def _stepped(inner: Aggregate, context: Context) -> Value:
+def _quantized(inner: Aggregate, context: ExpressionContext) -> Value:
     """What the candidate sees of it, or the step below or beside that where candidates see many numbers."""
     own = aggregate(inner, context)
-    if inner.placed is None or own is MISSING:
+    if inner.body_after_placement is None or own is MISSING:
         return own
     told = _numbers(
-        aggregate(inner, replace(at, candidates=context.candidates)) for at in _nodes(context).values()
+        aggregate(inner, replace(at, candidates=context.candidates))
+        for at in _candidate_contexts(context).values()
     )
     if len(set(told)) <= 2**STEP_BITS:
         return own
-    exponent = step(min(told), max(told))
+    exponent = grid_step_exponent(min(told), max(told))
     if exponent is None:
         return own
     assert isinstance(own, int | float), f"an aggregate that is {own!r}"
@@ -71,11 +81,11 @@ def _stepped(inner: Aggregate, context: Context) -> Value:
     return math.ldexp(round(math.ldexp(own, -exponent)), exponent)
 
 
-def _aggregate(expr: Aggregate, context: Context) -> Value:
-    now = values_now(expr, context)
-    later = values_placed(expr, context) if expr.placed is not None else {}
+def _aggregate(expr: Aggregate, context: ExpressionContext) -> Value:
+    now = current_values(expr, context)
+    later = values_after_placement(expr, context) if expr.body_after_placement is not None else {}
     seen = dict(now)
-    if expr.placed is not None:
+    if expr.body_after_placement is not None:
         assert context.node is not None, "the pod is placed on a node"
         seen[context.node.name] = later[context.node.name]
     numbers = _numbers(seen.values())
@@ -89,7 +99,7 @@ def _aggregate(expr: Aggregate, context: Context) -> Value:
         case "sum" if not expr.floating:
             return saturated(sum(map(int, numbers)))
     largest = max(abs(float(one)) for one in _numbers([*now.values(), *later.values()]))
-    bits = SQUARED_BITS if expr.function == "stddev" else GRID_BITS
+    bits = STDDEV_GRID_BITS if expr.function == "stddev" else GRID_BITS
     exponent = math.frexp(largest)[1] - bits
     steps = [round(Fraction(float(one)) / Fraction(2) ** exponent) for one in numbers]
     match expr.function:
@@ -119,16 +129,16 @@ def _scaled(number: float, exponent: int) -> float:
         return finite(math.copysign(math.inf, number))
 
 
-def with_pod_placed(context: Context) -> Context:
+def context_after_placement(context: ExpressionContext) -> ExpressionContext:
     """The context's node with one more pod, such as this one, on it."""
     assert context.usage is not None, "the pod is placed on a node"
     before = context.usage
-    usage = Usage(
+    usage = NodeUsage(
         dict(before.requested),
         before.scoring_cpu_milli,
         before.scoring_memory_bytes,
         dict(before.ports),
         dict(before.pods),
     )
-    usage.add(replace(context.pod, uid=once_more(context.pod)))
+    usage.add(replace(context.pod, uid=placed_copy_uid(context.pod)))
     return replace(context, usage=usage, placing=True)

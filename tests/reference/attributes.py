@@ -6,15 +6,15 @@ MISSING.
 
 from collections.abc import Callable, Mapping
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.usage import Usage
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.expr import Owner
 from policysched.model.objects import Namespace, Pod
-from tests.reference.context import Context, share_of
+from tests.reference.context import ExpressionContext, namespace_share
 from tests.reference.values import MISSING, Value, saturated
 
 
-def attribute(owner: Owner, path: tuple[str, ...], context: Context) -> Value:
+def attribute(owner: Owner, path: tuple[str, ...], context: ExpressionContext) -> Value:
     match owner:
         case "pod":
             return _pod_attribute(path, context.pod, context)
@@ -45,7 +45,7 @@ _POD_PLAIN: dict[str, Callable[[Pod], Value]] = {
 }
 
 
-def _pod_attribute(path: tuple[str, ...], pod: Pod, context: Context) -> Value:
+def _pod_attribute(path: tuple[str, ...], pod: Pod, context: ExpressionContext) -> Value:
     match path:
         case ("labels", key):
             return _entry(pod.labels, key)
@@ -60,23 +60,23 @@ def _pod_attribute(path: tuple[str, ...], pod: Pod, context: Context) -> Value:
         case ("owner", "name"):
             return pod.owner_name
         case ("queued",):
-            assert context.facts is not None, "the checker lets nothing read the queue here"
-            return context.facts.queued_ns
+            assert context.queue_info is not None, "the checker lets nothing read the queue here"
+            return context.queue_info.queued_ns
         case ("attempts",):
-            assert context.facts is not None, "the checker lets nothing read the queue here"
-            return context.facts.attempts
+            assert context.queue_info is not None, "the checker lets nothing read the queue here"
+            return context.queue_info.attempts
         case ("waited",):
-            assert context.facts is not None and context.now_ns is not None, (
+            assert context.queue_info is not None and context.now_ns is not None, (
                 "the checker lets nothing read the queue here"
             )
-            return saturated(context.now_ns - context.facts.queued_ns)
+            return saturated(context.now_ns - context.queue_info.queued_ns)
         case (name,):
             return _POD_PLAIN[name](pod)
         case _:
             raise AssertionError(f"a pod has no attribute {path}")
 
 
-def _node_attribute(path: tuple[str, ...], context: Context) -> Value:
+def _node_attribute(path: tuple[str, ...], context: ExpressionContext) -> Value:
     node, usage = context.node, context.usage
     assert node is not None and usage is not None, f"node.{'.'.join(path)} is read where there is no node"
     match path:
@@ -110,12 +110,12 @@ def _node_attribute(path: tuple[str, ...], context: Context) -> Value:
             raise AssertionError(f"a node has no attribute {path}")
 
 
-def _requested(usage: Usage, resource: str) -> int:
+def _requested(usage: NodeUsage, resource: str) -> int:
     """Pods are a resource too, of which each takes one."""
-    return len(usage.pods) if resource == "pods" else usage.counted(resource)
+    return len(usage.pods) if resource == "pods" else usage.requested_capped(resource)
 
 
-def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Cache | None) -> Value:
+def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: ClusterCache | None) -> Value:
     match path:
         case ("name",):
             return namespace.name
@@ -125,7 +125,7 @@ def _namespace_attribute(path: tuple[str, ...], namespace: Namespace, cache: Cac
             return _entry(namespace.annotations, key)
         case ("share", resource):
             assert cache is not None, "what a namespace holds is asked where no cluster is known"
-            share = share_of(namespace.name, cache)
+            share = namespace_share(namespace.name, cache)
             return share.cpu if resource == "cpu" else share.memory
         case _:
             raise AssertionError(f"a namespace has no attribute {path}")

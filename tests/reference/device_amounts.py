@@ -2,22 +2,22 @@
 
 from policysched.model.devices import DeviceClass
 from policysched.model.objects import Pod
-from tests.reference.builtin import ClusterFacts, Seen
+from tests.reference.builtin import ClusterFacts, NodeInfo
 
 
-def class_for(pod: Pod, seen: Seen, resource: str, facts: ClusterFacts) -> DeviceClass | None:
+def device_class_for(pod: Pod, seen: NodeInfo, resource: str, facts: ClusterFacts) -> DeviceClass | None:
     """The class whose devices the pod would get on the node for the resource; None: the resource is the node's own."""
     asked = any(one.resource == resource for one in pod.extended)
-    if not facts.gives_devices or not asked or seen.node.allocatable.get(resource):
+    if not facts.allocates_devices or not asked or seen.node.allocatable.get(resource):
         return None
-    return facts.devices.class_of(resource)
+    return facts.devices.class_of_resource(resource)
 
 
-def capacity_and_requested(pod: Pod, seen: Seen, resource: str, facts: ClusterFacts) -> tuple[int, int]:
+def capacity_and_requested(pod: Pod, seen: NodeInfo, resource: str, facts: ClusterFacts) -> tuple[int, int]:
     """How much of the resource there is, and how much of it others have."""
-    given = class_for(pod, seen, resource, facts)
+    given = device_class_for(pod, seen, resource, facts)
     if given is not None:
-        there, taken = facts.devices.amounts(given, seen.node)
+        there, taken = facts.devices.device_counts(given, seen.node)
         if there:
             return there, taken
-    return seen.node.allocatable.get(resource, 0), seen.usage.counted(resource)
+    return seen.node.allocatable.get(resource, 0), seen.usage.requested_capped(resource)

@@ -5,43 +5,43 @@ from copy import deepcopy
 from dataclasses import replace
 from hashlib import blake2b
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.devices.availability import DeviceStock
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.samples import Samples
-from policysched.cluster.volumes.availability import Stock
-from policysched.lang.ir.expr import Expr, looks_at_node
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.lang.ir.expr import Expr, depends_on_node
 from policysched.lang.ir.program import (
     BuiltinFilter,
     BuiltinScore,
     FilterRule,
     Program,
-    Rules,
+    RuleSet,
     ScoreRule,
+    handles_resource_claims,
     rules_for,
-    sees_to_devices,
 )
-from policysched.lang.ir.verdict import Explanation, ScoreCell
-from policysched.model.messages import OUTAGE, waiting_for_metrics
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.lang.ir.verdict import NodeRuleScore, PlacementExplanation
+from policysched.model.messages import OUTAGE_RULE, metric_outage_message
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.reference.admission import pod_refusal
-from tests.reference.builtin import ClusterFacts, Seen
-from tests.reference.context import Context, namespace_of, pod_context
+from tests.reference.builtin import ClusterFacts, NodeInfo
+from tests.reference.context import ExpressionContext, namespace_of, pod_context
 from tests.reference.expressions import holds
-from tests.reference.filters import refusal_beforehand, refusals
+from tests.reference.filters import prefilter_refusal, refusals
 from tests.reference.metrics import metric_is_missing, metrics_read
-from tests.reference.scores import cells
+from tests.reference.scores import score_cells
 
 
 def evaluate(
     program: Program,
     pod: Pod,
-    cache: Cache,
+    cache: ClusterCache,
     *,
     now_ns: int,
-    facts: PodFacts,
+    facts: QueuedPodInfo,
     samples: Samples | None = None,
     reserved: Iterable[tuple[Pod, NodeName]] = (),
-) -> Explanation:
+) -> PlacementExplanation:
     """Everything that the policy has to say of the pod on the cluster as it stands, at this moment. A node where others
     have a place `reserved` must pass the filters with them there, and without them."""
     return evaluate_among(
@@ -52,42 +52,46 @@ def evaluate(
 def evaluate_among(
     program: Program,
     pod: Pod,
-    cache: Cache,
+    cache: ClusterCache,
     among: Collection[NodeName] | None,
     *,
     now_ns: int,
-    facts: PodFacts,
+    facts: QueuedPodInfo,
     samples: Samples | None = None,
     reserved: Iterable[tuple[Pod, NodeName]] = (),
-) -> Explanation:
+) -> PlacementExplanation:
     """The same on these nodes alone (None: on all). The other nodes are no candidates; what is placed on them counts."""
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     refusal = pod_refusal(context)
     if refusal is not None:
-        return Explanation(refusal, (), {}, {}, {}, None)
+        return PlacementExplanation(refusal, (), {}, {}, {}, None)
 
-    facts_of_all = replace(cluster_facts(cache), gives_devices=sees_to_devices(program), now_ns=now_ns)
+    facts_of_all = replace(
+        cluster_facts(cache), gives_devices=handles_resource_claims(program), now_ns=now_ns
+    )
     active = rules_for(program, active_layers(context))
-    beforehand = refusal_beforehand(active, replace(context, cluster=facts_of_all))
+    beforehand = prefilter_refusal(active, replace(context, cluster=facts_of_all))
     if beforehand is not None:
         rule_name, words = beforehand
-        return Explanation(words, (), {}, {}, {}, None, refused_by=rule_name)
+        return PlacementExplanation(words, (), {}, {}, {}, None, pod_refused_by=rule_name)
     nodes = {
         name: replace(context, node=node, usage=cache.ledger.usage(name), cluster=facts_of_all)
         for name, node in sorted(cache.nodes.items())
         if among is None or name in among
     }
-    candidate_count, lacking = _out(program, active, nodes)
-    if program.outage is not None and program.outage.then == "wait":
-        lacking = _waited_for(active, context, lacking)
+    candidate_count, lacking = _metric_outages(program, active, nodes)
+    if program.outage is not None and program.outage.action == "wait":
+        lacking = _awaited_metrics(active, context, lacking)
         if lacking:
-            words = waiting_for_metrics(lacking, candidate_count)
-            return Explanation(words, (), {}, {}, {}, None, refused_by=OUTAGE)
-    rules = _without(active, lacking)
+            words = metric_outage_message(lacking, candidate_count)
+            return PlacementExplanation(words, (), {}, {}, {}, None, pod_refused_by=OUTAGE_RULE)
+    rules = _rules_without_metrics(active, lacking)
     with_them = {
-        name: _with_reserved(nodes[name], pods) for name, pods in _by_node(reserved).items() if name in nodes
+        name: _with_reserved(nodes[name], pods)
+        for name, pods in _pods_by_node(reserved).items()
+        if name in nodes
     }
     refused = {
         name: found
@@ -97,51 +101,51 @@ def evaluate_among(
     candidates = {name: at for name, at in nodes.items() if name not in refused}
     scores = _scores(rules, candidates, facts_of_all)
     totals = {name: sum(column[name].weighted for column in scores.values()) for name in candidates}
-    return Explanation(
+    return PlacementExplanation(
         pod_refusal=None,
         feasible=tuple(candidates),
-        rejected=dict(refused.items()),
+        refusals=dict(refused.items()),
         scores=scores,
         totals=dict(totals.items()),
-        selected=selected(totals, pod),
+        selected=select_node(totals, pod),
     )
 
 
-def _by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
+def _pods_by_node(reserved: Iterable[tuple[Pod, NodeName]]) -> dict[NodeName, list[Pod]]:
     found: dict[NodeName, list[Pod]] = {}
     for pod, node in reserved:
         found.setdefault(node, []).append(pod)
     return found
 
 
-def _with_reserved(at: Context, pods: Iterable[Pod]) -> Context:
+def _with_reserved(at: ExpressionContext, pods: Iterable[Pod]) -> ExpressionContext:
     """The node as if these were on it too."""
-    node, usage, cluster = at.node, deepcopy(at.usage), at.cluster
+    node, usage, cluster = at.node, deepcopy(at.usage), at.cluster_facts
     assert node is not None and usage is not None and cluster is not None, "a node in its cluster"
     for one in pods:
         usage.add(one)
     more = [(one, node) for one in pods if one.pod_affinity]
     around = replace(
         cluster,
-        nodes={**cluster.nodes, node.name: Seen(node, usage)},
-        with_affinity=[*cluster.with_affinity, *more],
+        nodes={**cluster.nodes, node.name: NodeInfo(node, usage)},
+        with_affinity=[*cluster.pods_with_affinity, *more],
         used_claims=cluster.used_claims | {use.claim for one in pods for use in one.claims},
     )
     return replace(at, usage=usage, cluster=around)
 
 
-def active_layers(context: Context) -> tuple[int, ...]:
+def active_layers(context: ExpressionContext) -> tuple[int, ...]:
     """The layers, by index, whose condition is True for the pod."""
     layers = context.program.layers
     return tuple(index for index, layer in enumerate(layers) if holds(layer.condition, context))
 
 
-def cluster_facts(cache: Cache) -> ClusterFacts:
+def cluster_facts(cache: ClusterCache) -> ClusterFacts:
     nodes_with_image: dict[str, int] = {}
     for node in cache.nodes.values():
         for image in node.images:
             nodes_with_image[image] = nodes_with_image.get(image, 0) + 1
-    nodes = {name: Seen(node, cache.ledger.usage(name)) for name, node in cache.nodes.items()}
+    nodes = {name: NodeInfo(node, cache.ledger.usage(name)) for name, node in cache.nodes.items()}
     with_affinity = [
         (pod, seen.node) for seen in nodes.values() for pod in seen.usage.pods.values() if pod.pod_affinity
     ]
@@ -150,51 +154,57 @@ def cluster_facts(cache: Cache) -> ClusterFacts:
         nodes_with_image=nodes_with_image,
         nodes=nodes,
         namespaces=cache.namespaces,
-        with_affinity=with_affinity,
-        stock=Stock(cache.volumes),
-        devices=DeviceStock(cache.devices, fresh=True),
-        used_claims=frozenset(cache.ledger.claims),
+        pods_with_affinity=with_affinity,
+        volumes=AvailableVolumes(cache.volumes),
+        devices=AvailableDevices(cache.devices, uncached=True),
+        used_claims=frozenset(cache.ledger.used_claims),
         pod_sets=cache.pod_sets.by_key.values(),
     )
 
 
-def _out(program: Program, rules: Rules, nodes: Mapping[NodeName, Context]) -> tuple[int, dict[str, int]]:
+def _metric_outages(
+    program: Program, rules: RuleSet, nodes: Mapping[NodeName, ExpressionContext]
+) -> tuple[int, dict[str, int]]:
     """How many candidates there are, and how many of them lack each metric that too many lack. The candidates of this
     question are the nodes that pass every filter that reads no metric."""
     if program.outage is None:
         return 0, {}
-    steady = [rule for rule in rules.filters if not metrics_read(expressions(rule))]
+    steady = [rule for rule in rules.filters if not metrics_read(rule_expressions(rule))]
     candidates = [at for at in nodes.values() if not refusals(steady, at)]
     lacking = {
         name: sum(metric_is_missing(name, at) for at in candidates) for name in sorted(program.metrics)
     }
-    above = program.outage.above * len(candidates)
+    above = program.outage.missing_ratio_max * len(candidates)
     return len(candidates), {name: count for name, count in lacking.items() if count > above}
 
 
-def _waited_for(rules: Rules, context: Context, lacking: Mapping[str, int]) -> dict[str, int]:
+def _awaited_metrics(
+    rules: RuleSet, context: ExpressionContext, lacking: Mapping[str, int]
+) -> dict[str, int]:
     """Those metrics that a rule reads which applies to the pod: one whose `when` looks at the node does, whatever it says."""
     applying = [
         rule
         for rule in (*rules.filters, *rules.scores)
-        if rule.when is None or looks_at_node(rule.when) or holds(rule.when, context)
+        if rule.when is None or depends_on_node(rule.when) or holds(rule.when, context)
     ]
-    read = {name for rule in applying for name in metrics_read(expressions(rule))}
+    read = {name for rule in applying for name in metrics_read(rule_expressions(rule))}
     return {name: count for name, count in lacking.items() if name in read}
 
 
-def _without(rules: Rules, out: Collection[str]) -> Rules:
+def _rules_without_metrics(rules: RuleSet, out: Collection[str]) -> RuleSet:
     """Without those that read one of these metrics."""
     out = set(out)
-    return Rules(
+    return RuleSet(
         filters=tuple(
-            rule for rule in rules.filters if not out.intersection(metrics_read(expressions(rule)))
+            rule for rule in rules.filters if not out.intersection(metrics_read(rule_expressions(rule)))
         ),
-        scores=tuple(rule for rule in rules.scores if not out.intersection(metrics_read(expressions(rule)))),
+        scores=tuple(
+            rule for rule in rules.scores if not out.intersection(metrics_read(rule_expressions(rule)))
+        ),
     )
 
 
-def expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore) -> Sequence[Expr | None]:
+def rule_expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore) -> Sequence[Expr | None]:
     """What decides about the rule (its words aside)."""
     match rule:
         case FilterRule():
@@ -206,13 +216,13 @@ def expressions(rule: FilterRule | BuiltinFilter | ScoreRule | BuiltinScore) -> 
 
 
 def _scores(
-    rules: Rules, candidates: Mapping[NodeName, Context], facts: ClusterFacts
-) -> dict[str, Mapping[str, ScoreCell]]:
-    found = {rule.name: cells(rule, candidates, facts) for rule in rules.scores}
+    rules: RuleSet, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
+) -> dict[str, Mapping[str, NodeRuleScore]]:
+    found = {rule.name: score_cells(rule, candidates, facts) for rule in rules.scores}
     return {name: dict(column.items()) for name, column in found.items() if column is not None}
 
 
-def selected(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
+def select_node(totals: Mapping[NodeName, int], pod: Pod) -> NodeName | None:
     """The greatest total; among equals the greatest `node_hash XOR pod_hash`, which spreads pods over equal nodes and is
     the same in every replay."""
     if not totals:

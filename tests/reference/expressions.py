@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from policysched.cluster.samples import EVERYWHERE
+from policysched.cluster.samples import ALL_NODES
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.distributions import beta_cdf, normal_cdf
 from policysched.lang.types.kinds import FLOAT64_MAX
 from tests.reference.aggregates import aggregate
 from tests.reference.attributes import attribute
-from tests.reference.context import Context
+from tests.reference.context import ExpressionContext
 from tests.reference.inputs import input_value
-from tests.reference.metrics import held, metric_value
+from tests.reference.metrics import is_recovering, metric_value
 from tests.reference.traffic import traffic_to
 from tests.reference.values import (
     MISSING,
@@ -30,7 +30,7 @@ from tests.reference.values import (
 )
 
 
-def value(expr: e.Expr, context: Context) -> Value:
+def value(expr: e.Expr, context: ExpressionContext) -> Value:
     """The value as its type is held, or MISSING. A flat table: a case for each kind of node, and no rule hidden behind another."""
     match expr:
         case e.Const():
@@ -38,10 +38,10 @@ def value(expr: e.Expr, context: Context) -> Value:
         case e.Attr():
             return attribute(expr.owner, expr.path, context)
         case e.InputRef():
-            return input_value(context.program.inputs[expr.name], _about(expr.of, context))
+            return input_value(context.program.inputs[expr.name], _owner_context(expr.owner, context))
         case e.MetricRef():
             return metric_value(context.program.metrics[expr.name], context)
-        case e.TrafficTo():
+        case e.GangTraffic():
             return traffic_to(expr, context)
         case e.StateRef():
             return _state(expr, context)
@@ -69,31 +69,31 @@ def value(expr: e.Expr, context: Context) -> Value:
         case e.Else():
             return _with_fallback(expr, context)
         case e.If():
-            return _chosen(expr, context)
-        case e.Held():
-            return held(expr.watch, context)
+            return _if(expr, context)
+        case e.NotRecovered():
+            return is_recovering(expr.condition, context)
         case e.Aggregate():
             return aggregate(expr, context)
-        case e.CountPods():
+        case e.CountPodsOnNode():
             return _count_pods(expr, context)
-        case e.CountAnywhere():
+        case e.CountPodsInCluster():
             return _count_anywhere(expr, context)
-        case e.SumPods():
+        case e.SumPodsOnNode():
             return _sum_pods(expr, context)
-        case e.Element():
-            return _field(expr, context)
-        case e.Fold():
+        case e.ElementField():
+            return _element_field(expr, context)
+        case e.ListFold():
             return _fold(expr, context)
         case e.Now():
             assert context.now_ns is not None, "the checker lets nothing read the clock here"
             return context.now_ns
-        case e.Window():
+        case e.WeeklyWindow():
             return _inside_window(expr, context)
         case _:
             assert_never(expr)
 
 
-def holds(expr: e.Expr | None, context: Context) -> bool:
+def holds(expr: e.Expr | None, context: ExpressionContext) -> bool:
     """Whether a condition is True; no condition always is, a missing one is not."""
     return expr is None or value(expr, context) is True
 
@@ -105,7 +105,7 @@ def _kleene(items: list[Value], *, decisive: bool) -> Value:
     return MISSING if MISSING in items else not decisive
 
 
-def _compare(expr: e.Compare, context: Context) -> Value:
+def _compare(expr: e.Compare, context: ExpressionContext) -> Value:
     left, right = value(expr.left, context), value(expr.right, context)
     if left is MISSING or right is MISSING:
         return MISSING
@@ -128,18 +128,18 @@ def _compare(expr: e.Compare, context: Context) -> Value:
             return low >= high
 
 
-def _contains(expr: e.In, context: Context) -> Value:
+def _contains(expr: e.In, context: ExpressionContext) -> Value:
     item, options = value(expr.item, context), value(expr.options, context)
     if item is MISSING or options is MISSING:
         return MISSING
     assert isinstance(options, tuple), f"`in` looks into a list, not into {options!r}"
     element = e.type_of(expr.options).element
-    if e.is_floating(expr.item) or (element is not None and element.held_as_float):
+    if e.is_floating(expr.item) or (element is not None and element.is_float64):
         return float(_number(item)) in [float(_number(option)) for option in options]
     return item in options
 
 
-def _arithmetic(expr: e.Arith, context: Context) -> Value:
+def _arithmetic(expr: e.Arith, context: ExpressionContext) -> Value:
     left, right = value(expr.left, context), value(expr.right, context)
     if left is MISSING or right is MISSING:
         return MISSING
@@ -153,7 +153,7 @@ def _negated(operand: Value) -> Value:
     return -number if isinstance(number, float) else saturated(-number)
 
 
-def _call(expr: e.Call, context: Context) -> Value:
+def _call(expr: e.Call, context: ExpressionContext) -> Value:
     args: list[Number] = []
     for arg in expr.args:
         found = value(arg, context)
@@ -182,7 +182,7 @@ def _call(expr: e.Call, context: Context) -> Value:
             return transcendental(expr.function, float(args[0]))
 
 
-def _rank(expr: e.Rank, context: Context) -> Value:
+def _rank(expr: e.Rank, context: ExpressionContext) -> Value:
     """The place in the order; behind all of them what is not listed."""
     item = value(expr.item, context)
     if item is MISSING:
@@ -190,14 +190,14 @@ def _rank(expr: e.Rank, context: Context) -> Value:
     return expr.order.index(item) if item in expr.order else len(expr.order)
 
 
-def _with_fallback(expr: e.Else, context: Context) -> Value:
+def _with_fallback(expr: e.Else, context: ExpressionContext) -> Value:
     found = value(expr.value, context)
     if found is MISSING:
         found = value(expr.fallback, context)
     return float(_number(found)) if expr.floating and found is not MISSING else found
 
 
-def _chosen(expr: e.If, context: Context) -> Value:
+def _if(expr: e.If, context: ExpressionContext) -> Value:
     """The branch that is not chosen is not looked at: what it lacks does not matter."""
     condition = value(expr.condition, context)
     if condition is MISSING:
@@ -206,34 +206,34 @@ def _chosen(expr: e.If, context: Context) -> Value:
     return float(_number(found)) if expr.floating and found is not MISSING else found
 
 
-def _count_pods(expr: e.CountPods, context: Context) -> Value:
+def _count_pods(expr: e.CountPodsOnNode, context: ExpressionContext) -> Value:
     assert context.usage is not None, "only what looks at a node can count the pods on it"
     return sum(holds(expr.where, replace(context, other=other)) for other in context.usage.pods.values())
 
 
-def _state(expr: e.StateRef, context: Context) -> Value:
+def _state(expr: e.StateRef, context: ExpressionContext) -> Value:
     """What was fed under the pod's key on this node; `start` where nothing was."""
     key = value(expr.key, context)
     if key is MISSING:
         return MISSING
     assert context.node is not None and isinstance(key, str), f"{expr.name} is read of a node, under {key!r}"
-    node = EVERYWHERE if expr.everywhere else context.node.name
+    node = ALL_NODES if expr.is_cluster_wide else context.node.name
     table = context.samples.get(expr.name)
-    row = None if table is None else table.rows.get(key)
+    row = None if table is None else table.state_rows.get(key)
     return expr.start if row is None else row.values.get(node, expr.start)
 
 
-def _count_anywhere(expr: e.CountAnywhere, context: Context) -> Value:
+def _count_anywhere(expr: e.CountPodsInCluster, context: ExpressionContext) -> Value:
     assert context.cache is not None, "the checker lets nothing count the cluster's pods here"
     pods = {seen.pod.uid: seen.pod for seen in context.cache.pods.values() if not seen.deleting}
     if context.pod.uid not in context.cache.pods:
         pods[context.pod.uid] = context.pod
-    if expr.ended:
-        pods.update(context.cache.ended.pods)
+    if expr.include_finished:
+        pods.update(context.cache.ended_pods.pods)
     return sum(holds(expr.where, replace(context, other=other)) for other in pods.values())
 
 
-def _about(of: e.Owner, context: Context) -> Context:
+def _owner_context(of: e.Owner, context: ExpressionContext) -> ExpressionContext:
     """For an input of the pod that is asked of another one."""
     match of:
         case "other":
@@ -246,23 +246,23 @@ def _about(of: e.Owner, context: Context) -> Context:
             return context
 
 
-def _sum_pods(expr: e.SumPods, context: Context) -> Value:
+def _sum_pods(expr: e.SumPodsOnNode, context: ExpressionContext) -> Value:
     assert context.usage is not None, "only what looks at a node can sum over the pods on it"
     total = 0
     for other in context.usage.pods.values():
         found = value(expr.value, replace(context, other=other))
         if found is not MISSING:
             total += max(0, math.ceil(_number(found)))
-    return float(min(total, int(FLOAT64_MAX))) if expr.type.held_as_float else saturated(total)
+    return float(min(total, int(FLOAT64_MAX))) if expr.type.is_float64 else saturated(total)
 
 
-def _field(expr: e.Element, context: Context) -> Value:
+def _element_field(expr: e.ElementField, context: ExpressionContext) -> Value:
     assert context.element is not None, f"{expr.name} is read where no list is looked through"
     found = context.element[expr.index]
     return MISSING if found is None else found
 
 
-def _fold(expr: e.Fold, context: Context) -> Value:
+def _fold(expr: e.ListFold, context: ExpressionContext) -> Value:
     """Element after element; see `lang.ir.expr.Fold`."""
     items = value(expr.items, context)
     if items is MISSING:
@@ -301,11 +301,11 @@ def _sum(numbers: list[Number], *, floating: bool) -> Number:
     return finite(total)
 
 
-def _inside_window(expr: e.Window, context: Context) -> Value:
+def _inside_window(expr: e.WeeklyWindow, context: ExpressionContext) -> Value:
     assert context.now_ns is not None, "the checker lets nothing read the clock here"
-    local = datetime.fromtimestamp(context.now_ns // 10**9, tz=UTC).astimezone(ZoneInfo(expr.zone))
+    local = datetime.fromtimestamp(context.now_ns // 10**9, tz=UTC).astimezone(ZoneInfo(expr.time_zone))
     minute = local.weekday() * 24 * 60 + local.hour * 60 + local.minute
-    return any(start <= minute < end for start, end in expr.spans)
+    return any(start <= minute < end for start, end in expr.minute_ranges)
 
 
 def _number(found: object) -> Number:

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 from policysched.builtins.registry import BUILTINS
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import BuiltinFilter, FilterRule, Rules
-from policysched.lang.ir.recovery import recovery
-from policysched.lang.ir.verdict import Refusal
+from policysched.lang.ir.program import BuiltinFilter, FilterRule, RuleSet
+from policysched.lang.ir.recovery import split_recovery_condition
+from policysched.lang.ir.verdict import NodeRefusal
 from policysched.model.messages import no_sample_reason, not_recovered_reason, unsatisfied_reason
-from tests.reference.builtin import Seen
-from tests.reference.builtins import BEFOREHAND, FILTERS
-from tests.reference.context import Context
+from tests.reference.builtin import NodeInfo
+from tests.reference.builtins import FILTERS, PREFILTERS
+from tests.reference.context import ExpressionContext
 from tests.reference.expressions import holds, value
-from tests.reference.inputs import Refused, read_input
+from tests.reference.inputs import InputRefusal, read_input
 from tests.reference.metrics import metric_is_missing, metrics_read
-from tests.reference.templates import filled, group
+from tests.reference.templates import render, render_group
 from tests.reference.values import MISSING
 
 Filters = Sequence[FilterRule | BuiltinFilter]
 
 
-def refusals(filters: Filters, context: Context) -> tuple[Refusal, ...]:
+def refusals(filters: Filters, context: ExpressionContext) -> tuple[NodeRefusal, ...]:
     """Every refusal of the context's node, the deciding one first: inputs of the node in the order in which they are
     declared, then the filters in the order of the file.
 
@@ -35,49 +35,53 @@ def refusals(filters: Filters, context: Context) -> tuple[Refusal, ...]:
 NOT_NAMED = ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
 
 
-def refusal_beforehand(rules: Rules, context: Context) -> tuple[str, str] | None:
+def prefilter_refusal(rules: RuleSet, context: ExpressionContext) -> tuple[str, str] | None:
     """The first filter that refuses the pod whatever the node, and why. One whose `when` depends on the node says so of
     each node instead."""
-    assert context.cluster is not None, "claims and volumes are looked up"
+    assert context.cluster_facts is not None, "claims and volumes are looked up"
     for rule in rules.filters:
-        if isinstance(rule, BuiltinFilter) and rule.builtin in BEFOREHAND:
+        if isinstance(rule, BuiltinFilter) and rule.builtin in PREFILTERS:
             of_the_node = rule.when is not None and e.Stage.NODE in e.stage_of(rule.when)
             if not of_the_node and holds(rule.when, context):
-                words = BEFOREHAND[rule.builtin](context.pod, context.cluster)
+                words = PREFILTERS[rule.builtin](context.pod, context.cluster_facts)
                 if words is not None:
                     return rule.name, words
     return None
 
 
-def _input_refusals(context: Context) -> list[Refusal]:
+def _input_refusals(context: ExpressionContext) -> list[NodeRefusal]:
     found = []
     for declared in context.program.inputs.values():
         if declared.owner == "node":
             outcome = read_input(declared, context)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, InputRefusal):
                 words = (outcome.text,)
-                found.append(Refusal(declared.name, words, words, resolvable=False, scaleup=True))
+                found.append(NodeRefusal(declared.name, words, words, resolvable=False, scaleup=True))
     return found
 
 
-def _refusal(rule: FilterRule | BuiltinFilter, context: Context) -> Refusal | None:
+def _refusal(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
     if not holds(rule.when, context):
         return None
-    return _builtin_refusal(rule, context) if isinstance(rule, BuiltinFilter) else _own_refusal(rule, context)
+    return (
+        _builtin_refusal(rule, context)
+        if isinstance(rule, BuiltinFilter)
+        else _expression_refusal(rule, context)
+    )
 
 
-def _builtin_refusal(rule: BuiltinFilter, context: Context) -> Refusal | None:
+def _builtin_refusal(rule: BuiltinFilter, context: ExpressionContext) -> NodeRefusal | None:
     assert context.node is not None and context.usage is not None, "filters look at a node"
-    assert context.cluster is not None, "and at the cluster around it"
-    seen = Seen(context.node, context.usage)
-    reasons = FILTERS[rule.builtin](context.pod, seen, dict(rule.params), context.cluster)
+    assert context.cluster_facts is not None, "and at the cluster around it"
+    seen = NodeInfo(context.node, context.usage)
+    reasons = FILTERS[rule.builtin](context.pod, seen, dict(rule.params), context.cluster_facts)
     if reasons is None:
         return None
     scaleup = BUILTINS[rule.builtin].scaleup
-    return Refusal(rule.name, reasons.texts, reasons.texts, reasons.resolvable, scaleup)
+    return NodeRefusal(rule.name, reasons.texts, reasons.texts, reasons.resolvable, scaleup)
 
 
-def _own_refusal(rule: FilterRule, context: Context) -> Refusal | None:
+def _expression_refusal(rule: FilterRule, context: ExpressionContext) -> NodeRefusal | None:
     answer = value(rule.condition, context)
     if answer is MISSING:
         # Without a `missing` clause only a `reject` meets this (an absent label does not reject), or a node that an
@@ -87,28 +91,28 @@ def _own_refusal(rule: FilterRule, context: Context) -> Refusal | None:
         passes = answer is not rule.rejects
     if passes:
         return None
-    reason, group = _words(rule, context, missing=answer is MISSING)
-    return Refusal(rule.name, (reason,), (group,), evicting_could_help(rule), rule.scaleup)
+    reason, group = _reason_and_group(rule, context, missing=answer is MISSING)
+    return NodeRefusal(rule.name, (reason,), (group,), is_resolvable_by_eviction(rule), rule.scaleup)
 
 
-def _words(rule: FilterRule, context: Context, *, missing: bool) -> tuple[str, str]:
+def _reason_and_group(rule: FilterRule, context: ExpressionContext, *, missing: bool) -> tuple[str, str]:
     if missing:
         for name in metrics_read([rule.condition]):
             if metric_is_missing(name, context):
                 return no_sample_reason(name), no_sample_reason(name)
-    recovers = recovery(rule.condition)
+    recovers = split_recovery_condition(rule.condition)
     if recovers is not None and value(recovers[0], context) is not rule.rejects:
-        words = not_recovered_reason(recovers[1].watch.metric)
+        words = not_recovered_reason(recovers[1].condition.metric)
         return words, words
     if rule.template is None:
         return unsatisfied_reason(rule.name), unsatisfied_reason(rule.name)
-    return filled(rule.template, context), group(rule.template, context)
+    return render(rule.template, context), render_group(rule.template, context)
 
 
-def evicting_could_help(rule: FilterRule) -> bool:
+def is_resolvable_by_eviction(rule: FilterRule) -> bool:
     """Only where the condition reads what placed pods take up."""
     return any(
-        isinstance(one, e.CountPods | e.SumPods)
+        isinstance(one, e.CountPodsOnNode | e.SumPodsOnNode)
         or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
         for one in e.walk(rule.condition)
     )

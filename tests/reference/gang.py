@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
 from policysched.model.objects import Namespace, Pod
-from tests.reference.context import Context, pod_context
+from tests.reference.context import ExpressionContext, pod_context
 from tests.reference.expressions import value
 from tests.reference.values import MISSING
 
@@ -30,7 +30,7 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
     if gang is None:
         return None
     context = pod_context(program, pod, namespace)
-    group = value(gang.by, context)
+    group = value(gang.key, context)
     if group is MISSING:
         return None
     minimum = _whole(gang.minimum, context)
@@ -41,11 +41,11 @@ def gang_terms(program: Program, pod: Pod, namespace: Namespace | None) -> GangT
         timeout_ns=_whole(gang.timeout, context),
         on_timeout=gang.on_timeout,
         mode=gang.mode,
-        topology=gang.topology,
+        topology=gang.topology_key,
     )
 
 
-def _whole(expr: Expr | None, context: Context) -> int | None:
+def _whole(expr: Expr | None, context: ExpressionContext) -> int | None:
     found = MISSING if expr is None else value(expr, context)
     if found is MISSING:
         return None

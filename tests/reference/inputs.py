@@ -4,45 +4,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policysched.lang.ir.program import Input
-from policysched.lang.types.records import NoValue, held_value
+from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.objects import Namespace, Node, Pod
-from tests.reference.context import Context
+from tests.reference.context import ExpressionContext
 from tests.reference.values import MISSING, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class InputRefusal:
     """The pod, or the node, has not got what the policy demands of it."""
 
     text: str
 
 
-def read_input(declared: Input, context: Context) -> Value | Refused:
+def read_input(declared: Input, context: ExpressionContext) -> Value | InputRefusal:
     """The value; MISSING where it is optional and absent; or the refusal that the policy words.
 
     An invalid text under `invalid default` counts as absent.
     """
     text = _text(declared, context)
     if text is not None:
-        found = held_value(text, declared.type, declared.unit, declared.at)
-        if not isinstance(found, NoValue):
+        found = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+        if not isinstance(found, NoValueReason):
             return found
-        if found is NoValue.INVALID and declared.invalid_text is not None:
-            return Refused(declared.invalid_text)
+        if found is NoValueReason.INVALID and declared.invalid_text is not None:
+            return InputRefusal(declared.invalid_text)
     if declared.default is not None:
         return declared.default.value
     if declared.required_text is not None:
-        return Refused(declared.required_text)
+        return InputRefusal(declared.required_text)
     return MISSING
 
 
-def input_value(declared: Input, context: Context) -> Value:
+def input_value(declared: Input, context: ExpressionContext) -> Value:
     """As `read_input`, for expressions: on a node that an input refuses, there is no value."""
     outcome = read_input(declared, context)
-    return MISSING if isinstance(outcome, Refused) else outcome
+    return MISSING if isinstance(outcome, InputRefusal) else outcome
 
 
-def _text(declared: Input, context: Context) -> str | None:
+def _text(declared: Input, context: ExpressionContext) -> str | None:
     owner: Pod | Node | Namespace | None = {
         "pod": context.pod,
         "node": context.node,

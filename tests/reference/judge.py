@@ -6,11 +6,11 @@ around.
 
 from collections.abc import Collection
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import Samples
 from policysched.lang.ir.program import Program, rules_for
-from policysched.lang.ir.verdict import Judgement
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.lang.ir.verdict import NodeSubsetVerdict
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.reference.builtin import MAX_SCORE
 from tests.reference.context import namespace_of, pod_context
 from tests.reference.evaluate import active_layers, evaluate_among
@@ -19,24 +19,24 @@ from tests.reference.evaluate import active_layers, evaluate_among
 def judge(
     program: Program,
     pod: Pod,
-    cache: Cache,
+    cache: ClusterCache,
     among: Collection[NodeName],
     *,
     now_ns: int,
-    facts: PodFacts,
+    facts: QueuedPodInfo,
     samples: Samples | None = None,
-) -> Judgement:
+) -> NodeSubsetVerdict:
     """Names of `among` that are no nodes are passed over."""
     found = evaluate_among(program, pod, cache, among, now_ns=now_ns, facts=facts, samples=samples)
     if found.pod_refusal is not None:
-        return Judgement(found.pod_refusal, {}, {}, 0)
+        return NodeSubsetVerdict(found.pod_refusal, {}, {}, 0)
     context = pod_context(
         program, pod, namespace_of(pod, cache), now_ns=now_ns, facts=facts, samples=samples or {}, cache=cache
     )
     scores = rules_for(program, active_layers(context)).scores
-    return Judgement(
+    return NodeSubsetVerdict(
         pod_refusal=None,
         totals=found.totals,
-        refusals={name: refusals[0] for name, refusals in found.rejected.items()},
+        refusals={name: refusals[0] for name, refusals in found.refusals.items()},
         total_max=MAX_SCORE * sum(rule.weight for rule in scores),
     )

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import total_ordering
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
-from policysched.model.objects import Namespace, Pod, PodFacts
+from policysched.model.objects import Namespace, Pod, QueuedPodInfo
 from tests.reference.context import pod_context
 from tests.reference.expressions import value
 from tests.reference.values import MISSING, Value
@@ -13,30 +13,30 @@ from tests.reference.values import MISSING, Value
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=True)
-class Place:
+class OrderKeyValue:
     """One key of the order: compares as the policy says, with what is missing behind everything."""
 
-    found: Value
+    value: Value
     descending: bool
 
-    def __lt__(self, other: "Place") -> bool:
-        if self.found is MISSING or other.found is MISSING:
-            return self.found is not MISSING and other.found is MISSING
+    def __lt__(self, other: "OrderKeyValue") -> bool:
+        if self.value is MISSING or other.value is MISSING:
+            return self.value is not MISSING and other.value is MISSING
         if self.descending:
-            return other.found < self.found  # type: ignore[operator]
-        return self.found < other.found  # type: ignore[operator]
+            return other.value < self.value  # type: ignore[operator]
+        return self.value < other.value  # type: ignore[operator]
 
 
 def order_key(
     program: Program,
     pod: Pod,
     namespace: Namespace | None,
-    facts: PodFacts,
+    facts: QueuedPodInfo,
     now_ns: int,
-    cache: Cache | None = None,
-) -> tuple[Place | str, ...]:
+    cache: ClusterCache | None = None,
+) -> tuple[OrderKeyValue | str, ...]:
     """Pods with smaller keys come first; the UID closes the order, so that it is total. Only an order that reads what
     namespaces hold needs the cache."""
     context = pod_context(program, pod, namespace, now_ns=now_ns, facts=facts, cache=cache)
-    places = tuple(Place(value(key.value, context), key.descending) for key in program.queue)
+    places = tuple(OrderKeyValue(value(key.value, context), key.descending) for key in program.queue)
     return (*places, pod.uid)

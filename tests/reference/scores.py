@@ -7,27 +7,27 @@ from dataclasses import replace
 from policysched.lang.ir.program import (
     BuiltinScore,
     Direction,
-    MaxNorm,
-    MinMaxNorm,
-    RangeNorm,
+    MaxNormalize,
+    MinMaxNormalize,
+    RangeNormalize,
     ScoreRule,
 )
-from policysched.lang.ir.verdict import ScoreCell
+from policysched.lang.ir.verdict import NodeRuleScore
 from policysched.model.objects import NodeName
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Seen
+from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeInfo, NodeScore
 from tests.reference.builtins import SCORES
-from tests.reference.context import Candidates, Context
+from tests.reference.context import CandidateNodes, ExpressionContext
 from tests.reference.expressions import holds, value
 from tests.reference.values import MISSING, Number, Value, finite
 
-Cells = Mapping[NodeName, ScoreCell]
+ScoreCells = Mapping[NodeName, NodeRuleScore]
 
-NEUTRAL_OF_NOTHING = 50
+NEUTRAL_SCORE_DEFAULT = 50
 
 
-def cells(
-    rule: ScoreRule | BuiltinScore, candidates: Mapping[NodeName, Context], facts: ClusterFacts
-) -> Cells | None:
+def score_cells(
+    rule: ScoreRule | BuiltinScore, candidates: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
+) -> ScoreCells | None:
     """One cell a candidate, or None where the rule skips the pod: its `when` is True for no candidate, or a built-in
     has nothing to score. Candidates for which `when` is not True get 0 and take no part in maxima and means."""
     scored = {name: context for name, context in candidates.items() if holds(rule.when, context)}
@@ -41,38 +41,40 @@ def cells(
             name: (one.raw, one.score) for name, one in built_in.items()
         }
     else:
-        found = _own_scores(rule, scored, candidates)
+        found = _expression_scores(rule, scored, candidates)
     nothing: tuple[Number | None, int] = (None, 0)
     return {name: _cell(*found.get(name, nothing), rule.weight) for name in candidates}
 
 
-def _cell(raw: Number | None, score: int, weight: int) -> ScoreCell:
+def _cell(raw: Number | None, score: int, weight: int) -> NodeRuleScore:
     assert 0 <= score <= MAX_SCORE, f"a score of {score}"
-    return ScoreCell(raw, score, weight, weight * score)
+    return NodeRuleScore(raw, score, weight, weight * score)
 
 
 def _builtin_scores(
-    rule: BuiltinScore, scored: Mapping[NodeName, Context], facts: ClusterFacts
+    rule: BuiltinScore, scored: Mapping[NodeName, ExpressionContext], facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     seen = []
     for context in scored.values():
         assert context.node is not None and context.usage is not None, "candidates are nodes"
-        seen.append(Seen(context.node, context.usage))
+        seen.append(NodeInfo(context.node, context.usage))
     pod = next(iter(scored.values())).pod
     return SCORES[rule.builtin](pod, seen, dict(rule.params), facts)
 
 
-def _own_scores(
-    rule: ScoreRule, scored: Mapping[NodeName, Context], candidates: Mapping[NodeName, Context]
+def _expression_scores(
+    rule: ScoreRule,
+    scored: Mapping[NodeName, ExpressionContext],
+    candidates: Mapping[NodeName, ExpressionContext],
 ) -> Mapping[NodeName, tuple[Number | None, int]]:
-    among = Candidates(candidates)
+    among = CandidateNodes(candidates)
     values = {name: value(rule.value, replace(context, candidates=among)) for name, context in scored.items()}
     known: dict[NodeName, tuple[Number | None, int]]
     if rule.direction is Direction.PREFER:
         known = {name: (None, MAX_SCORE if one else 0) for name, one in values.items() if one is not MISSING}
     else:
         known = _normalized(rule, _numbers(values))
-    instead = _instead_of_missing(rule, [score for _, score in known.values()])
+    instead = _score_of_missing(rule, [score for _, score in known.values()])
     return {name: known.get(name, (None, instead)) for name in scored}
 
 
@@ -85,10 +87,10 @@ def _numbers(values: Mapping[NodeName, Value]) -> dict[NodeName, Number]:
     return numbers
 
 
-def _instead_of_missing(rule: ScoreRule, known: Sequence[int]) -> int:
+def _score_of_missing(rule: ScoreRule, known: Sequence[int]) -> int:
     """None as a clause: the value can be missing only where an input has refused the node, or nowhere."""
     if rule.missing == "neutral":
-        return sum(known) // len(known) if known else NEUTRAL_OF_NOTHING
+        return sum(known) // len(known) if known else NEUTRAL_SCORE_DEFAULT
     return rule.missing or 0
 
 
@@ -97,16 +99,18 @@ def _normalized(
 ) -> dict[NodeName, tuple[Number | None, int]]:
     lower = rule.direction is Direction.LOWER
     match rule.normalize:
-        case RangeNorm(lo=low, hi=high):
-            marks = {name: share(number, low, high) for name, number in numbers.items()}
-        case MaxNorm():
+        case RangeNormalize(low=low, high=high):
+            marks = {name: scaled_score(number, low, high) for name, number in numbers.items()}
+        case MaxNormalize():
             most = max(numbers.values(), default=0)
-            marks = {name: share(number, 0, most) if most > 0 else 0 for name, number in numbers.items()}
-        case MinMaxNorm():
+            marks = {
+                name: scaled_score(number, 0, most) if most > 0 else 0 for name, number in numbers.items()
+            }
+        case MinMaxNormalize():
             least, most = min(numbers.values(), default=0), max(numbers.values(), default=0)
             if least == most:
                 return {name: (number, MAX_SCORE) for name, number in numbers.items()}
-            marks = {name: share(number, least, most) for name, number in numbers.items()}
+            marks = {name: scaled_score(number, least, most) for name, number in numbers.items()}
         case None:
             raise AssertionError(f"score {rule.name} has no way to normalise its numbers")
     return {
@@ -114,7 +118,7 @@ def _normalized(
     }
 
 
-def share(number: Number, low: Number, high: Number) -> int:
+def scaled_score(number: Number, low: Number, high: Number) -> int:
     """`floor(100 * (number - low) / (high - low))`, clamped to 0..100.
 
     Exact for whole numbers; where any of the three is held as float64, all are, and the operations are done in the

@@ -2,9 +2,9 @@
 
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
-from policysched.model.objects import Namespace, NodeName, Pod, PodFacts
+from policysched.model.objects import Namespace, NodeName, Pod, QueuedPodInfo
 from policysched.model.quantity import INT64_MAX
-from tests.reference import evaluate, with_placed
+from tests.reference import evaluate, samples_after_placement
 from tests.reference.checked import metric, program
 from tests.words import node, pod, world
 
@@ -20,12 +20,14 @@ def rx(**values: float) -> Samples:
 
 def feasible(policy: Program, samples: Samples, *names: str) -> tuple[str, ...]:
     cache = world([node(name) for name in names])
-    return evaluate(policy, pod("p"), cache, now_ns=NOW_NS, facts=PodFacts(0, 0), samples=samples).feasible
+    return evaluate(
+        policy, pod("p"), cache, now_ns=NOW_NS, facts=QueuedPodInfo(0, 0), samples=samples
+    ).feasible
 
 
 def placed_on_a(policy: Program, samples: Samples, *pods: Pod) -> Samples:
     for one in pods:
-        samples = with_placed(policy, samples, one, NodeName("a"), Namespace("default", {}, {}))
+        samples = samples_after_placement(policy, samples, one, NodeName("a"), Namespace("default", {}, {}))
     return samples
 
 

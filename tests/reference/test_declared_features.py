@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.objects import PodFacts
+from policysched.model.objects import QueuedPodInfo
 from tests.reference import evaluate
 from tests.reference.checked import program
 from tests.words import node, pod, world
@@ -42,12 +42,12 @@ def test_a_pod_goes_only_where_the_kubelet_declares_all_that_it_needs() -> None:
 
     policy = program("filter node_declared_features")
 
-    found = evaluate(policy, pod(spec=both), cache, now_ns=0, facts=PodFacts(0, 0))
+    found = evaluate(policy, pod(spec=both), cache, now_ns=0, facts=QueuedPodInfo(0, 0))
 
     assert found.feasible == ("all",)
     words = ("node(s) didn't match Pod's required features",)
-    assert {name: one[0].reasons for name, one in found.rejected.items()} == {"some": words, "none": words}
-    assert not any(one[0].resolvable for one in found.rejected.values())
+    assert {name: one[0].reasons for name, one in found.refusals.items()} == {"some": words, "none": words}
+    assert not any(one[0].resolvable for one in found.refusals.values())
 
 
 def test_a_kubelet_that_declares_more_is_an_event() -> None:

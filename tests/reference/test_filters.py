@@ -1,10 +1,10 @@
 """What refuses a node, which of several refusals decides, and in which words."""
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample, Samples
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.reference import evaluate
 from tests.reference.checked import metric, program
 from tests.words import node, placed, pod, world
@@ -13,8 +13,10 @@ NOW_NS = 1_000 * 10**9
 RX = metric("rx", "bandwidth", "bit/s")
 
 
-def decide(policy: Program, one: Pod, cache: Cache, samples: Samples | None = None) -> Explanation:
-    return evaluate(policy, one, cache, now_ns=NOW_NS, facts=PodFacts(0, 0), samples=samples or {})
+def decide(
+    policy: Program, one: Pod, cache: ClusterCache, samples: Samples | None = None
+) -> PlacementExplanation:
+    return evaluate(policy, one, cache, now_ns=NOW_NS, facts=QueuedPodInfo(0, 0), samples=samples or {})
 
 
 def rx(values: dict[str, float], *, polled_s_ago: int = 0, true_s_ago: int = 0) -> Samples:
@@ -23,8 +25,8 @@ def rx(values: dict[str, float], *, polled_s_ago: int = 0, true_s_ago: int = 0) 
     return {"rx": MetricSamples(found, NOW_NS - polled_s_ago * 10**9)}
 
 
-def reasons(explanation: Explanation, name: str) -> list[tuple[str, ...]]:
-    return [refusal.reasons for refusal in explanation.rejected.get(name, ())]
+def reasons(explanation: PlacementExplanation, name: str) -> list[tuple[str, ...]]:
+    return [refusal.reasons for refusal in explanation.refusals.get(name, ())]
 
 
 def test_every_refusal_is_listed_and_the_first_in_the_file_decides() -> None:
@@ -88,9 +90,9 @@ def test_words_carry_the_values_and_groups_leave_those_of_the_node_open() -> Non
 
     found = decide(policy, pod("p"), world([node("a")]), rx({"a": 812e6}))
 
-    (refusal,) = found.rejected["a"]
+    (refusal,) = found.refusals["a"]
     assert refusal.reasons == ("receiving 812Mbps, over 800Mbps",)
-    assert refusal.groups == ("receiving …, over 800Mbps",)
+    assert refusal.event_reasons == ("receiving …, over 800Mbps",)
 
 
 def test_metric_rules_are_off_while_too_many_candidates_lack_the_metric() -> None:
@@ -123,7 +125,7 @@ def test_a_pod_waits_for_a_metric_that_too_many_candidates_lack_and_that_a_rule_
     enough = decide(policy, pod("p", priority=9), cache, rx({"a": 0.0, "b": 0.0, "c": 0.0}))
 
     assert important.pod_refusal == "waits for metric rx, of which 3 of 4 nodes that would do have no sample"
-    assert (important.feasible, important.selected, important.refused_by) == ((), None, "outage")
+    assert (important.feasible, important.selected, important.pod_refused_by) == ((), None, "outage")
     assert other.feasible == enough.feasible == ("a", "b", "c", "d")
 
 
@@ -139,8 +141,8 @@ def test_an_input_of_a_node_refuses_it_before_all_filters() -> None:
     assert found.feasible == ("c",)
     assert reasons(found, "a")[0] == ("has an odd gen",)
     assert reasons(found, "b")[0] == ("has no gen",)
-    assert found.rejected["a"][0].rule == "gen"
-    assert not found.rejected["a"][0].resolvable
+    assert found.refusals["a"][0].rule == "gen"
+    assert not found.refusals["a"][0].resolvable
 
 
 def test_an_input_of_the_pod_refuses_the_pod() -> None:
@@ -203,7 +205,7 @@ def test_eviction_can_only_help_where_the_rule_reads_what_pods_take() -> None:
 
     found = decide(policy, pod("p"), cache)
 
-    assert {one.rule: one.resolvable for one in found.rejected["a"]} == {
+    assert {one.rule: one.resolvable for one in found.refusals["a"]} == {
         "room": True,
         "quiet": True,
         "rack": False,

@@ -1,7 +1,7 @@
 """Who comes first, and who goes together."""
 
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
-from policysched.model.objects import Pod, PodFacts
+from policysched.model.objects import Pod, QueuedPodInfo
 from tests.reference import GangTerms, gang_terms, order_key
 from tests.reference.checked import program
 from tests.words import namespace, pod
@@ -11,7 +11,7 @@ NOW_NS = 100 * 10**9
 
 def in_order(policy: Program, *pods: Pod, waited_s: dict[str, int] | None = None) -> list[str]:
     def key(one: Pod) -> tuple[object, ...]:
-        facts = PodFacts(NOW_NS - (waited_s or {}).get(one.name, 0) * 10**9, 0)
+        facts = QueuedPodInfo(NOW_NS - (waited_s or {}).get(one.name, 0) * 10**9, 0)
         return order_key(policy, one, None, facts, NOW_NS)
 
     return [one.name for one in sorted(pods, key=key)]  # type: ignore[arg-type, return-value]

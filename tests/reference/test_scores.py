@@ -2,9 +2,9 @@
 
 from hashlib import blake2b
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.samples import MetricSamples, Sample
-from policysched.model.objects import NodeName, Pod, PodFacts
+from policysched.model.objects import NodeName, Pod, QueuedPodInfo
 from tests.reference import evaluate
 from tests.reference.checked import metric, program
 from tests.words import node, pod, world
@@ -12,21 +12,28 @@ from tests.words import node, pod, world
 RX = metric("rx", "bandwidth", "bit/s")
 
 
-def three_nodes() -> Cache:
+def three_nodes() -> ClusterCache:
     return world([node("a", cpu="2"), node("b", cpu="4"), node("c", cpu="8")])
 
 
-def scored(*lines: str, cache: Cache | None = None, rx: dict[str, float] | None = None) -> dict[str, int]:
+def scored(
+    *lines: str, cache: ClusterCache | None = None, rx: dict[str, float] | None = None
+) -> dict[str, int]:
     """The score of each node under the rule `s`, empty where the rule skipped the pod."""
     samples = {"rx": MetricSamples({NodeName(name): Sample(one, 0) for name, one in (rx or {}).items()}, 0)}
     found = evaluate(
-        program(*lines), pod("p"), cache or three_nodes(), now_ns=0, facts=PodFacts(0, 0), samples=samples
+        program(*lines),
+        pod("p"),
+        cache or three_nodes(),
+        now_ns=0,
+        facts=QueuedPodInfo(0, 0),
+        samples=samples,
     )
     return {name: cell.score for name, cell in found.scores.get("s", {}).items()}
 
 
-def totals(rule: str, one: Pod, cache: Cache) -> dict[str, int]:
-    return dict(evaluate(program(rule), one, cache, now_ns=0, facts=PodFacts(0, 0)).totals)
+def totals(rule: str, one: Pod, cache: ClusterCache) -> dict[str, int]:
+    return dict(evaluate(program(rule), one, cache, now_ns=0, facts=QueuedPodInfo(0, 0)).totals)
 
 
 def test_a_range_is_fixed_and_lower_is_what_is_left_of_a_hundred() -> None:
@@ -84,7 +91,7 @@ def test_the_total_is_the_sum_of_weighted_scores_and_the_greatest_is_chosen() ->
         "score small weight 3 lower  node.allocatable.cpu normalize max",
     )
 
-    found = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=PodFacts(0, 0))
+    found = evaluate(policy, pod("p"), three_nodes(), now_ns=0, facts=QueuedPodInfo(0, 0))
 
     assert found.totals == {"a": 2 * 25 + 3 * 75, "b": 2 * 50 + 3 * 50, "c": 200}
     assert found.selected == "a"
@@ -95,7 +102,7 @@ def test_equal_totals_are_settled_by_the_hashes_of_node_and_pod() -> None:
     cache = world([node(f"n{index}") for index in range(20)])
 
     chosen = {
-        uid: evaluate(policy, pod("p", uid=uid), cache, now_ns=0, facts=PodFacts(0, 0)).selected
+        uid: evaluate(policy, pod("p", uid=uid), cache, now_ns=0, facts=QueuedPodInfo(0, 0)).selected
         for uid in (f"uid-{index}" for index in range(30))
     }
 

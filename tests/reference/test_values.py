@@ -23,13 +23,13 @@ from policysched.text import Source, Span
 from tests.conformance.kube_default import kube_default
 from tests.reference import MISSING, value
 from tests.reference.context import pod_context
-from tests.reference.scores import share
+from tests.reference.scores import scaled_score
 from tests.reference.values import arithmetic, rounded, transcendental
 from tests.words import pod
 
 HERE = Span(Source("test", ""), 0, 0)
 TRUE, FALSE = Const(True, kinds.BOOL, HERE), Const(False, kinds.BOOL, HERE)
-ABSENT = Attr("pod", ("labels", "absent"), kinds.STRING.absent_allowed(), HERE)
+ABSENT = Attr("pod", ("labels", "absent"), kinds.STRING.as_optional(), HERE)
 ONE = Const("x", kinds.STRING, HERE)
 UNKNOWN = Compare("==", ABSENT, Const("a", kinds.STRING, HERE), HERE)
 
@@ -49,8 +49,11 @@ def worth(expr: Expr) -> object:
         (Or((UNKNOWN, FALSE), HERE), MISSING),
         (Not(UNKNOWN, HERE), MISSING),
         (Has(ABSENT, HERE), False),
-        (Has(Attr("pod", ("labels", "tier"), kinds.STRING.absent_allowed(), HERE), HERE), True),
-        (In(ABSENT, Const(("a",), kinds.Type(kinds.Kind.LIST, element=kinds.STRING), HERE), HERE), MISSING),
+        (Has(Attr("pod", ("labels", "tier"), kinds.STRING.as_optional(), HERE), HERE), True),
+        (
+            In(ABSENT, Const(("a",), kinds.Type(kinds.TypeKind.LIST, element=kinds.STRING), HERE), HERE),
+            MISSING,
+        ),
         (Rank(ABSENT, ("gold",), HERE), MISSING),
         (Rank(Const("gold", kinds.STRING, HERE), ("tin", "gold"), HERE), 1),
         (Rank(Const("iron", kinds.STRING, HERE), ("tin", "gold"), HERE), 2),
@@ -122,4 +125,4 @@ def test_functions_outside_their_domain_have_no_answer() -> None:
 def test_a_share_is_rounded_down_and_exact_for_whole_numbers(
     number: float, low: float, high: float, expected: int
 ) -> None:
-    assert share(number, low, high) == expected
+    assert scaled_score(number, low, high) == expected

@@ -3,30 +3,30 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from policysched.cluster.samples import Pairs
+from policysched.cluster.samples import PairSamples
 from policysched.lang.ir.arithmetic import exact_total
-from policysched.lang.ir.expr import TrafficTo
+from policysched.lang.ir.expr import GangTraffic
 from policysched.model.objects import Pod
-from tests.reference.context import Context, once_more
-from tests.reference.metrics import is_polled
+from tests.reference.context import ExpressionContext, placed_copy_uid
+from tests.reference.metrics import has_fresh_poll
 from tests.reference.values import MISSING, Value
 
 
-def traffic_to(expr: TrafficTo, context: Context) -> Value:
+def traffic_to(expr: GangTraffic, context: ExpressionContext) -> Value:
     """See `lang.ir.expr.TrafficTo`. In the held unit of the metric."""
     from tests.reference.expressions import value  # each is made of the other
 
-    assert expr.by is not None and context.node is not None, f"`{expr.span.text}` is asked of a node"
-    floating = expr.type.held_as_float
-    if value(expr.by, context) is MISSING:
+    assert expr.gang_key is not None and context.node is not None, f"`{expr.span.text}` is asked of a node"
+    floating = expr.type.is_float64
+    if value(expr.gang_key, context) is MISSING:
         return 0.0 if floating else 0
-    if not is_polled(context.program.metrics[expr.name], context):
+    if not has_fresh_poll(context.program.metrics[expr.name], context):
         return MISSING
-    if expr.topology is not None and expr.topology not in context.node.labels:
+    if expr.topology_key is not None and expr.topology_key not in context.node.labels:
         return MISSING
     pairs = context.samples[expr.name].pairs
     assume: Value = MISSING if expr.assume is None else value(expr.assume, context)
-    if _called(expr, context) not in pairs and assume is MISSING:
+    if _pair_endpoint(expr, context) not in pairs and assume is MISSING:
         return MISSING
     flows = [_between(expr, context, other, pairs, assume) for other in _members(expr, context)]
     if MISSING in flows:
@@ -35,14 +35,16 @@ def traffic_to(expr: TrafficTo, context: Context) -> Value:
     return exact_total(numbers if floating else [int(one) for one in numbers], floating=floating)
 
 
-def _called(expr: TrafficTo, context: Context) -> tuple[str, str]:
+def _pair_endpoint(expr: GangTraffic, context: ExpressionContext) -> tuple[str, str]:
     from tests.reference.expressions import value
 
-    return context.pod.namespace, str(value(expr.key, context))
+    return context.pod.namespace, str(value(expr.pod_key, context))
 
 
-def _between(expr: TrafficTo, context: Context, other: Pod, pairs: Pairs, assume: Value) -> Value:
-    one, two = _called(expr, context), _called(expr, replace(context, pod=other))
+def _between(
+    expr: GangTraffic, context: ExpressionContext, other: Pod, pairs: PairSamples, assume: Value
+) -> Value:
+    one, two = _pair_endpoint(expr, context), _pair_endpoint(expr, replace(context, pod=other))
     unknown = one not in pairs or two not in pairs
     if one in pairs and two in pairs[one]:
         found = pairs[one][two]
@@ -50,27 +52,27 @@ def _between(expr: TrafficTo, context: Context, other: Pod, pairs: Pairs, assume
     return assume if unknown and assume is not MISSING else 0
 
 
-def _members(expr: TrafficTo, context: Context) -> Iterator[Pod]:
+def _members(expr: GangTraffic, context: ExpressionContext) -> Iterator[Pod]:
     """The other members of the pod's gang that are placed on the node, or in its domain."""
     from tests.reference.expressions import value
 
-    assert expr.by is not None, f"`{expr.span.text}` of a policy without gangs"
-    gang = value(expr.by, context)
-    for other in _placed_here(expr, context):
+    assert expr.gang_key is not None, f"`{expr.span.text}` of a policy without gangs"
+    gang = value(expr.gang_key, context)
+    for other in _pods_in_domain(expr, context):
         ours = other.scheduler == context.program.name and other.namespace == context.pod.namespace
-        itself = other.uid in (context.pod.uid, once_more(context.pod))
+        itself = other.uid in (context.pod.uid, placed_copy_uid(context.pod))
         if not ours or itself or other.terminating:
             continue
-        if value(expr.by, replace(context, pod=other)) == gang:
+        if value(expr.gang_key, replace(context, pod=other)) == gang:
             yield other
 
 
-def _placed_here(expr: TrafficTo, context: Context) -> Iterator[Pod]:
+def _pods_in_domain(expr: GangTraffic, context: ExpressionContext) -> Iterator[Pod]:
     assert context.node is not None and context.usage is not None, f"`{expr.span.text}` is asked of a node"
-    if expr.topology is None:
+    if expr.topology_key is None:
         yield from context.usage.pods.values()
         return
-    assert context.cluster is not None, "domains are asked about in a cluster"
-    for seen in context.cluster.nodes.values():
-        if seen.node.labels.get(expr.topology) == context.node.labels[expr.topology]:
+    assert context.cluster_facts is not None, "domains are asked about in a cluster"
+    for seen in context.cluster_facts.nodes.values():
+        if seen.node.labels.get(expr.topology_key) == context.node.labels[expr.topology_key]:
             yield from seen.usage.pods.values()

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from policysched.daemon.consultant import Consultant
-from policysched.kube.extender.client import Filtered, NoExtenderAnswer, Peer
+from policysched.daemon.consultant import ExtenderCaller
+from policysched.kube.extender.client import ExtenderCallFailed, ExtenderEndpoint, ExtenderFilterResult
 from policysched.kube.watch.resources import NODES
 from policysched.lang.ir.extender_answers import ExtenderRefusal
 from policysched.model.objects import NodeName, PodUid
-from policysched.scheduler.commands import Consult
-from policysched.scheduler.events import Consulted
+from policysched.scheduler.commands import CallExtenders
+from policysched.scheduler.events import ExtendersAnswered
 from tests.kube.world import World, on_virtual_time, running, until
 from tests.words import node_manifest
 
@@ -26,15 +26,15 @@ class Fake:
         broken: bool = False,
         **peer: Any,
     ) -> None:
-        self.peer = Peer(name, "http://x", filter="f", prioritize="p", **peer)
+        self.endpoint = ExtenderEndpoint(name, "http://x", filter="f", prioritize="p", **peer)
         self._log, self._refuses, self._broken = log, refuses, broken
 
     async def filter(
         self, pod: Mapping[str, Any], nodes: Sequence[str], whole: Mapping[str, Any]
-    ) -> Filtered:
+    ) -> ExtenderFilterResult:
         self._note("filter", pod, nodes, whole)
         refused = {node: ExtenderRefusal("no", resolvable=True) for node in nodes if node in self._refuses}
-        return Filtered(tuple(node for node in nodes if node not in refused), refused)
+        return ExtenderFilterResult(tuple(node for node in nodes if node not in refused), refused)
 
     async def prioritize(
         self, pod: Mapping[str, Any], nodes: Sequence[str], whole: Mapping[str, Any]
@@ -46,28 +46,28 @@ class Fake:
         self, verb: str, pod: Mapping[str, Any], nodes: Sequence[str], whole: Mapping[str, Any]
     ) -> None:
         assert pod["kind"] == "Pod" and pod["metadata"]["name"] == "web"
-        assert not self.peer.whole_nodes or set(nodes) <= set(whole)
-        self._log.append((self.peer.name, verb, tuple(nodes)))
+        assert not self.endpoint.whole_nodes or set(nodes) <= set(whole)
+        self._log.append((self.endpoint.name, verb, tuple(nodes)))
         if self._broken:
-            raise NoExtenderAnswer(f"extender {self.peer.name}: {verb} is broken")
+            raise ExtenderCallFailed(f"extender {self.endpoint.name}: {verb} is broken")
 
 
 def consulted(
     *fakes: Fake, nodes: Sequence[str] = ("a", "b", "c"), scoring: bool = True, name: str = "web"
-) -> Consulted:
-    found: list[Consulted] = []
-    consultants: list[Consultant] = []
+) -> ExtendersAnswered:
+    found: list[ExtendersAnswered] = []
+    consultants: list[ExtenderCaller] = []
 
     async def scenario() -> None:
         world = World()
         world.add_pod("web")
-        clients: Any = {fake.peer.name: fake for fake in fakes}
-        consultant = Consultant(clients, world.api(), found.append)
+        clients: Any = {fake.endpoint.name: fake for fake in fakes}
+        consultant = ExtenderCaller(clients, world.api(), found.append)
         consultants.append(consultant)
         for node in nodes:
-            consultant.nodes.seen({**node_manifest(node)})
-        consultant.put(
-            Consult(
+            consultant.node_resource.updated_event({**node_manifest(node)})
+        consultant.submit(
+            CallExtenders(
                 7,
                 PodUid("u"),
                 "default",
@@ -81,7 +81,7 @@ def consulted(
 
     on_virtual_time(scenario)
     (answer,) = found
-    assert answer.number == 7
+    assert answer.call_id == 7
     asked = sum(consultants[0].calls.values())
     assert asked == sum(len(log) for log in {id(fake._log): fake._log for fake in fakes}.values())
     return answer
@@ -96,8 +96,8 @@ def test_each_is_asked_about_what_the_ones_before_left_and_the_ignorable_last() 
     )
 
     assert log[:2] == [("strict", "filter", ("a", "b", "c")), ("loose", "filter", ("b", "c"))]
-    assert set(said.answers["strict"].refused) == {"a"}
-    assert set(said.answers["loose"].refused) == {"b"}
+    assert set(said.answers["strict"].refusals) == {"a"}
+    assert set(said.answers["loose"].refusals) == {"b"}
     assert len(log) == 2  # one node is left: there is nothing to score
 
 
@@ -131,7 +131,7 @@ def test_one_that_may_be_left_out_refuses_nobody_and_scores_nobody() -> None:
     said = consulted(Fake("x", [], broken=True, ignorable=True))
 
     assert said.failure is None
-    assert (said.answers["x"].refused, said.answers["x"].scores) == ({}, {})
+    assert (said.answers["x"].refusals, said.answers["x"].scores) == ({}, {})
 
 
 def test_a_pod_that_cannot_be_read_is_told() -> None:
@@ -143,16 +143,16 @@ def test_a_pod_that_cannot_be_read_is_told() -> None:
 def test_nodes_are_kept_whole_only_where_somebody_wants_them() -> None:
     clients: Any = {"x": Fake("x", [])}
 
-    assert Consultant(clients, None, lambda _: None).nodes is NODES  # type: ignore[arg-type]
+    assert ExtenderCaller(clients, None, lambda _: None).node_resource is NODES  # type: ignore[arg-type]
 
 
 def test_a_node_that_left_is_not_kept() -> None:
     clients: Any = {"x": Fake("x", [], whole_nodes=True)}
-    consultant = Consultant(clients, None, lambda _: None)  # type: ignore[arg-type]
-    resource = consultant.nodes
+    consultant = ExtenderCaller(clients, None, lambda _: None)  # type: ignore[arg-type]
+    resource = consultant.node_resource
 
-    resource.seen(node_manifest("a"))
-    before = set(consultant._whole())
-    resource.gone("a")
+    resource.updated_event(node_manifest("a"))
+    before = set(consultant._node_objects())
+    resource.deleted_event("a")
 
-    assert (before, set(consultant._whole())) == ({"a"}, set())
+    assert (before, set(consultant._node_objects())) == ({"a"}, set())

@@ -5,8 +5,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from policysched.config.settings import Place
-from policysched.daemon.policy_feed import LastGood
+from policysched.config.settings import NamespacedName
+from policysched.daemon.policy_feed import LastGoodStore
 from policysched.kube.client.api import Conflict
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
@@ -53,12 +53,12 @@ class _Api:
         return {"metadata": metadata, "data": self.data}
 
 
-def kept(api: _Api) -> LastGood:
-    place = Place("ns", "kept")
-    return LastGood(api, place, random=Random(1), connectivity=Connectivity(lambda: 0.0))  # type: ignore[arg-type]
+def kept(api: _Api) -> LastGoodStore:
+    place = NamespacedName("ns", "kept")
+    return LastGoodStore(api, place, random=Random(1), connectivity=Connectivity(lambda: 0.0))  # type: ignore[arg-type]
 
 
-async def _written(last_good: LastGood) -> None:
+async def _written(last_good: LastGoodStore) -> None:
     running = asyncio.create_task(last_good.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -73,9 +73,9 @@ def test_values_are_written_beside_the_texts_that_were_found_and_the_other_way_r
     async def deed() -> tuple[dict[str, str], dict[str, str]]:
         texts = dict(await last_good.read())
         found = dict(last_good.states)
-        last_good.keep_states({"a": "new"})
+        last_good.save_states({"a": "new"})
         await _written(last_good)
-        last_good.keep({"b": "policy b version 1"})
+        last_good.save_policies({"b": "policy b version 1"})
         await _written(last_good)
         return texts, found
 
@@ -88,10 +88,10 @@ def test_values_are_written_beside_the_texts_that_were_found_and_the_other_way_r
     ]
 
 
-async def _written_at_last(last_good: LastGood) -> None:
+async def _written_at_last(last_good: LastGoodStore) -> None:
     running = asyncio.create_task(last_good.run())
     async with asyncio.timeout(60.0):
-        while last_good.unwritten:
+        while last_good.has_pending_write:
             await asyncio.sleep(0.5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -103,9 +103,9 @@ def test_a_write_that_was_given_up_and_arrives_late_changes_nothing() -> None:
 
     async def deed() -> None:
         await last_good.read()
-        last_good.keep({"a": "policy a version 1"})
+        last_good.save_policies({"a": "policy a version 1"})
         await _written_at_last(last_good)
-        last_good.keep_states({"a": "learnt"})
+        last_good.save_states({"a": "learnt"})
         await _written_at_last(last_good)
         (late,) = api.late
         with suppress(Conflict):
@@ -123,7 +123,7 @@ def test_what_somebody_else_has_written_meanwhile_is_replaced() -> None:
     async def deed() -> None:
         await last_good.read()
         api.arrive([{"op": "add", "path": "/data", "value": {"a.policy": "of another"}}])
-        last_good.keep({"a": "policy a version 2"})
+        last_good.save_policies({"a": "policy a version 2"})
         await _written_at_last(last_good)
 
     run_virtual(deed())

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.audit import audit
+from policysched.cluster.audit import find_cache_differences
 from policysched.config.settings import Settings, read_settings
-from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.compiling import compile_inline
 from policysched.daemon.status import policy_page
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.decode import pods
-from policysched.kube.lease import Elector, LeaseSettings
+from policysched.kube.lease import LeaderElector, LeaseSettings
 from policysched.model.objects import PodUid
-from policysched.runtime.leadership import Alone, ElectedHere, Leadership
-from policysched.runtime.scheduler_app import Outcome, Runtime, SchedulerApp
-from policysched.runtime.self_check import compare_with_the_server
-from policysched.sandbox.apiserver.kinds import Kind
-from policysched.sandbox.faults import Climate
+from policysched.runtime.leadership import InLoopLeaderElection, Leadership, NoLeaderElection
+from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
+from policysched.runtime.self_check import compare_with_server
+from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.faults import FaultRates
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import Command
-from policysched.scheduler.events import Event, NodeSeen
+from policysched.scheduler.events import Event, NodeUpdated
 from policysched.schemas import findings
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 from tests.words import node, pod_manifest
@@ -36,15 +36,15 @@ gang by group { min = least }
 filter node_resources_fit
 preemption { victims = any }
 """
-STORMY = Climate(
+STORMY = FaultRates(
     latency_s=0.01,
     latency_spread_s=0.1,
     lost_before_share=0.1,
     lost_after_share=0.1,
     late_share=0.05,
-    doubled_share=0.05,
-    watch_lives_s=3.0,
-    half_line_share=0.5,
+    duplicate_share=0.05,
+    watch_lifetime_s=3.0,
+    truncated_line_share=0.5,
     split_share=0.2,
 )
 
@@ -65,8 +65,8 @@ def app_on(
         settings or read_settings(None, {}, {"policies": "kube-system/policies"}),
         Runtime(
             transport=road,
-            leadership=leadership or Alone(),
-            compile_texts=compile_in_line,
+            leadership=leadership or NoLeaderElection(),
+            compile_texts=compile_inline,
             now_ns=world.now_ns,
             monotonic_s=world.loop.time,
             random=lambda stream: Random(f"{name}/{stream}"),
@@ -75,10 +75,10 @@ def app_on(
     )
 
 
-def elected(world: World, road: MemoryTransport, name: str) -> ElectedHere:
-    return ElectedHere(
-        Elector(
-            Api(road),
+def elected(world: World, road: MemoryTransport, name: str) -> InLoopLeaderElection:
+    return InLoopLeaderElection(
+        LeaderElector(
+            ApiClient(road),
             LeaseSettings(),
             identity=name,
             monotonic_s=world.loop.time,
@@ -90,10 +90,10 @@ def elected(world: World, road: MemoryTransport, name: str) -> ElectedHere:
 
 def differences(world: World, app: SchedulerApp) -> list[str]:
     """What the app's cache has otherwise than the server."""
-    return audit(
+    return find_cache_differences(
         app.scheduler.cache,
-        pods=[pods.pod(one) for one in world.local.list("pods")],
-        nodes=[pods.node(one) for one in world.local.list("nodes")],
+        pods=[pods.decode_pod(one) for one in world.local.list("pods")],
+        nodes=[pods.decode_node(one) for one in world.local.list("nodes")],
     )
 
 
@@ -101,11 +101,12 @@ def overcommitted(world: World) -> list[str]:
     """Nodes on which more cpu is requested than they have, from the server's objects alone."""
     used: dict[str, int] = {}
     for one in world.local.list("pods"):
-        seen = pods.pod(one)
+        seen = pods.decode_pod(one)
         if seen.node is not None and not seen.finished:
             used[seen.node] = used.get(seen.node, 0) + seen.pod.requests.get("cpu", 0)
     room = {
-        node["metadata"]["name"]: pods.node(node).allocatable["cpu"] for node in world.local.list("nodes")
+        node["metadata"]["name"]: pods.decode_node(node).allocatable["cpu"]
+        for node in world.local.list("nodes")
     }
     return [name for name, cpu in used.items() if cpu > room[name]]
 
@@ -114,15 +115,15 @@ def bound(world: World) -> int:
     return sum(1 for one in world.local.list("pods") if one["spec"].get("nodeName"))
 
 
-@pytest.mark.parametrize("why", [Outcome.STOPPED, Outcome.CLOCK_SET_BACK])
-def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: Outcome) -> None:
+@pytest.mark.parametrize("why", [ExitReason.STOPPED, ExitReason.CLOCK_SET_BACK])
+def test_pods_that_wait_are_bound_and_a_stop_ends_with_everything_answered_and_said(why: ExitReason) -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
         world.add_node("a", pods="40")
         for number in range(50):
             world.add_pod(f"p{number}", cpu="10m")
-        app = app_on(world, world.road(Climate(latency_s=0.2)))
+        app = app_on(world, world.road(FaultRates(latency_s=0.2)))
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.binder.in_flight > 10, "binds in flight")
 
@@ -143,14 +144,14 @@ def test_a_stop_waits_for_unanswered_binds_no_longer_than_it_is_told_and_keeps_t
         put_policies(world, main=PLAIN)
         world.add_node("a")
         world.add_pod("web")
-        road, lease_road = world.road(Climate()), world.road()
+        road, lease_road = world.road(FaultRates()), world.road()
         app = app_on(world, road, elected(world, lease_road, "one"))
         run = asyncio.ensure_future(app.run())
         await until(
             lambda: app.scheduler.synced and app.runtime.leadership.decides_in_s() < 0.1, "the first decision"
         )
         assert road._faults is not None
-        road._faults.climate = Climate(lost_before_share=1.0)
+        road._faults.rates = FaultRates(lost_before_share=1.0)
         await until(lambda: app.binder.in_flight, "a bind in flight")
         asked_s = world.loop.time()
 
@@ -189,7 +190,7 @@ def midway(monkeypatch: pytest.MonkeyPatch, app: SchedulerApp, then: Callable[[]
     def watched(now_ns: int) -> list[Command]:
         nonlocal steps
         said = decide(now_ns)
-        steps += app.scheduler.thinking
+        steps += app.scheduler.attempt_in_progress
         if steps == 20:
             then()
         return said
@@ -208,11 +209,11 @@ def test_what_arrives_during_a_long_decision_is_applied_after_it(monkeypatch: py
 
         def watched(event: Event, now_ns: int) -> list[Command]:
             if event == late:
-                applied["in the midst"] = app.scheduler.thinking
+                applied["in the midst"] = app.scheduler.attempt_in_progress
                 applied["after those who go are known"] = bool(app.scheduler.cache.nominated)
             return handle(event, now_ns)
 
-        late = NodeSeen(node("late"))
+        late = NodeUpdated(node("late"))
         monkeypatch.setattr(app.scheduler, "handle", watched)
         midway(monkeypatch, app, lambda: app._inbox.append(late))
         run = asyncio.ensure_future(app.run())
@@ -237,8 +238,8 @@ def test_a_stop_during_a_long_decision_leaves_everybody_where_he_was(monkeypatch
         await until(lambda: app.scheduler.synced, "the first lists")
         add_gang(world, 50)
 
-        assert await run is Outcome.STOPPED
-        assert not app.scheduler.thinking
+        assert await run is ExitReason.STOPPED
+        assert not app.scheduler.attempt_in_progress
         assert app.scheduler.check() == []
         assert bound(world) == 60
         assert not any(one["metadata"].get("deletionTimestamp") for one in world.local.list("pods"))
@@ -252,7 +253,7 @@ def test_with_no_policy_to_run_it_ends() -> None:
         world = World()
         put_policies(world, main="policy test version 1\nfilter x require y\n")
 
-        assert await app_on(world, world.road()).run() is Outcome.NOTHING_TO_RUN
+        assert await app_on(world, world.road()).run() is ExitReason.NOTHING_TO_RUN
 
     on_virtual_time(scenario)
 
@@ -273,7 +274,7 @@ def test_who_loses_the_lease_ends_and_binds_nothing_more() -> None:
         outcome = await run
         await asyncio.sleep(30)
 
-        assert outcome is Outcome.LOST_LEASE
+        assert outcome is ExitReason.LOST_LEASE
         assert world.node_of("late") is None
 
     on_virtual_time(scenario)
@@ -287,7 +288,7 @@ def test_a_leader_that_dies_in_mid_burst_is_followed_and_no_pod_is_lost() -> Non
             world.add_node(f"n{number}", cpu="10")
         for number in range(60):
             world.add_pod(f"p{number}", cpu="600m")
-        roads = [world.road(Climate(latency_s=0.05, latency_spread_s=2.0), seed) for seed in range(4)]
+        roads = [world.road(FaultRates(latency_s=0.05, latency_spread_s=2.0), seed) for seed in range(4)]
         apps = [app_on(world, roads[n], elected(world, roads[n + 2], f"app{n}"), f"app{n}") for n in range(2)]
         runs = [asyncio.ensure_future(app.run()) for app in apps]
         await until(lambda: any(app.binder.counts.confirmed > 3 for app in apps), "a burst")
@@ -318,12 +319,12 @@ def test_asked_for_it_the_cache_is_compared_and_a_lost_change_is_found() -> None
         async with running(app.run()):
             await until(lambda: world.node_of("web"), "the pod to be bound")
             await asyncio.sleep(1)
-            assert await compare_with_the_server(app.scheduler, world.api()) == []
+            assert await compare_with_server(app.scheduler, world.api()) == []
 
             app.scheduler.cache.drop_pod(
                 PodUid(pod["metadata"]["uid"])
             )  # the planted bug: a change that got lost
-            found = await compare_with_the_server(app.scheduler, world.api())
+            found = await compare_with_server(app.scheduler, world.api())
 
         assert any("the cache does not have it" in one for one in found)
 
@@ -349,7 +350,7 @@ def test_in_a_storm_no_node_is_overcommitted_and_after_it_everything_is_as_the_s
                 await asyncio.sleep(dice.random())
                 assert overcommitted(world) == []
             assert road._faults is not None
-            road._faults.calm()
+            road._faults.disable()
             await until(
                 lambda: app.scheduler.programs() and not app.binder.in_flight and not differences(world, app),
                 "quiet under a policy",
@@ -420,8 +421,8 @@ record card { health: string  memory: bytes = "freeMemory" unit "MiB" }
 input cards: list<card> = node.objects["scv"] at "status.cardList" default [] invalid reject "odd cards"
 filter card require any(cards where card.health == "Healthy" and card.memory >= 4Gi) else "no card"
 """
-SCVS = Kind(
-    "scvs", "Scv", group="core.run-linux.com", namespaced=False, keeps_status=True, subresources=("status",)
+SCVS = ResourceKind(
+    "scvs", "Scv", group="core.run-linux.com", namespaced=False, has_status=True, subresources=("status",)
 )
 
 
@@ -489,11 +490,11 @@ def test_who_stands_by_says_on_its_pages_who_leads() -> None:
         runs.append(asyncio.ensure_future(second.run()))
         await until(lambda: second.runtime.leadership.holder == "one", "a look at the Lease")
 
-        page = policy_page(second.scheduler, str(second.settings.policies), note=second.note)
+        page = policy_page(second.scheduler, str(second.settings.policies), note=second.unavailable_reason)
 
         assert page["note"] == "this process stands by and knows no policies, pods or decisions; one leads"
         assert findings("policy", page) == []
-        assert leader.note is None
+        assert leader.unavailable_reason is None
         for app in (second, leader):
             app.request_stop()
         await asyncio.gather(*runs)

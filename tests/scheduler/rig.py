@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from policysched.daemon.compiling import compile_here
-from policysched.lang.check.bundle import Bundle
+from policysched.daemon.compiling import compile_sync
+from policysched.lang.check.bundle import PolicyBundle
 from policysched.model.objects import Namespace, Node, ObservedPod, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.terms import Extenders
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.extenders.terms import ExtendersByName
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 from tests.words import pending
 
@@ -32,9 +32,9 @@ START_NS = 1_800_000_000 * 10**9
 Kind = TypeVar("Kind")
 
 
-def bundle(texts: Mapping[str, str]) -> Bundle:
+def bundle(texts: Mapping[str, str]) -> PolicyBundle:
     """What the shell makes of a ConfigMap with these keys."""
-    return compile_here(texts, "ConfigMap ns/policies")
+    return compile_sync(texts, "ConfigMap ns/policies")
 
 
 class Rig:
@@ -44,14 +44,17 @@ class Rig:
         self,
         policies: str | Mapping[str, str] | None = FIT,
         *things: ObservedPod | Pod | Node | Namespace,
-        limits: Limits | None = None,
-        extenders: Extenders | None = None,
+        limits: SchedulerLimits | None = None,
+        extenders: ExtendersByName | None = None,
         synced: bool = True,
         first_samples_s: float = 0.0,
         source: str | None = None,
     ) -> None:
         self.scheduler = Scheduler(
-            limits or Limits(), extenders, first_samples_s=first_samples_s, source_of=lambda _: source
+            limits or SchedulerLimits(),
+            extenders,
+            first_samples_s=first_samples_s,
+            source_name_of=lambda _: source,
         )
         self.now_ns = START_NS
         self.said: list[c.Command] = []
@@ -82,12 +85,12 @@ class Rig:
         self._version += 1
         texts = {"main.policy": policies} if isinstance(policies, str) else policies
         return self.tell(
-            e.PoliciesOffered(
+            e.PoliciesUpdated(
                 None if texts is None else bundle(texts),
                 resource_version=str(self._version),
                 last_good=None if last_good is None else bundle(last_good),
-                place="ConfigMap ns/policies",
-                kept_in="ConfigMap ns/kept",
+                source_name="ConfigMap ns/policies",
+                last_good_source_name="ConfigMap ns/kept",
             )
         )
 
@@ -118,13 +121,13 @@ class Rig:
         said: list[c.Command] = []
         for bind in self.unanswered():
             said += self.tell(e.BindConfirmed(bind.uid, bind.node))
-            said += self.tell(e.PodSeen(replace(self.seen(bind.uid), node=bind.node)))
+            said += self.tell(e.PodUpdated(replace(self.seen(bind.uid), node=bind.node)))
         return said
 
     # ── what is the case ───────────────────────────────────────────────────────────────────────────────────────────
 
     def unanswered(self) -> list[c.Bind]:
-        in_flight = self.scheduler._core.in_flight
+        in_flight = self.scheduler._core.in_flight_binds
         latest = {bind.uid: bind for bind in self.of(c.Bind)}
         return [latest[uid] for uid in in_flight]
 
@@ -156,17 +159,17 @@ class Rig:
 
     def _alarm_ns(self) -> int | None:
         """The time that the scheduler last asked to be woken at; what was carried out is over."""
-        alarms = self.of(c.WakeAt)
+        alarms = self.of(c.SetTimer)
         return alarms[-1].at_ns if alarms and alarms[-1].at_ns > self.now_ns else None
 
 
 def _seen(thing: ObservedPod | Pod | Node | Namespace) -> e.Event:
     match thing:
         case ObservedPod():
-            return e.PodSeen(thing)
+            return e.PodUpdated(thing)
         case Pod():
-            return e.PodSeen(pending(thing))
+            return e.PodUpdated(pending(thing))
         case Node():
-            return e.NodeSeen(thing)
+            return e.NodeUpdated(thing)
         case Namespace():
-            return e.NamespaceSeen(thing)
+            return e.NamespaceUpdated(thing)

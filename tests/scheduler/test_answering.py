@@ -10,10 +10,10 @@ from policysched.scheduler import events as e
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.extenders.extender_server import (
     UNKNOWN_NODE,
-    Answering,
-    NoAnswer,
-    Question,
-    Victims,
+    ExtenderQuery,
+    ExtenderServer,
+    ExtenderServerError,
+    NodeVictims,
 )
 from tests.scheduler.rig import START_NS, bundle
 from tests.words import node, placed, pod, service
@@ -34,14 +34,14 @@ score here weight 1 prefer node.name == "a"
 
 
 class Asked:
-    """`Answering` with what it has seen."""
+    """`ExtenderServer` with what it has seen."""
 
     def __init__(self, policy: str, *things: Node | ObservedPod, synced: bool = True) -> None:
-        self.answering = Answering()
-        self.tell(e.PoliciesOffered(bundle({"main.policy": policy}), "1"))
-        self.tell(e.NamespaceSeen(Namespace("default", {}, {})))
+        self.answering = ExtenderServer()
+        self.tell(e.PoliciesUpdated(bundle({"main.policy": policy}), "1"))
+        self.tell(e.NamespaceUpdated(Namespace("default", {}, {})))
         for thing in things:
-            self.tell(e.NodeSeen(thing) if isinstance(thing, Node) else e.PodSeen(thing))
+            self.tell(e.NodeUpdated(thing) if isinstance(thing, Node) else e.PodUpdated(thing))
         if synced:
             self.tell(e.Synced())
 
@@ -53,7 +53,7 @@ class Asked:
         self, policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
         found = self.answering.filter(question(policy, one, *names, nodes=nodes), START_NS)
-        return list(found.passed), dict(found.failed), dict(found.hopeless)
+        return list(found.passed), dict(found.failed), dict(found.unresolvable)
 
     def scores(self, one: Pod, *names: str, scale: str = "policy") -> dict[str, int]:
         return self.answering.scores(question("scores", one, *names), scale, START_NS)  # type: ignore[arg-type,return-value]
@@ -62,10 +62,10 @@ class Asked:
         return self.answering.assume("racks", one.uid, one.namespace, one.name, NodeName(on), START_NS)
 
 
-def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None) -> Question:
+def question(policy: str, one: Pod, *names: str, nodes: Iterable[Node] | None = None) -> ExtenderQuery:
     sent = None if nodes is None else tuple(nodes)
     asked = tuple(map(NodeName, names)) if sent is None else tuple(each.name for each in sent)
-    return Question(policy, one, asked, sent)
+    return ExtenderQuery(policy, one, asked, sent)
 
 
 def test_each_node_passes_or_fails_with_its_reason_and_evicting_helps_only_for_room() -> None:
@@ -148,9 +148,9 @@ def test_what_kube_scheduler_has_plugins_for_is_not_refused_here() -> None:
 def test_nothing_is_answered_before_the_first_lists_nor_for_a_policy_that_is_none() -> None:
     early, later = Asked(RACKS, node("a"), synced=False), Asked(RACKS, node("a"))
 
-    with pytest.raises(NoAnswer, match="first lists") as too_early:
+    with pytest.raises(ExtenderServerError, match="first lists") as too_early:
         early.filtered("racks", pod(), "a")
-    with pytest.raises(NoAnswer, match=r"no policy `rucks` \(active: racks\)") as unknown:
+    with pytest.raises(ExtenderServerError, match=r"no policy `rucks` \(active: racks\)") as unknown:
         later.filtered("rucks", pod(), "a")
 
     assert (too_early.value.ready, unknown.value.ready) == (False, True)
@@ -160,9 +160,9 @@ def test_a_broken_edit_leaves_the_policy_that_answers_and_a_good_one_takes_over(
     asked = Asked(RACKS, node("a", labels={"rack": "r18"}))
     assert asked.filtered("racks", pod(), "a")[0] == ["a"]
 
-    asked.tell(e.PoliciesOffered(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
+    asked.tell(e.PoliciesUpdated(bundle({"main.policy": "policy racks version 1\nnonsense\n"}), "2"))
     still = asked.filtered("racks", pod(), "a")[0]
-    asked.tell(e.PoliciesOffered(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
+    asked.tell(e.PoliciesUpdated(bundle({"main.policy": RACKS.replace("r17", "r18")}), "3"))
     while asked.answering.busy:
         asked.answering.advance(START_NS)
 
@@ -181,7 +181,7 @@ def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
         return {str(name): score for name, score in found.items()}
 
     before = scores()
-    asked.tell(e.PodSetSeen(service("web", app="web")))
+    asked.tell(e.PodSetUpdated(service("web", app="web")))
 
     assert before["a"] == before["b"]
     assert scores()["a"] < scores()["b"]
@@ -190,8 +190,8 @@ def test_pods_of_a_service_are_spread_by_default_here_too() -> None:
 # ── preemption ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def victims(*pods: Pod, whole: bool = True) -> Victims:
-    return Victims(tuple(one.uid for one in pods), {one.uid: one for one in pods} if whole else {})
+def victims(*pods: Pod, whole: bool = True) -> NodeVictims:
+    return NodeVictims(tuple(one.uid for one in pods), {one.uid: one for one in pods} if whole else {})
 
 
 def test_a_node_is_kept_where_all_victims_may_go_and_the_pod_then_fits() -> None:
@@ -240,29 +240,29 @@ def test_a_victim_that_is_not_known_keeps_its_node_out() -> None:
 def test_a_pod_that_binds_through_us_counts_at_once_and_no_more_once_that_failed() -> None:
     mine, other = pod("web", cpu="3"), pod("other", cpu="3")
     asked = Asked(RACKS, node("a", cpu="4"))
-    asked.tell(e.PodSeen(ObservedPod(mine, None, "Pending", False, None)))
+    asked.tell(e.PodUpdated(ObservedPod(mine, None, "Pending", False, None)))
 
     command = asked.bind(mine, "a")
     while_it_is_under_way = asked.filtered("racks", other, "a")[1]
-    with pytest.raises(NoAnswer, match="an earlier bind to a is not answered yet"):
+    with pytest.raises(ExtenderServerError, match="an earlier bind to a is not answered yet"):
         asked.bind(mine, "b")
     asked.tell(e.BindRefused(mine.uid, "gated"))
 
     assert (command.uid, command.node, command.policy) == (mine.uid, "a", "racks")
     assert while_it_is_under_way == {"a": "Insufficient cpu"}
     assert asked.filtered("racks", other, "a")[0] == ["a"]
-    assert asked.answering.binds_under_way == 0
+    assert asked.answering.binds_in_flight == 0
 
 
 def test_a_confirmed_bind_stays_and_so_does_one_that_the_watch_shows_first() -> None:
     mine, second = pod("web", cpu="1"), pod("second", cpu="1")
     asked = Asked(RACKS, node("a", cpu="3"))
     for one in (mine, second):
-        asked.tell(e.PodSeen(ObservedPod(one, None, "Pending", False, None)))
+        asked.tell(e.PodUpdated(ObservedPod(one, None, "Pending", False, None)))
         asked.bind(one, "a")
 
     asked.tell(e.BindConfirmed(mine.uid, NodeName("a")))
-    asked.tell(e.PodSeen(placed(second, "a")))
+    asked.tell(e.PodUpdated(placed(second, "a")))
     asked.tell(e.BindLost(second.uid, "bound already"))
 
     assert asked.filtered("racks", pod("third", cpu="2"), "a")[1] == {"a": "Insufficient cpu"}
@@ -292,7 +292,7 @@ def test_a_pod_that_waits_for_a_metric_may_go_to_no_node_and_nobody_is_evicted_f
     holder = pod("holder", cpu="4")
     asked = Asked(WAITING, node("full"), node("roomy"), placed(holder, "full"))
     high = pod("high", cpu="2", priority=9)
-    victims = {NodeName("full"): Victims((holder.uid,), {})}
+    victims = {NodeName("full"): NodeVictims((holder.uid,), {})}
 
     filtered = asked.filtered("waiting", high, "full", "roomy")
     evicted = asked.answering.preempt("waiting", high, victims, START_NS)

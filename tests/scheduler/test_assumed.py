@@ -9,8 +9,8 @@ from policysched.cluster.samples import MetricSamples, Sample
 from policysched.model.objects import NodeName, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.core import Core
-from policysched.scheduler.policies.assumed_load import Assumed
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
 from tests.scheduler.rig import Rig
 from tests.words import node, placed, pod
 
@@ -147,7 +147,7 @@ def a_withdrawn_pod_is_taken_back() -> None:
 
     rig.tell(e.BindRefused(first.uid, "a webhook says no"))
     after_refusal = assumed(rig)
-    rig.tell(e.BindConfirmed(second.uid, second.node), e.PodGone(second.uid))
+    rig.tell(e.BindConfirmed(second.uid, second.node), e.PodDeleted(second.uid))
 
     assert after_refusal == {"idle": 2e8}
     assert assumed(rig) == {}
@@ -234,9 +234,9 @@ def test_what_is_assumed_can_refuse_a_node() -> None:
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 BUGS: dict[str, tuple[type, str, Callable[[], None]]] = {
-    "what lands is not counted": (Assumed, "landed", a_burst_spreads),
-    "what goes is not taken back": (Assumed, "left", a_withdrawn_pod_is_taken_back),
-    "what others place is overlooked": (Core, "follow_placement", pods_of_others_count),
+    "what lands is not counted": (AssumedLoadTracker, "landed", a_burst_spreads),
+    "what goes is not taken back": (AssumedLoadTracker, "left", a_withdrawn_pod_is_taken_back),
+    "what others place is overlooked": (SchedulerCore, "follow_placement", pods_of_others_count),
 }
 
 
@@ -252,7 +252,7 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_sample_that_clears_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "policysched.scheduler.policies.assumed_load._Account.forget_sampled", lambda *_: None
+        "policysched.scheduler.policies.assumed_load._MetricLoad.drop_sampled", lambda *_: None
     )
 
     with pytest.raises(AssertionError):

@@ -11,33 +11,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import (
     DisruptionBudget,
     LabelSelector,
     NodeName,
     Pod,
     PodUid,
-    Requirement,
+    SelectorRequirement,
 )
 from policysched.scheduler.preemption import candidates as searching
 from policysched.scheduler.preemption import lazy_candidates
 from policysched.scheduler.preemption.candidates import (
     Candidate,
-    Cluster,
-    Found,
-    by_importance,
+    CandidateSearchResult,
+    PreemptionInputs,
     find_candidates,
-    least_harm,
+    least_disruptive,
+    sorted_by_importance,
 )
 from policysched.scheduler.preemption.lazy_candidates import (
-    find_best,
-    least_possible_harm,
-    reasons_of,
+    disruption_lower_bound,
+    find_best_candidate,
+    rejection_reasons,
 )
-from policysched.scheduler.steps import at_once
+from policysched.scheduler.steps import run_to_completion
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import evaluate
 from tests.reference.checked import program
@@ -66,23 +66,23 @@ def urgent(scene: Scene) -> Pod:
 
 def searched(
     scene: Scene, by: Program, one: Pod
-) -> tuple[Found, tuple[NodeName, ...], Callable[[Pod], bool]]:
+) -> tuple[CandidateSearchResult, tuple[NodeName, ...], Callable[[Pod], bool]]:
     compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     dry_run = evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
     allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
-    cluster = Cluster(
+    cluster = PreemptionInputs(
         lambda node: cache.ledger.usage(node).pods.values(),
         lambda uid: cache.pods[uid].started_ns,
         (),
         len(cache.nodes),
     )
-    return at_once(find_candidates(dry_run, allowed, cluster)), dry_run.candidates, allowed
+    return run_to_completion(find_candidates(dry_run, allowed, cluster)), dry_run.potential_nodes, allowed
 
 
-def without(scene: Scene, gone: Iterable[PodUid]) -> Cache:
+def without(scene: Scene, gone: Iterable[PodUid]) -> ClusterCache:
     """The same cluster as if these had never been there."""
-    cache, left_out = Cache(), set(gone)
+    cache, left_out = ClusterCache(), set(gone)
     for space in scene.cache.namespaces.values():
         cache.put_namespace(space)
     for node in scene.cache.nodes.values():
@@ -93,7 +93,7 @@ def without(scene: Scene, gone: Iterable[PodUid]) -> Cache:
     return cache
 
 
-def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> Explanation:
+def judged(scene: Scene, by: Program, one: Pod, gone: Iterable[PodUid] = ()) -> PlacementExplanation:
     cache = without(scene, gone)
     return evaluate(by, one, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
 
@@ -106,7 +106,7 @@ def stuck(scene: Scene, by: Program) -> Pod | None:
     """A pod of the scene that finds no node, for reasons of nodes."""
     one = urgent(scene)
     said = judged(scene, by, one)
-    return one if said.pod_refusal is None and said.selected is None and said.rejected else None
+    return one if said.pod_refusal is None and said.selected is None and said.refusals else None
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -123,7 +123,7 @@ def check_that_it_fits(by: Program, scene: Scene) -> None:
     found, _, _ = searched(scene, by, one)
     for candidate in found.candidates:
         said = judged(scene, by, one, uids(candidate.victims))
-        assert candidate.node in said.feasible, f"{candidate}: {said.rejected.get(candidate.node)}"
+        assert candidate.node in said.feasible, f"{candidate}: {said.refusals.get(candidate.node)}"
 
 
 @pytest.mark.parametrize("by", [DEFAULT, CHOOSY, OWN], ids=["default", "choosy", "own"])
@@ -180,10 +180,10 @@ def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
     found, hopeful, allowed = searched(scene, by, one)
     said = judged(scene, by, one)
 
-    assert set(hopeful) == {node for node, rules in said.rejected.items() if rules[0].resolvable}
+    assert set(hopeful) == {node for node, rules in said.refusals.items() if rules[0].resolvable}
     reasons: Counter[str] = Counter()
     possible = set()
-    for node in said.rejected:
+    for node in said.refusals:
         pods = [other for other in scene.cache.ledger.usage(NodeName(node)).pods.values() if allowed(other)]
         if node not in hopeful:
             reasons[searching.NOT_HELPFUL] += 1
@@ -194,7 +194,7 @@ def check_that_none_is_overlooked(by: Program, scene: Scene) -> None:
             if node in empty.feasible:
                 possible.add(node)
             else:
-                reasons.update(empty.rejected[node][0].groups)
+                reasons.update(empty.refusals[node][0].event_reasons)
     assert {candidate.node for candidate in found.candidates} == possible
     assert Counter(found.reasons) == reasons
 
@@ -213,34 +213,34 @@ def check_the_best(by: Program, scene: Scene, started: list[int | None]) -> None
     if one is None:
         return
     compiled, evaluator, cache = plan.compile(by), plan.Evaluator(scene.cache), scene.cache
-    evaluator.prepare(compiled)
+    evaluator.build_columns(compiled)
     allowed = compiled.may_evict(one, cache.namespaces.get(one.namespace), scene.facts, scene.now_ns)
     times = dict(zip(sorted(cache.pods), started, strict=False))
     budget = DisruptionBudget(
-        "default", "b", LabelSelector((Requirement("app", "Exists", ()),)), 0, frozenset()
+        "default", "b", LabelSelector((SelectorRequirement("app", "Exists", ()),)), 0, frozenset()
     )
-    cluster = Cluster(
+    cluster = PreemptionInputs(
         lambda node: cache.ledger.usage(node).pods.values(), times.get, (budget,), len(cache.nodes)
     )
 
     def fresh() -> plan.DryRun:
         return evaluator.dry_run(compiled, one, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
 
-    every, dry_run = at_once(find_candidates(fresh(), allowed, cluster)), fresh()
-    assert dry_run.separate, "these policies look at nodes alone"
-    found, best = at_once(find_best(dry_run, allowed, cluster))
+    every, dry_run = run_to_completion(find_candidates(fresh(), allowed, cluster)), fresh()
+    assert dry_run.node_local, "these policies look at nodes alone"
+    found, best = run_to_completion(find_best_candidate(dry_run, allowed, cluster))
 
-    assert best == (least_harm(every.candidates) if every.candidates else None)
+    assert best == (least_disruptive(every.candidates) if every.candidates else None)
     if best is None:
-        assert reasons_of(found, dry_run, cluster) == every.reasons
+        assert rejection_reasons(found, dry_run, cluster) == every.reasons
     for candidate in every.candidates:
-        (missing,) = dry_run.missing([candidate.node])
-        pods = by_importance(
+        (missing,) = dry_run.shortfalls([candidate.node])
+        pods = sorted_by_importance(
             [pod for pod in cluster.pods_on(candidate.node) if allowed(pod)], cluster.started_ns
         )
-        bound = least_possible_harm(pods, missing, cluster.started_ns)
-        assert all(low <= real for low, real in zip(bound[:4], candidate.harm[:4], strict=True))
-        assert bound <= candidate.harm
+        bound = disruption_lower_bound(pods, missing, cluster.started_ns)
+        assert all(low <= real for low, real in zip(bound[:4], candidate.disruption[:4], strict=True))
+        assert bound <= candidate.disruption
 
 
 @pytest.mark.parametrize(
@@ -307,4 +307,4 @@ def candidate(name: str, *priorities: int, violations: int = 0, started_ns: int 
 def test_the_six_steps_of_choosing_a_node(better: Candidate, worse: Candidate) -> None:
     in_order = sorted([better, worse], key=lambda one: one.node)
 
-    assert least_harm(in_order) is better
+    assert least_disruptive(in_order) is better

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.lang.ir.extender_answers import ExtenderAnswer, ExtenderRefusal
+from policysched.lang.ir.extender_answers import ExtenderRefusal, ExtenderResult
 from policysched.model.objects import Node, ObservedPod, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.consulting import Consulting
-from policysched.scheduler.extenders.terms import ExtenderTerms
+from policysched.scheduler.extenders.consulting import ExtenderCalls
+from policysched.scheduler.extenders.terms import ExtenderCapabilities
 from tests.scheduler.rig import Rig
 from tests.words import node, placed, pod
 
@@ -20,37 +20,42 @@ filter node_resources_fit
 score flat weight 1 prefer node.name == "a"
 extender gpu weight 5 missing neutral
 """
-BOTH = ExtenderTerms(filters=True, scores=True)
+BOTH = ExtenderCapabilities(filters=True, scores=True)
 
 
 class Asking(Rig):
     def __init__(
-        self, policy: str = ASKING, *things: ObservedPod | Pod | Node, terms: Mapping[str, ExtenderTerms] = {}
+        self,
+        policy: str = ASKING,
+        *things: ObservedPod | Pod | Node,
+        terms: Mapping[str, ExtenderCapabilities] = {},
     ) -> None:
         self._answered: set[int] = set()
         super().__init__(policy, *things, extenders={"gpu": BOTH, **terms})
 
     @property
-    def asked(self) -> list[c.Consult]:
-        return self.of(c.Consult)
+    def asked(self) -> list[c.CallExtenders]:
+        return self.of(c.CallExtenders)
 
-    def unanswered_consults(self) -> list[c.Consult]:
-        return [one for one in self.asked if one.number not in self._answered]
+    def unanswered_consults(self) -> list[c.CallExtenders]:
+        return [one for one in self.asked if one.call_id not in self._answered]
 
     def answer(
         self,
-        consult: c.Consult,
+        consult: c.CallExtenders,
         *,
         refused: Mapping[str, str] = {},
         hopeless: Mapping[str, str] = {},
         scores: Mapping[str, int] = {},
     ) -> None:
         """All of its extenders say so; then everything is decided that can be."""
-        self._answered.add(consult.number)
+        self._answered.add(consult.call_id)
         no = {name: ExtenderRefusal(words, True) for name, words in refused.items()}
         no |= {name: ExtenderRefusal(words, False) for name, words in hopeless.items()}
         self.tell(
-            e.Consulted(consult.number, {name: ExtenderAnswer(no, scores) for name, _ in consult.extenders})
+            e.ExtendersAnswered(
+                consult.call_id, {name: ExtenderResult(no, scores) for name, _ in consult.extenders}
+            )
         )
         self.settle()
 
@@ -81,11 +86,11 @@ def test_a_new_policy_that_asks_somebody_unknown_is_refused_and_the_others_run()
 
     rig.settle()
 
-    (said,) = [one.message for one in rig.of(c.ReportPolicies) if one.reason == "PolicyRejected"]
+    (said,) = [one.message for one in rig.of(c.ReportPolicyEvent) if one.reason == "PolicyRejected"]
     assert said.startswith("a.policy:4:10 PS906 extender `gpu` is not named in the settings")
     assert said.endswith("; nothing runs in its place")
     assert rig.where() == {"web": "a"}
-    assert {one.name: one.state for one in rig.scheduler.policies()} == {
+    assert {one.name: one.phase for one in rig.scheduler.policies()} == {
         "plain": "active",
         "test": "rejected",
     }
@@ -133,7 +138,7 @@ def test_a_gate_that_closes_while_an_answer_is_awaited_holds_the_members() -> No
     rig = Asking(GATED, *nodes("a"), member("w0"), member("w1"), member("w2"))
     rig.settle()
 
-    rig.tell(e.PodGone(member("w2").uid))
+    rig.tell(e.PodDeleted(member("w2").uid))
     rig.settle()
     rig.answer(rig.asked[0])
     closed = (rig.where(), rig.counts())
@@ -218,7 +223,7 @@ def test_an_old_answer_is_asked_for_again() -> None:
     rig.settle()
     (consult,) = rig.asked
 
-    rig.tell(e.Consulted(consult.number, {"gpu": ExtenderAnswer({}, {"b": 10})}))
+    rig.tell(e.ExtendersAnswered(consult.call_id, {"gpu": ExtenderResult({}, {"b": 10})}))
     rig.now_ns += 11 * 10**9
     rig.settle()
 
@@ -229,7 +234,7 @@ def test_an_extender_that_fails_makes_the_pod_back_off_and_says_so() -> None:
     rig = Asking(ASKING, *nodes("a"), pod("web"))
     rig.settle()
 
-    rig.tell(e.Consulted(rig.asked[0].number, {}, "extender gpu: filter gave no answer within 5 s"))
+    rig.tell(e.ExtendersAnswered(rig.asked[0].call_id, {}, "extender gpu: filter gave no answer within 5 s"))
     rig.settle()
     at_once = len(rig.asked)
     (said,) = rig.of(c.ReportPending)
@@ -280,7 +285,7 @@ def test_a_pod_that_goes_while_it_is_asked_about_leaves_nothing_behind() -> None
     rig.settle()
     asked_first = rig.asked[0]
 
-    rig.tell(e.PodGone(asked_first.uid))
+    rig.tell(e.PodDeleted(asked_first.uid))
     rig.answer(asked_first)
     rig.answer(rig.asked[1])
 
@@ -328,7 +333,7 @@ def test_a_pod_that_an_extender_has_a_say_about_evicts_nobody_and_others_of_the_
     ],
 )
 def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
-    statement: str, terms: Mapping[str, ExtenderTerms], words: str
+    statement: str, terms: Mapping[str, ExtenderCapabilities], words: str
 ) -> None:
     rig = Asking("policy test version 1\nfilter node_resources_fit\n", node("a"), terms=terms)
 
@@ -336,28 +341,28 @@ def test_a_policy_whose_extender_cannot_be_asked_does_not_take_over(
     rig.see(pod("web"))
     rig.settle()
 
-    (said,) = rig.of(c.ReportPolicies)
+    (said,) = rig.of(c.ReportPolicyEvent)
     assert (said.reason, words in said.message) == ("PolicyRejected", True), said.message
     assert rig.where() == {"web": "a"}
 
 
 def test_a_start_with_a_text_whose_extender_is_not_there_runs_the_last_known_good_one() -> None:
     before = Rig("policy test version 1\nfilter node_resources_fit\n")
-    (kept,) = before.of(c.KeepPolicies)
+    (kept,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"), pod("web", scheduler="test"))
 
     rig.offer(ASKING, last_good={"test.policy": kept.texts["test"]})
     rig.settle()
 
     (status,) = rig.scheduler.policies()
-    assert (status.state, status.key) == ("last_known_good", "main.policy")
+    assert (status.phase, status.key) == ("last_known_good", "main.policy")
     assert status.diagnostics[0].code == "PS906"
     assert rig.where() == {"web": "a"}
-    (said,) = rig.of(c.ReportPolicies)
+    (said,) = rig.of(c.ReportPolicyEvent)
     assert said.message.endswith(
         f"; running the last known good text, sha {status.sha256 and status.sha256[:6]}"
     )
-    assert rig.of(c.KeepPolicies) == [], "what is kept is still right"
+    assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
 
 
 def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_run_and_throws_nothing_away() -> (
@@ -369,9 +374,9 @@ def test_a_start_where_the_last_known_good_text_asks_in_vain_too_has_nothing_to_
     alone.offer(ASKING, last_good={"test.policy": ASKING})
     beside.offer({"a.policy": ASKING, "b.policy": plain}, last_good={"test.policy": ASKING})
 
-    assert "extender `gpu` is not named" in (alone.scheduler.fatal_at_start or "")
-    assert beside.scheduler.fatal_at_start is None
-    (kept,) = beside.of(c.KeepPolicies)
+    assert "extender `gpu` is not named" in (alone.scheduler.startup_error or "")
+    assert beside.scheduler.startup_error is None
+    (kept,) = beside.of(c.SavePolicyTexts)
     assert kept.texts.keys() == {"plain", "test"}
 
 
@@ -389,27 +394,27 @@ def test_a_scheduler_that_takes_over_what_it_cannot_ask_is_caught(monkeypatch: p
 
 
 def test_a_line_that_nobody_looks_after_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Consulting, "_next_in_line", lambda _self, _now_ns: None)
+    monkeypatch.setattr(ExtenderCalls, "_send_waiting", lambda _self, _now_ns: None)
 
     with pytest.raises(AssertionError):
         test_an_extender_is_asked_about_so_many_pods_at_a_time_and_the_others_stand_in_line()
 
 
 def test_an_answer_that_is_thrown_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Consulting, "_take", lambda *_: None)
+    monkeypatch.setattr(ExtenderCalls, "_accept_answer", lambda *_: None)
 
     with pytest.raises(AssertionError):
         test_nothing_is_bound_before_the_answer_and_then_where_the_scores_say()
 
 
 def test_a_decision_on_the_cluster_of_the_question_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Consulting._judge
+    right = ExtenderCalls._judge
     first: dict[object, object] = {}
 
-    def stale(self: Consulting, *more: object) -> object:
+    def stale(self: ExtenderCalls, *more: object) -> object:
         return first.setdefault(id(self), right(self, *more))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Consulting, "_judge", stale)
+    monkeypatch.setattr(ExtenderCalls, "_judge", stale)
 
     with pytest.raises(AssertionError):
         test_the_decision_is_made_on_the_cluster_as_it_is_when_the_answer_comes()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.evaluate.columns.pod_counts import _Question
+from policysched.evaluate.columns.pod_counts import _CountQuery
 from policysched.model.objects import ObservedPod, Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.scheduler import Scheduler
@@ -71,7 +71,7 @@ def test_members_that_are_done_count_where_all_pods_do_and_until_they_are_delete
     rig.see(member("first"))
     rig.pass_time(30)
     rig.confirm_all()
-    rig.tell(e.PodGone(done.pod.uid), e.PodGone(member("leaving").uid))
+    rig.tell(e.PodDeleted(done.pod.uid), e.PodDeleted(member("leaving").uid))
     rig.see(member("late"))
     rig.pass_time(30)
 
@@ -89,7 +89,7 @@ def test_a_pod_that_finishes_frees_who_waits_for_so_many_to_be_done() -> None:
     rig.see(replace(placed(member("old-0"), "a"), phase="Failed"))
     rig.settle()
     finished = rig.where()
-    rig.tell(e.PodGone(member("old-0").uid))
+    rig.tell(e.PodDeleted(member("old-0").uid))
     rig.pass_time(30)
 
     assert (before, finished) == ({}, {})
@@ -144,8 +144,10 @@ def test_a_layer_that_rests_on_how_many_there_are_comes_and_goes() -> None:
 def test_a_pod_is_looked_at_when_it_changes_and_not_at_every_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks, head_of = [], _Question.head_of
-    monkeypatch.setattr(_Question, "head_of", lambda self, one: looks.append(one.name) or head_of(self, one))
+    looks, head_of = [], _CountQuery.index_key
+    monkeypatch.setattr(
+        _CountQuery, "index_key", lambda self, one: looks.append(one.name) or head_of(self, one)
+    )
     old = [placed(pod(f"old-{index}"), f"old-{index % 3}") for index in range(300)]
     rig = Rig(GATE, node("a", cpu="100"), *old)
 
@@ -158,15 +160,15 @@ def test_a_pod_is_looked_at_when_it_changes_and_not_at_every_decision(
 
 
 def test_parked_pods_that_nobody_wakes_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Scheduler._pod_seen
+    seen = Scheduler._pod_updated
 
     def unnoticed(self: Scheduler, one: ObservedPod, now_ns: int) -> None:
-        wake = self._core.queue.wake
-        monkeypatch.setattr(self._core.queue, "wake", lambda *_: None)
+        wake = self._core.queue.requeue
+        monkeypatch.setattr(self._core.queue, "requeue", lambda *_: None)
         seen(self, one, now_ns)
-        monkeypatch.setattr(self._core.queue, "wake", wake)
+        monkeypatch.setattr(self._core.queue, "requeue", wake)
 
-    monkeypatch.setattr(Scheduler, "_pod_seen", unnoticed)
+    monkeypatch.setattr(Scheduler, "_pod_updated", unnoticed)
 
     with pytest.raises(AssertionError):
         test_members_wait_until_enough_of_them_are_there_and_then_all_go()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from policysched.model.objects import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.audit import check
+from policysched.scheduler.audit import check_invariants
 from tests.devices import claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import START_NS, Rig
 from tests.words import node, pod
@@ -24,7 +24,7 @@ def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DE
     """Node a has a device that has to be attached first."""
     rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
     slices = device_slice("a", gpu("g0", **WAITS))
-    rig.tell(*[e.DeviceObjectSeen(one) for one in (device_class(), slices, *objects)])  # type: ignore[arg-type]
+    rig.tell(*[e.DeviceObjectUpdated(one) for one in (device_class(), slices, *objects)])  # type: ignore[arg-type]
     rig.tell(e.Synced())
     return rig
 
@@ -38,27 +38,27 @@ def held(version: int = 5, **reported: str):  # type: ignore[no-untyped-def]
 def written(rig: Rig) -> None:
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
 
 
 def agreed(rig: Rig) -> bool:
-    return check(rig.scheduler._core) == []
+    return check_invariants(rig.scheduler._core) == []
 
 
 def test_a_pod_is_bound_once_its_devices_are() -> None:
     rig = rig_with(claim("c"))
     written(rig)
-    rig.tell(e.DeviceObjectSeen(held()))
-    rig.tell(e.DeviceObjectSeen(held(6, Attached="False")))
+    rig.tell(e.DeviceObjectUpdated(held()))
+    rig.tell(e.DeviceObjectUpdated(held(6, Attached="False")))
     before = rig.where()
 
-    rig.tell(e.DeviceObjectSeen(held(7, Attached="True")))
+    rig.tell(e.DeviceObjectUpdated(held(7, Attached="True")))
 
-    (wanted,) = rig.of(c.Prepare)[0].to_reserve
-    (said,) = rig.of(c.ReportPod)
+    (wanted,) = rig.of(c.Prebind)[0].claims_to_reserve
+    (said,) = rig.of(c.ReportPodEvent)
     assert wanted.allocation is not None
     assert wanted.allocation.devices[0].binding_conditions == ("Attached",)
-    assert wanted.allocation.devices[0].failure_conditions == ("Broken",)
+    assert wanted.allocation.devices[0].binding_failure_conditions == ("Broken",)
     assert wanted.at_ns == START_NS
     assert (said.type, said.reason) == ("Normal", "BindingConditionsPending")
     assert said.message == "waiting for binding conditions for device on node a"
@@ -72,10 +72,10 @@ def test_what_was_true_before_the_claim_was_written_does_not_count() -> None:
 
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.DeviceObjectSeen(held(4, Attached="True")))
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.tell(e.DeviceObjectUpdated(held(4, Attached="True")))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
     before = rig.where()
-    rig.tell(e.DeviceObjectSeen(held(5, Attached="True")))
+    rig.tell(e.DeviceObjectUpdated(held(5, Attached="True")))
 
     assert before == {}
     assert rig.where() == {"web": "a"}
@@ -85,9 +85,9 @@ def test_a_device_that_cannot_be_bound_is_given_back_and_another_is_found() -> N
     rig = rig_with(claim("c"), device_slice("b", gpu("g1")), nodes=("a", "b"))
     rig.see(pod("web", spec={**claiming("c"), "nodeSelector": {"kubernetes.io/hostname": "a"}}))
     rig.settle()
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
 
-    rig.tell(e.DeviceObjectSeen(held(6, Attached="False", Broken="True")))
+    rig.tell(e.DeviceObjectUpdated(held(6, Attached="False", Broken="True")))
     first = rig.of(c.ReportPending)[-1].message
     rig.pass_time(20)
     second = rig.of(c.ReportPending)[-1].message
@@ -107,7 +107,7 @@ def test_a_device_that_is_not_bound_in_time_is_given_back() -> None:
     policy = "policy test version 1\nfilter dynamic_resources { binding_timeout_seconds = 30 }\n"
     rig = rig_with(claim("c"), policy=policy)
     written(rig)
-    rig.tell(e.DeviceObjectSeen(held()))
+    rig.tell(e.DeviceObjectUpdated(held()))
 
     rig.pass_time(29)
     early = rig.of(c.ReportPending)
@@ -126,12 +126,12 @@ def test_a_claim_that_is_still_being_bound_is_waited_for_again_after_a_restart()
 
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
-    (prepare,) = rig.of(c.Prepare)
-    rig.tell(e.PreparationWritten(WEB, {}))
+    (prepare,) = rig.of(c.Prebind)
+    rig.tell(e.PrebindWritten(WEB, {}))
     before = rig.where()
-    rig.tell(e.DeviceObjectSeen(held(6, Attached="True")))
+    rig.tell(e.DeviceObjectUpdated(held(6, Attached="True")))
 
-    assert prepare.to_reserve == ()
+    assert prepare.claims_to_reserve == ()
     assert before == {}
     assert rig.where() == {"web": "a"}
     assert agreed(rig)
@@ -141,9 +141,9 @@ def test_a_claim_that_goes_while_it_is_waited_for_ends_the_wait() -> None:
     rig = rig_with(held(5, Attached="False"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.PreparationWritten(WEB, {}))
+    rig.tell(e.PrebindWritten(WEB, {}))
 
-    rig.tell(e.DeviceObjectGone("ResourceClaim", "default", "c"))
+    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", "c"))
 
     assert 'could not find ResourceClaim "default/c"' in rig.of(c.ReportPending)[-1].message
     assert agreed(rig)
@@ -156,6 +156,6 @@ def test_pools_whose_devices_wait_come_last() -> None:
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
 
-    (wanted,) = rig.of(c.Prepare)[0].to_reserve
+    (wanted,) = rig.of(c.Prebind)[0].claims_to_reserve
     assert wanted.allocation is not None
     assert [one.device.device for one in wanted.allocation.devices] == ["q0"]

@@ -3,7 +3,7 @@
 from policysched.model.objects import PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.audit import check
+from policysched.scheduler.audit import check_invariants
 from tests.devices import asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import GANG, Rig
 from tests.words import node, pod
@@ -17,25 +17,25 @@ WEB = PodUid("uid-default-web")
 def rig_with(*objects: object, nodes: tuple[str, ...] = ("a",), policy: str = DEFAULT) -> Rig:
     """The class `gpu` is there."""
     rig = Rig(policy, *[node(name, cpu="2") for name in nodes], synced=False)
-    rig.tell(*[e.DeviceObjectSeen(one) for one in (device_class(), *objects)])  # type: ignore[arg-type]
+    rig.tell(*[e.DeviceObjectUpdated(one) for one in (device_class(), *objects)])  # type: ignore[arg-type]
     rig.tell(e.Synced())
     return rig
 
 
 def agreed(rig: Rig) -> bool:
-    return check(rig.scheduler._core) == []
+    return check_invariants(rig.scheduler._core) == []
 
 
 def test_a_pod_is_bound_once_its_claim_has_its_devices_written() -> None:
     rig = rig_with(device_slice("a", gpu("g0")), claim("c"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
-    (prepare,) = rig.of(c.Prepare)
+    (prepare,) = rig.of(c.Prebind)
     before = rig.where()
 
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
 
-    (wanted,) = prepare.to_reserve
+    (wanted,) = prepare.claims_to_reserve
     assert wanted.allocation is not None
     assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
     assert (wanted.claim, wanted.uid, wanted.version, wanted.finalizers) == (C, "uid-c", 1, ())
@@ -52,7 +52,7 @@ def test_a_device_is_not_promised_to_two() -> None:
     rig.see(pod("other", spec=claiming("d")))
     rig.settle()
 
-    (prepare,) = rig.of(c.Prepare)
+    (prepare,) = rig.of(c.Prebind)
     (report,) = rig.of(c.ReportPending)
     assert prepare.name == "web"
     assert report.message == (
@@ -69,10 +69,10 @@ def test_what_cannot_be_written_is_given_back_and_who_waits_for_it_is_tried() ->
     rig.see(pod("other", spec=claiming("d")))
     rig.settle()
 
-    rig.tell(e.PreparationRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
     assert any("got deleted in the meantime" in one.message for one in rig.of(c.ReportPending))
     assert rig.of(c.Unreserve) == []
     assert agreed(rig)
@@ -82,7 +82,7 @@ def test_a_bind_that_is_refused_takes_the_reservation_back_but_leaves_the_claim_
     rig = rig_with(device_slice("a", gpu("g0"), gpu("g1")), claim("c"), claim("d"))
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
 
     rig.tell(e.BindRefused(WEB, "no"))
 
@@ -98,7 +98,7 @@ def gone_while_it_is_written() -> Rig:
     rig.settle()
     rig.see(pod("other", spec=claiming("d")))
     rig.settle()
-    rig.tell(e.PodGone(WEB))
+    rig.tell(e.PodDeleted(WEB))
     rig.settle()
     return rig
 
@@ -106,7 +106,7 @@ def gone_while_it_is_written() -> Rig:
 def test_what_may_be_written_yet_for_a_pod_that_is_gone_is_nobody_elses() -> None:
     rig = gone_while_it_is_written()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
     assert agreed(rig)
 
 
@@ -115,40 +115,40 @@ def test_a_pod_that_is_gone_meanwhile_leaves_its_devices_to_others_once_they_are
 ):
     rig = gone_while_it_is_written()
 
-    rig.tell(e.PreparationRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.tell(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
 def test_what_was_written_for_a_pod_that_is_gone_is_its_claims_until_that_gives_it_back() -> None:
     rig = gone_while_it_is_written()
 
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
-    before = [one.name for one in rig.of(c.Prepare)]
-    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
-    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    before = [one.name for one in rig.of(c.Prebind)]
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
 
     assert before == ["web"]
-    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
 def test_devices_that_a_claim_gave_back_before_its_write_is_answered_are_nobodys_until_it_is() -> None:
     rig = gone_while_it_is_written()
 
-    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
-    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
-    before = [one.name for one in rig.of(c.Prepare)]
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    before = [one.name for one in rig.of(c.Prebind)]
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
     assert before == ["web"]
-    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -159,17 +159,17 @@ def test_a_shared_claims_devices_are_its_own_until_the_writes_for_all_its_pods_a
     rig.see(pod("other", spec=claiming("d")))
     rig.settle()
 
-    rig.tell(e.PreparationWritten(WEB, {C: 5}), e.PodGone(WEB))
-    rig.tell(e.DeviceObjectSeen(claim("c", version=5, status=given("g0", reserved=["web"]))))
-    rig.tell(e.DeviceObjectSeen(claim("c", version=6)))
+    rig.tell(e.PrebindWritten(WEB, {C: 5}), e.PodDeleted(WEB))
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=5, status=given("g0", reserved=["web"]))))
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=6)))
     rig.settle()
-    before = {one.name for one in rig.of(c.Prepare)}
-    rig.tell(e.PreparationRefused(PodUid("uid-default-mate"), "no", {}))
-    rig.tell(e.PodGone(PodUid("uid-default-mate")))
+    before = {one.name for one in rig.of(c.Prebind)}
+    rig.tell(e.PrebindRefused(PodUid("uid-default-mate"), "no", {}))
+    rig.tell(e.PodDeleted(PodUid("uid-default-mate")))
     rig.settle()
 
     assert before == {"web", "mate"}
-    assert {one.name for one in rig.of(c.Prepare)} == {"web", "mate", "other"}
+    assert {one.name for one in rig.of(c.Prebind)} == {"web", "mate", "other"}
     assert agreed(rig)
 
 
@@ -182,8 +182,8 @@ def test_time_that_is_over_gives_no_devices_back_that_may_be_written_yet() -> No
 
     rig.pass_time(1000)
     rig.settle()
-    before = [one.name for one in rig.of(c.Prepare)]
-    rig.tell(e.PreparationWritten(WEB, {C: 5}))
+    before = [one.name for one in rig.of(c.Prebind)]
+    rig.tell(e.PrebindWritten(WEB, {C: 5}))
     rig.settle()
 
     assert before == ["web"]
@@ -199,8 +199,8 @@ def test_a_claim_that_has_its_devices_is_only_reserved() -> None:
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
 
-    (prepare,) = rig.of(c.Prepare)
-    (wanted,) = prepare.to_reserve
+    (prepare,) = rig.of(c.Prebind)
+    (wanted,) = prepare.claims_to_reserve
     assert prepare.node == "a"
     assert wanted.allocation is None
     assert [one.name for one in wanted.reserved_for] == ["other"]
@@ -212,9 +212,9 @@ def test_pods_that_share_a_claim_go_together_without_waiting_for_each_other() ->
     rig.see(pod("web", spec=claiming("c")), pod("other", spec=claiming("c")))
     rig.settle()
 
-    first, second = rig.of(c.Prepare)
+    first, second = rig.of(c.Prebind)
     assert first.node == second.node
-    assert first.to_reserve == second.to_reserve
+    assert first.claims_to_reserve == second.claims_to_reserve
     assert agreed(rig)
 
 
@@ -224,10 +224,10 @@ def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
     rig.settle()
     (report,) = rig.of(c.ReportPending)
 
-    rig.tell(e.DeviceObjectSeen(claim("d")))
+    rig.tell(e.DeviceObjectUpdated(claim("d")))
     rig.settle()
     tried = len(rig.scheduler.decisions)
-    rig.tell(e.DeviceObjectSeen(claim("c")))
+    rig.tell(e.DeviceObjectUpdated(claim("c")))
     rig.settle()
 
     assert report.message == (
@@ -235,7 +235,7 @@ def test_a_pod_waits_for_its_claim_and_for_no_others() -> None:
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
     assert tried == 1
-    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_slice_wakes_those_who_found_no_device() -> None:
@@ -243,10 +243,10 @@ def test_a_slice_wakes_those_who_found_no_device() -> None:
     rig.see(pod("web", spec=claiming("c")))
     rig.settle()
 
-    rig.tell(e.DeviceObjectSeen(device_slice("a", gpu("g0"))))
+    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> None:
@@ -260,13 +260,13 @@ def test_a_claim_that_keeps_its_pod_from_every_node_gives_its_devices_back() -> 
     rig.settle()
     (report,) = rig.of(c.ReportPending)
 
-    rig.tell(e.DeviceObjectSeen(claim("c", version=8)))
+    rig.tell(e.DeviceObjectUpdated(claim("c", version=8)))
     rig.settle()
 
     assert rig.of(c.Deallocate) == [c.Deallocate(C, "uid-c", 7)]
     assert "1 resourceclaim not available on the node" in report.message
     assert "deallocation of ResourceClaim completed, preemption:" in report.message
-    assert [one.node for one in rig.of(c.Prepare)] == ["b"]
+    assert [one.node for one in rig.of(c.Prebind)] == ["b"]
 
 
 def test_a_claim_that_others_use_keeps_its_devices() -> None:
@@ -277,7 +277,7 @@ def test_a_claim_that_others_use_keeps_its_devices() -> None:
     rig.settle()
 
     assert rig.of(c.Deallocate) == []
-    assert rig.of(c.Prepare) == []
+    assert rig.of(c.Prebind) == []
 
 
 def test_a_gang_is_given_devices_whole_or_not_at_all() -> None:
@@ -287,11 +287,13 @@ def test_a_gang_is_given_devices_whole_or_not_at_all() -> None:
 
     rig.see(*members)
     rig.settle()
-    before = rig.of(c.Prepare)
-    rig.tell(e.DeviceObjectSeen(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2"), version=2)))
+    before = rig.of(c.Prebind)
+    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), gpu("g2"), version=2)))
     rig.settle()
 
-    given_ = [one.device.device for got in rig.of(c.Prepare) for one in got.to_reserve[0].allocation.devices]  # type: ignore[union-attr]
+    given_ = [
+        one.device.device for got in rig.of(c.Prebind) for one in got.claims_to_reserve[0].allocation.devices
+    ]  # type: ignore[union-attr]
     assert before == []
     assert sorted(given_) == ["g0", "g1", "g2"]
     assert agreed(rig)
@@ -305,12 +307,12 @@ def test_a_cluster_that_does_not_serve_devices_holds_up_nobody_else() -> None:
     rig.settle()
     (report,) = rig.of(c.ReportPending)
     rig.tell(e.DeviceKindServed("ResourceClaim", served=True))
-    rig.tell(e.DeviceObjectSeen(claim("c")), e.DeviceObjectSeen(device_slice("a", gpu("g0"))))
+    rig.tell(e.DeviceObjectUpdated(claim("c")), e.DeviceObjectUpdated(device_slice("a", gpu("g0"))))
     rig.settle()
 
     assert rig.where() == {"plain": "a"}
     assert "the API server does not serve resource.k8s.io/v1 (ResourceClaim)" in report.message
-    assert [one.name for one in rig.of(c.Prepare)] == ["web"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web"]
 
 
 def test_a_policy_without_the_rule_leaves_pods_with_claims_pending_and_says_why() -> None:

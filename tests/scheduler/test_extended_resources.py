@@ -1,10 +1,10 @@
 """Pods that ask for extended resources which a DeviceClass gives: a claim is made for each, and taken away where it fails."""
 
-from policysched.cluster.devices.extended_resources import Mapped
-from policysched.model.objects import ExtendedRequest, PodUid, ResourceClaimKey
+from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
+from policysched.model.objects import ExtendedResourceRequest, PodUid, ResourceClaimKey
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.audit import check
+from policysched.scheduler.audit import check_invariants
 from tests.devices import claim, device_class, device_slice, given, gpu
 from tests.scheduler.rig import GANG, Rig
 from tests.words import node, pod
@@ -20,7 +20,7 @@ def rig_with(*objects: object, nodes: tuple[object, ...] = (), policy: str = DEF
     """The class `gpu` gives example.com/gpu; node a has a device of it."""
     rig = Rig(policy, *(nodes or (node("a"),)), synced=False)  # type: ignore[arg-type]
     slices = device_slice("a", gpu("g0"))
-    rig.tell(*[e.DeviceObjectSeen(one) for one in (OFFERS, slices, *objects)])  # type: ignore[arg-type]
+    rig.tell(*[e.DeviceObjectUpdated(one) for one in (OFFERS, slices, *objects)])  # type: ignore[arg-type]
     rig.tell(e.Synced())
     return rig
 
@@ -29,13 +29,13 @@ def asking_for(name: str, amount: str = "1", resource: str = GPU, **more: object
     return pod(name, cpu="1", resources={resource: amount}, **more)
 
 
-def made(rig: Rig) -> c.ClaimToMake:
-    wanted = rig.of(c.Prepare)[-1].extended
+def made(rig: Rig) -> c.ClaimToCreate:
+    wanted = rig.of(c.Prebind)[-1].claim_to_create
     assert wanted is not None
     return wanted
 
 
-def shown(wanted: c.ClaimToMake, uid: str = "made", **more: object):  # type: ignore[no-untyped-def]
+def shown(wanted: c.ClaimToCreate, uid: str = "made", **more: object):  # type: ignore[no-untyped-def]
     """The claim as the watch shows it once it was made."""
     devices = [one.device.device for one in wanted.allocation.devices]
     status = given(*devices, reserved=["web"], request="container-0-request-1")
@@ -45,7 +45,7 @@ def shown(wanted: c.ClaimToMake, uid: str = "made", **more: object):  # type: ig
 
 
 def agreed(rig: Rig) -> bool:
-    return check(rig.scheduler._core) == []
+    return check_invariants(rig.scheduler._core) == []
 
 
 def test_a_pod_gets_a_claim_of_its_own_with_the_devices_and_is_bound_once_that_is_written() -> None:
@@ -55,16 +55,16 @@ def test_a_pod_gets_a_claim_of_its_own_with_the_devices_and_is_bound_once_that_i
     wanted = made(rig)
     before = rig.where()
 
-    rig.tell(e.PreparationWritten(WEB, {wanted.claim: 5}))
+    rig.tell(e.PrebindWritten(WEB, {wanted.claim: 5}))
     rig.tell(e.BindConfirmed(WEB, "a"))  # type: ignore[arg-type]
-    rig.tell(e.DeviceObjectSeen(shown(wanted)))
+    rig.tell(e.DeviceObjectUpdated(shown(wanted)))
 
     assert wanted.claim.name.startswith("web-extended-resources-")
     assert [str(one.device) for one in wanted.allocation.devices] == ["gpu.example.com/a/g0"]
-    assert wanted.mapped == (Mapped("c", GPU, "container-0-request-1"),)
+    assert wanted.mapped == (ExtendedResourceMapping("c", GPU, "container-0-request-1"),)
     assert before == {}
     assert rig.where() == {"web": "a"}
-    assert rig.of(c.DropClaim) == []
+    assert rig.of(c.DeleteExtendedClaim) == []
     assert agreed(rig)
 
 
@@ -74,7 +74,7 @@ def test_a_node_that_offers_the_resource_itself_needs_no_claim() -> None:
     rig.see(asking_for("web"))
     rig.settle()
 
-    assert rig.of(c.Prepare) == []
+    assert rig.of(c.Prebind) == []
     assert rig.where() == {"web": "b"}
 
 
@@ -84,7 +84,7 @@ def test_the_resource_of_the_class_s_own_name_does_as_well() -> None:
     rig.see(asking_for("web", resource="deviceclass.resource.kubernetes.io/gpu"))
     rig.settle()
 
-    assert [one.node for one in rig.of(c.Prepare)] == ["a"]
+    assert [one.node for one in rig.of(c.Prebind)] == ["a"]
 
 
 def test_a_device_that_was_promised_is_no_second_pods() -> None:
@@ -96,7 +96,7 @@ def test_a_device_that_was_promised_is_no_second_pods() -> None:
     rig.settle()
 
     (report,) = rig.of(c.ReportPending)
-    assert len(rig.of(c.Prepare)) == 1
+    assert len(rig.of(c.Prebind)) == 1
     assert report.message == (
         "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, "
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
@@ -106,16 +106,16 @@ def test_a_device_that_was_promised_is_no_second_pods() -> None:
 
 def test_a_class_that_comes_wakes_who_asked_for_what_no_node_has() -> None:
     rig = Rig(DEFAULT, node("a"), synced=False)
-    rig.tell(e.DeviceObjectSeen(device_slice("a", gpu("g0"))), e.Synced())
+    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"))), e.Synced())
     rig.see(asking_for("web"))
     rig.settle()
     (report,) = rig.of(c.ReportPending)
 
-    rig.tell(e.DeviceObjectSeen(OFFERS))
+    rig.tell(e.DeviceObjectUpdated(OFFERS))
     rig.settle()
 
     assert f"1 Insufficient {GPU}" in report.message
-    assert len(rig.of(c.Prepare)) == 1
+    assert len(rig.of(c.Prebind)) == 1
 
 
 def test_a_policy_that_gives_no_devices_takes_only_nodes_that_have_the_resource() -> None:
@@ -151,15 +151,15 @@ def test_a_claim_that_cannot_be_written_is_taken_away_and_its_device_is_free_onc
     rig.see(asking_for("other"))
     rig.settle()
 
-    rig.tell(e.PreparationRefused(WEB, "no", {}))
+    rig.tell(e.PrebindRefused(WEB, "no", {}))
     rig.settle()
-    before = len(rig.of(c.Prepare))
-    rig.tell(e.ClaimDropped(wanted.claim))
+    before = len(rig.of(c.Prebind))
+    rig.tell(e.ExtendedClaimDeleted(wanted.claim))
     rig.settle()
 
-    assert rig.of(c.DropClaim) == [c.DropClaim(wanted.claim, WEB)]
+    assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
     assert before == 1
-    assert [one.name for one in rig.of(c.Prepare)] == ["web", "other"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["web", "other"]
     assert agreed(rig)
 
 
@@ -168,14 +168,14 @@ def test_a_bind_that_is_refused_takes_the_claim_away_and_the_next_attempt_makes_
     rig.see(asking_for("web"))
     rig.settle()
     first = made(rig)
-    rig.tell(e.PreparationWritten(WEB, {first.claim: 5}))
-    rig.tell(e.DeviceObjectSeen(shown(first)))
+    rig.tell(e.PrebindWritten(WEB, {first.claim: 5}))
+    rig.tell(e.DeviceObjectUpdated(shown(first)))
 
     rig.tell(e.BindRefused(WEB, "no"))
     rig.pass_time(20)
     waits = rig.of(c.ReportPending)[-1].message
-    rig.tell(e.DeviceObjectGone("ResourceClaim", "default", first.claim.name))
-    rig.tell(e.ClaimDropped(first.claim))
+    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", first.claim.name))
+    rig.tell(e.ExtendedClaimDeleted(first.claim))
     rig.pass_time(20)
 
     second = made(rig)
@@ -189,13 +189,13 @@ def test_what_the_watch_shows_late_of_a_claim_that_is_gone_takes_nothing() -> No
     rig.see(asking_for("web"))
     rig.settle()
     wanted = made(rig)
-    rig.tell(e.PreparationRefused(WEB, "no", {}))
-    rig.tell(e.ClaimDropped(wanted.claim))
+    rig.tell(e.PrebindRefused(WEB, "no", {}))
+    rig.tell(e.ExtendedClaimDeleted(wanted.claim))
     rig.pass_time(20)
 
-    rig.tell(e.DeviceObjectSeen(shown(wanted)))
+    rig.tell(e.DeviceObjectUpdated(shown(wanted)))
     late = agreed(rig)
-    rig.tell(e.DeviceObjectGone("ResourceClaim", "default", wanted.claim.name))
+    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", wanted.claim.name))
 
     assert made(rig).claim != wanted.claim
     assert late
@@ -208,13 +208,13 @@ def test_a_claim_that_another_process_left_is_taken_away_before_the_pod_is_tried
 
     rig.see(asking_for("web"))
     rig.settle()
-    before = rig.of(c.Prepare)
-    rig.tell(e.DeviceObjectGone("ResourceClaim", "default", "old"))
+    before = rig.of(c.Prebind)
+    rig.tell(e.DeviceObjectDeleted("ResourceClaim", "default", "old"))
     rig.settle()
 
-    assert rig.of(c.DropClaim) == [c.DropClaim(ResourceClaimKey("default", "old"), WEB)]
+    assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(ResourceClaimKey("default", "old"), WEB)]
     assert before == []
-    assert len(rig.of(c.Prepare)) == 1
+    assert len(rig.of(c.Prebind)) == 1
     assert agreed(rig)
 
 
@@ -225,7 +225,7 @@ def test_a_claim_that_is_left_keeps_back_nobody_else() -> None:
     rig.see(asking_for("web"), asking_for("other"))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["other"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["other"]
 
 
 def test_a_pod_that_goes_while_its_claim_is_written_leaves_no_claim() -> None:
@@ -234,11 +234,11 @@ def test_a_pod_that_goes_while_its_claim_is_written_leaves_no_claim() -> None:
     rig.settle()
     wanted = made(rig)
 
-    rig.tell(e.PodGone(WEB))
-    rig.tell(e.ClaimDropped(wanted.claim))
+    rig.tell(e.PodDeleted(WEB))
+    rig.tell(e.ExtendedClaimDeleted(wanted.claim))
 
-    assert c.DropClaim(wanted.claim, WEB) in rig.of(c.DropClaim)
-    assert rig.scheduler.cache.devices.use.whole == {}
+    assert c.DeleteExtendedClaim(wanted.claim, WEB) in rig.of(c.DeleteExtendedClaim)
+    assert rig.scheduler.cache.devices.usage.whole == {}
     assert agreed(rig)
 
 
@@ -247,12 +247,12 @@ def test_a_claim_that_the_watch_never_showed_is_asked_for_when_its_pod_is_gone()
     rig.see(asking_for("web"))
     rig.settle()
     wanted = made(rig)
-    rig.tell(e.PreparationWritten(WEB, {wanted.claim: 5}))
+    rig.tell(e.PrebindWritten(WEB, {wanted.claim: 5}))
     rig.tell(e.BindConfirmed(WEB, "a"))  # type: ignore[arg-type]
 
-    rig.tell(e.PodGone(WEB))
+    rig.tell(e.PodDeleted(WEB))
 
-    assert rig.of(c.DropClaim) == [c.DropClaim(wanted.claim, WEB)]
+    assert rig.of(c.DeleteExtendedClaim) == [c.DeleteExtendedClaim(wanted.claim, WEB)]
 
 
 def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
@@ -262,11 +262,11 @@ def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
 
     rig.see(*members)
     rig.settle()
-    before = rig.of(c.Prepare)
-    rig.tell(e.DeviceObjectSeen(device_slice("a", gpu("g0"), gpu("g1"), version=2)))
+    before = rig.of(c.Prebind)
+    rig.tell(e.DeviceObjectUpdated(device_slice("a", gpu("g0"), gpu("g1"), version=2)))
     rig.settle()
 
-    names = {one.extended.claim for one in rig.of(c.Prepare) if one.extended is not None}
+    names = {one.claim_to_create.claim for one in rig.of(c.Prebind) if one.claim_to_create is not None}
     assert before == []
     assert len(names) == 2
     assert agreed(rig)
@@ -275,4 +275,4 @@ def test_a_gang_gets_its_claims_whole_or_not_at_all() -> None:
 def test_the_pod_says_what_its_containers_ask_of_such_resources() -> None:
     one = asking_for("web", "2")
 
-    assert one.extended == (ExtendedRequest("c", 0, False, GPU, 1, 2),)
+    assert one.extended == (ExtendedResourceRequest("c", 0, False, GPU, 1, 2),)

@@ -7,7 +7,7 @@ import pytest
 from policysched.evaluate.compile.plan import Plan
 from policysched.scheduler import commands as c
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.order import FairLine
+from policysched.scheduler.queue.order import FairShareQueue
 from tests.reference import order_key
 from tests.scheduler.rig import Rig
 from tests.words import node, placed, pod
@@ -164,13 +164,13 @@ def test_whoever_is_taken_was_the_first_of_all_who_waited(seed: int) -> None:
 
 
 def test_a_line_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairLine, "_catch_up", lambda _: None)
+    monkeypatch.setattr(FairShareQueue, "_reposition_changed", lambda _: None)
 
     assert any(always_the_first(seed) for seed in range(5))
 
 
 def test_kin_that_forget_passing_layers_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plan, "_reads_of_kin", Plan.read_set)
+    monkeypatch.setattr(Plan, "_equivalence_read_set", Plan.read_set)
 
     with pytest.raises(AssertionError):
         test_parked_pods_do_not_speak_for_those_whom_a_passing_layer_treats_otherwise()

@@ -6,9 +6,9 @@ from policysched.cluster.samples import MetricSamples, Sample
 from policysched.model.objects import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.extender_server import Answering, NoAnswer, Question
+from policysched.scheduler.extenders.extender_server import ExtenderQuery, ExtenderServer, ExtenderServerError
 from policysched.scheduler.policies import sample_wait_reports
-from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.queue.queue import SchedulingQueue
 from tests.scheduler.rig import FIT, START_NS, Rig, bundle
 from tests.words import node, pod
 
@@ -59,7 +59,7 @@ def test_a_metric_that_was_asked_for_in_vain_is_not_waited_for_and_its_outage_is
     rig.settle()
 
     assert rig.where().keys() == {"web"}
-    assert [one.reason for one in rig.of(c.ReportPolicies) if one.type == "Warning"] == ["MetricOutage"]
+    assert [one.reason for one in rig.of(c.ReportPolicyEvent) if one.type == "Warning"] == ["MetricOutage"]
 
 
 def test_all_metrics_are_waited_for() -> None:
@@ -92,10 +92,10 @@ def test_what_the_pod_waits_for_is_said_meanwhile() -> None:
     rig = started(TWO)
     rig.settle()
 
-    why = rig.scheduler.why(rig.seen(pod("web").uid).pod.uid)
+    why = rig.scheduler.pending_status(rig.seen(pod("web").uid).pod.uid)
 
     assert why is not None
-    assert (why.place, why.message) == ("active", "policy test waits for the first samples of heat, load")
+    assert (why.state, why.message) == ("active", "policy test waits for the first samples of heat, load")
 
 
 def test_a_pod_that_waits_longer_than_a_moment_is_told_once_for_which_metrics_of_which_source() -> None:
@@ -159,7 +159,7 @@ def test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice() -> N
 
 
 def test_telling_everybody_at_once_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_wait_reports, "PODS_TOLD_MAX", 10**6)
+    monkeypatch.setattr(sample_wait_reports, "PODS_PER_REPORT_MAX", 10**6)
 
     with pytest.raises(AssertionError, match="1201"):
         test_of_a_great_many_only_so_many_are_told_in_a_second_and_none_twice()
@@ -259,12 +259,16 @@ def test_an_edit_of_what_is_done_with_the_samples_waits_for_nothing() -> None:
 
 
 def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_waited_for() -> None:
-    answering = Answering(first_samples_s=10.0)
-    for event in (e.PoliciesOffered(bundle({"main.policy": COOL}), "1"), e.NodeSeen(node("a")), e.Synced()):
+    answering = ExtenderServer(first_samples_s=10.0)
+    for event in (
+        e.PoliciesUpdated(bundle({"main.policy": COOL}), "1"),
+        e.NodeUpdated(node("a")),
+        e.Synced(),
+    ):
         answering.handle(event, START_NS)
-    question = Question("test", pod("web"), (NodeName("a"),), None)
+    question = ExtenderQuery("test", pod("web"), (NodeName("a"),), None)
 
-    with pytest.raises(NoAnswer, match="waits for the first samples of load") as refused:
+    with pytest.raises(ExtenderServerError, match="waits for the first samples of load") as refused:
         answering.filter(question, START_NS)
     answering.advance(START_NS + 11 * 10**9)
 
@@ -273,8 +277,10 @@ def test_another_scheduler_is_told_to_come_back_while_the_first_samples_are_wait
 
 
 def test_a_queue_that_holds_nobody_back_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Queue.__init__
-    monkeypatch.setattr(Queue, "__init__", lambda self, limits, line_of, _: plain(self, limits, line_of))
+    plain = SchedulingQueue.__init__
+    monkeypatch.setattr(
+        SchedulingQueue, "__init__", lambda self, limits, line_of, _: plain(self, limits, line_of)
+    )
     rig = started()
 
     rig.settle()

@@ -13,15 +13,15 @@ from policysched.model.objects import (
     NodeName,
     ObservedPod,
     Pod,
-    Requirement,
+    SelectorRequirement,
 )
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import placement
 from policysched.scheduler.preemption import nominated
-from policysched.scheduler.preemption.candidates import Cluster
-from policysched.scheduler.preemption.lazy_candidates import Prospects
-from policysched.scheduler.preemption.preemption import Preemption
+from policysched.scheduler.preemption.candidates import PreemptionInputs
+from policysched.scheduler.preemption.lazy_candidates import LazyCandidates
+from policysched.scheduler.preemption.preemption import DefaultPreemption
 from policysched.scheduler.steps import Steps
 from tests.scheduler.rig import GANG, START_NS, Rig
 from tests.words import node, placed, pod
@@ -58,7 +58,9 @@ def carry_out(rig: Rig) -> None:
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     for evict in rig.of(c.Evict):
-        rig.tell(*[e.PodGone(one.uid) for one in evict.victims if one.uid in rig.scheduler._core.cache.pods])
+        rig.tell(
+            *[e.PodDeleted(one.uid) for one in evict.victims if one.uid in rig.scheduler._core.cache.pods]
+        )
 
 
 def two_full_nodes(policy: str = ANY, *things: ObservedPod | Pod) -> Rig:
@@ -152,7 +154,7 @@ def test_a_gang_whose_victims_take_their_time_evicts_nobody_else() -> None:
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     gone, slow = (one for evict in rig.of(c.Evict) for one in evict.victims)
-    rig.tell(e.PodGone(gone.uid))
+    rig.tell(e.PodDeleted(gone.uid))
     rig.see(replace(rig.seen(slow.uid), deleting=True, preempted=True))
     rig.pass_time(30)
 
@@ -182,7 +184,7 @@ def test_a_gang_that_is_not_whole_any_more_gives_its_room_back() -> None:
     rig = two_full_nodes(ANY, member(1), member(2))
     rig.settle()
 
-    rig.tell(e.PodGone(member(2).uid))
+    rig.tell(e.PodDeleted(member(2).uid))
     rig.settle()
 
     assert nominations(rig) == {}
@@ -194,7 +196,7 @@ def test_a_gang_that_fails_while_room_is_made_for_it_is_not_tried_when_the_room_
     rig.settle()
 
     rig.pass_time(60)
-    rig.tell(*[e.PodGone(one.uid) for evict in rig.of(c.Evict) for one in evict.victims])
+    rig.tell(*[e.PodDeleted(one.uid) for evict in rig.of(c.Evict) for one in evict.victims])
     for evict in rig.of(c.Evict):
         answer(rig, evict)
     rig.pass_time(60)
@@ -238,8 +240,8 @@ def test_a_budget_that_one_member_used_up_is_used_up_for_the_next() -> None:
     web = {"labels": {"app": "web"}}
     rig = Rig(ANY, *(node(name) for name in "abc"))
     rig.see(low("x", "a", **web), low("y", "b", **web), low("dear", "c", priority=50))
-    selector = LabelSelector((Requirement("app", "In", ("web",)),))
-    rig.tell(e.BudgetSeen(DisruptionBudget("default", "web", selector, 1, frozenset())))
+    selector = LabelSelector((SelectorRequirement("app", "In", ("web",)),))
+    rig.tell(e.DisruptionBudgetUpdated(DisruptionBudget("default", "web", selector, 1, frozenset())))
     rig.see(member(1), member(2))
 
     rig.settle()
@@ -334,44 +336,44 @@ def caught() -> Iterator[None]:
 
 
 def test_a_gang_that_makes_room_in_part_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = placement._Search.run
+    search = placement._GangSearch.run
 
-    def in_part(self: placement._Search) -> Steps[object]:
+    def in_part(self: placement._GangSearch) -> Steps[object]:
         found = yield from search(self)
-        return placement.Seats(tuple(self.seats)) if self.seats else found
+        return placement.GangPlacement(tuple(self.placements)) if self.placements else found
 
-    monkeypatch.setattr(placement._Search, "run", in_part)
+    monkeypatch.setattr(placement._GangSearch, "run", in_part)
 
     with caught():
         test_nobody_goes_where_the_room_would_not_be_enough_for_the_gang()
 
 
 def test_a_member_thought_through_on_the_cluster_as_it_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement._Search, "_take", lambda self, seat: self.seats.append(seat))
+    monkeypatch.setattr(placement._GangSearch, "_take", lambda self, seat: self.seats.append(seat))
 
     with caught():
         test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
 
 
 def test_a_budget_that_is_asked_anew_for_each_member_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "after_evicting", lambda _, budgets: budgets)
+    monkeypatch.setattr(placement, "budgets_after_evicting", lambda _, budgets: budgets)
 
     with caught():
         test_a_budget_that_one_member_used_up_is_used_up_for_the_next()
 
 
 def test_room_that_is_taken_back_from_one_member_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Preemption, "give_up", lambda *_: None)
+    monkeypatch.setattr(DefaultPreemption, "clear_gang_nominations", lambda *_: None)
 
     with caught():
         test_an_eviction_that_is_refused_takes_the_room_back_from_all_members()
 
 
 def test_victims_that_are_thought_through_again_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(self: placement._Search, on: NodeName) -> list[Pod]:
+    def everybody(self: placement._GangSearch, on: NodeName) -> list[Pod]:
         return list(self.core.cache.ledger.usage(on).pods.values())
 
-    monkeypatch.setattr(placement._Search, "_pods_on", everybody)
+    monkeypatch.setattr(placement._GangSearch, "_pods_on", everybody)
 
     with caught():
         test_a_whole_gang_gets_its_room_and_is_placed_once_that_is_free()
@@ -380,20 +382,22 @@ def test_victims_that_are_thought_through_again_are_noticed(monkeypatch: pytest.
 def test_candidates_that_are_remembered_though_their_node_changed_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    renew = Prospects.renew
+    renew = LazyCandidates.refresh
 
-    def once(self: Prospects, dry_run: DryRun, cluster: Cluster, nodes: Collection[NodeName]) -> Steps[None]:
+    def once(
+        self: LazyCandidates, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
+    ) -> Steps[None]:
         yield from renew(self, dry_run, cluster, () if self._pods else nodes)
 
-    monkeypatch.setattr(Prospects, "renew", once)
+    monkeypatch.setattr(LazyCandidates, "refresh", once)
 
     with caught():
         test_a_gang_of_a_hundred_is_thought_through_at_once()
 
 
 def test_nominations_of_the_gang_itself_are_not_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    reserved = nominated.reserved_for_others
-    monkeypatch.setattr(nominated, "reserved_for_others", lambda core, one, *_: reserved(core, one))
+    reserved = nominated.competing_nominations
+    monkeypatch.setattr(nominated, "competing_nominations", lambda core, one, *_: reserved(core, one))
 
     with caught():
         test_after_a_restart_nominated_members_go_where_they_were_to_go()

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from policysched.evaluate.topology_domains import Within
+from policysched.evaluate.topology_domains import TopologyDomain
 from policysched.model.objects import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import topology
-from policysched.scheduler.gangs.attempt import GangTrials
+from policysched.scheduler.gangs.attempt import GangAttempts
 from tests.scheduler.rig import Rig
 from tests.words import node, placed, pod
 
@@ -118,7 +118,7 @@ def test_room_that_comes_free_in_one_rack_wakes_the_gang() -> None:
     rig.settle()
     assert rig.where() == {}
 
-    rig.tell(e.PodGone(old.pod.uid))
+    rig.tell(e.PodDeleted(old.pod.uid))
     rig.pass_time(30)
 
     assert {node[0] for node in rig.where().values()} == {"b"}
@@ -176,18 +176,18 @@ def test_gangs_stand_whole_in_one_rack_or_fit_into_none() -> None:
 
 
 def test_a_search_that_forgets_the_rack_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = GangTrials._search_within
+    search = GangAttempts._search_domain
     monkeypatch.setattr(
-        GangTrials, "_search_within", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
+        GangAttempts, "_search_domain", lambda self, gang, _, now_ns: search(self, gang, None, now_ns)
     )
 
     assert [one for seed in range(60) for one in broken_up(seed)]
 
 
 def test_a_search_that_tries_one_rack_only_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    first_only = topology.worth_trying
+    first_only = topology.candidate_domains
 
-    def hasty(*args: object) -> Iterable[Within]:
+    def hasty(*args: object) -> Iterable[TopologyDomain]:
         return islice(first_only(*args), 1)  # type: ignore[arg-type]
 
     monkeypatch.setattr("policysched.scheduler.gangs.attempt.worth_trying", hasty)

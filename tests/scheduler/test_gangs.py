@@ -129,7 +129,7 @@ def test_members_that_disagree_take_the_largest_minimum_and_one_event_says_so() 
     rig.settle()
 
     assert before == {} and len(rig.where()) == 4
-    (event,) = [one for one in rig.of(c.ReportPod) if one.reason == "GangDisagrees"]
+    (event,) = [one for one in rig.of(c.ReportPodEvent) if one.reason == "GangDisagrees"]
     assert event.message == "members of gang default/train disagree on its minimum: 2, 4; the largest counts"
 
 
@@ -150,7 +150,7 @@ def test_a_gang_never_has_more_members_placed_than_its_maximum() -> None:
     rig.settle()
     first = dict(rig.where())
     rig.confirm_all()
-    rig.tell(e.PodGone(rig.of(c.Bind)[0].uid))
+    rig.tell(e.PodDeleted(rig.of(c.Bind)[0].uid))
     rig.pass_time(5)
 
     assert len(first) == 4
@@ -207,7 +207,7 @@ def test_in_mode_gate_the_gate_closes_again_when_members_vanish() -> None:
     rig = Rig(GATE, node("a", cpu="500m"), *members(3))
     rig.settle()
 
-    rig.tell(e.PodGone(member("w0").uid))
+    rig.tell(e.PodDeleted(member("w0").uid))
     rig.see(node("b", cpu="9"))
     rig.settle()
 
@@ -233,7 +233,7 @@ def test_a_gang_whose_time_is_up_starts_anew_behind_others() -> None:
     rig.settle()
 
     rig.pass_time(301)
-    (event,) = [one for one in rig.of(c.ReportPod) if one.reason == "GangTimedOut"]
+    (event,) = [one for one in rig.of(c.ReportPodEvent) if one.reason == "GangTimedOut"]
     rig.see(node("b", cpu="1"))
     rig.settle()
 
@@ -267,7 +267,7 @@ def test_a_gang_that_failed_is_not_tried_again_until_its_pods_are_recreated() ->
     rig.pass_time(60)
     before = rig.where()
     for one in members(3):
-        rig.tell(e.PodGone(one.uid))
+        rig.tell(e.PodDeleted(one.uid))
     rig.see(*new([replace(one, uid=PodUid(f"{one.uid}-again")) for one in members(3)]))
     rig.settle()
 
@@ -314,7 +314,7 @@ def test_a_gang_of_a_thousand_that_arrives_one_by_one_is_placed_and_said_little_
     everybody = members(1000, least=1000)
 
     for one in everybody:
-        rig.scheduler.handle(e.PodSeen(pending(one)), rig.now_ns)
+        rig.scheduler.handle(e.PodUpdated(pending(one)), rig.now_ns)
     said = rig.settle()
 
     assert rig.scheduler.check() == []

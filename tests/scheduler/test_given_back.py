@@ -39,9 +39,9 @@ def held_after(editions: int) -> dict[str, int]:
         rig.settle()
     evaluator = rig.scheduler._core.evaluator
     return {
-        "columns": len(evaluator._columns._kept),
-        "metrics": len(evaluator._worlds._metric_columns),
-        "plans": len({key[0] for key in evaluator._states._states}),
+        "columns": len(evaluator._columns._plan_columns),
+        "metrics": len(evaluator._snapshots._metric_columns),
+        "plans": len({key[0] for key in evaluator._evaluations._evaluations}),
     }
 
 
@@ -50,7 +50,7 @@ def test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice() -> Non
 
 
 def test_plans_whose_columns_are_never_given_back_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Evaluator, "keep_only", lambda *_: None)
+    monkeypatch.setattr(Evaluator, "retain_only", lambda *_: None)
 
     with pytest.raises(AssertionError):
         test_a_policy_edited_many_times_holds_no_more_than_one_edited_twice()
@@ -61,14 +61,16 @@ def test_the_columns_of_another_policy_and_of_a_text_in_preparation_stay() -> No
     rig = Rig({"test": TEXT.format(edition=0), "other": other.format(edition=0)}, node("a"), pod("first"))
     rig.settle()
     columns = rig.scheduler._core.evaluator._columns
-    before = set(columns._kept)
+    before = set(columns._plan_columns)
 
     rig.offer({"test": TEXT.format(edition=1), "other": other.format(edition=0)})
     rig.settle()
     rig.see(pod("web"), pod("beside", scheduler="other"))
     rig.settle()
 
-    assert len(before & set(columns._kept)) == len(before), "the other policy reads what the old text read"
+    assert len(before & set(columns._plan_columns)) == len(before), (
+        "the other policy reads what the old text read"
+    )
     assert {"web", "beside"} <= rig.where().keys()
 
 

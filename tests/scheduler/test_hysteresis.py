@@ -11,7 +11,7 @@ from policysched.lang.ir.program import Program
 from policysched.model.objects import NodeName
 from policysched.scheduler import events as e
 from policysched.scheduler.policies import recoveries as hysteresis
-from policysched.scheduler.policies.recoveries import Recoveries
+from policysched.scheduler.policies.recoveries import RecoveryTracker
 from tests.scheduler.rig import START_NS, Rig
 from tests.words import node, pod
 
@@ -167,10 +167,12 @@ def ticked(past: list[tuple[int, int]]) -> dict[float, bool]:
 def followed(past: list[tuple[int, int]]) -> dict[float, bool]:
     """The same by what comes with the samples."""
     text = policy(f"require rx < 800Mbps recover 600Mbps for {FOR_S}s", stale="20250ms")
-    recoveries, answers = Recoveries(), {}
-    recoveries.follow(program(text))
+    recoveries, answers = RecoveryTracker(), {}
+    recoveries.activate(program(text))
     for (at_s, mbps), (next_s, _) in pairwise(past):
-        (until,) = recoveries.arrived("test", "rx", samples(mbps, START_NS + at_s * 10**9)).held.values()
+        (until,) = recoveries.apply_samples(
+            "test", "rx", samples(mbps, START_NS + at_s * 10**9)
+        ).recovering_until_ns.values()
         for half in range(2 * at_s, 2 * next_s):
             if half / 2 - at_s <= STALE_S:
                 answers[half / 2] = START_NS + half * HALF_S < until.get(NODE, 0)
@@ -188,16 +190,16 @@ def test_a_crossing_that_is_forgotten_between_mark_and_limit_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: whatever is within the limit counts as calm."""
-    monkeypatch.setattr(hysteresis, "recovers", lambda watch, value: value < watch.limit)
+    monkeypatch.setattr(hysteresis, "meets_recovery_mark", lambda watch, value: value < watch.limit)
 
     assert any(followed(history(seed)) != ticked(history(seed)) for seed in range(30))
 
 
 def test_nodes_without_samples_are_forgotten() -> None:
-    recoveries = Recoveries()
-    recoveries.follow(program(policy()))
-    recoveries.arrived("test", "rx", samples(900, START_NS))
+    recoveries = RecoveryTracker()
+    recoveries.activate(program(policy()))
+    recoveries.apply_samples("test", "rx", samples(900, START_NS))
 
     later = MetricSamples({}, START_NS + 151 * 10**9)
 
-    assert [*recoveries.arrived("test", "rx", later).held.values()] == [{}]
+    assert [*recoveries.apply_samples("test", "rx", later).recovering_until_ns.values()] == [{}]

@@ -17,17 +17,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.ledger import Ledger
-from policysched.cluster.usage import Usage
+from policysched.cluster.usage import NodeUsage
 from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.binding import Binding
-from policysched.scheduler.gangs.gangs import Gang
-from policysched.scheduler.membership import Membership
-from policysched.scheduler.policies.policies import Policies
-from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.binding import BindTracker
+from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.membership import PolicyMembership
+from policysched.scheduler.policies.policies import PolicyRegistry
+from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from tests.scheduler.rig import GANG, START_NS, bundle
 from tests.words import node, pending, placed, pod
@@ -120,11 +120,11 @@ class Cluster(RuleBasedStateMachine):
         self.offers += 1
         text = self.texts[which]
         offered = None if text is None else bundle({"main.policy": text})
-        self.tell(e.PoliciesOffered(offered, resource_version=str(self.offers)))
+        self.tell(e.PoliciesUpdated(offered, resource_version=str(self.offers)))
 
     def change(self, uid: PodUid, observed: ObservedPod) -> None:
         self.pods[uid].observed = observed
-        self.watch.append(e.PodSeen(observed))
+        self.watch.append(e.PodUpdated(observed))
 
     # ── what happens in the cluster ────────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +132,7 @@ class Cluster(RuleBasedStateMachine):
     def a_node_appears(self, name: str, cpu: int) -> None:
         if name not in self.nodes:
             self.nodes[name] = cpu
-            self.watch.append(e.NodeSeen(node(name, cpu=str(cpu))))
+            self.watch.append(e.NodeUpdated(node(name, cpu=str(cpu))))
 
     @rule(name=st.sampled_from(NODES))
     def an_empty_node_goes(self, name: str) -> None:
@@ -140,7 +140,7 @@ class Cluster(RuleBasedStateMachine):
             self.deliver_all()  # else the scheduler may choose it meanwhile
             if self.free(name) == self.nodes.get(name):
                 del self.nodes[name]
-                self.tell(e.NodeGone(NodeName(name)))
+                self.tell(e.NodeDeleted(NodeName(name)))
 
     @rule(cpu=st.integers(0, 3), priority=st.integers(0, 2), gated=st.booleans())
     def a_pod_is_created(self, cpu: int, priority: int, gated: bool) -> None:
@@ -154,7 +154,7 @@ class Cluster(RuleBasedStateMachine):
         self.serial += 1
         observed = pending(replace(pod(f"p{self.serial}", cpu=str(cpu), **more), created_ns=self.now_ns))
         self.pods[observed.pod.uid] = OnServer(observed, cpu, group)
-        self.watch.append(e.PodSeen(observed))
+        self.watch.append(e.PodUpdated(observed))
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
@@ -163,7 +163,7 @@ class Cluster(RuleBasedStateMachine):
 
     def delete(self, uid: PodUid) -> None:
         self.leaving[uid] = self.pods.pop(uid).group
-        self.watch.append(e.PodGone(uid))
+        self.watch.append(e.PodDeleted(uid))
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
@@ -178,7 +178,7 @@ class Cluster(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(sorted(uid for uid, one in self.pods.items() if one.observed.node)))
         one = self.pods.pop(uid)
         self.leaving[uid] = one.group
-        self.watch.append(e.PodSeen(replace(one.observed, phase="Succeeded")))
+        self.watch.append(e.PodUpdated(replace(one.observed, phase="Succeeded")))
 
     @precondition(lambda self: any(one.observed.pod.gates for one in self.pods.values()))
     @rule(data=st.data())
@@ -198,7 +198,7 @@ class Cluster(RuleBasedStateMachine):
             self.serial += 1
             observed = placed(pod(f"f{self.serial}", cpu=str(cpu), scheduler="default-scheduler"), name)
             self.pods[observed.pod.uid] = OnServer(observed, cpu, None)
-            self.tell(e.PodSeen(observed))
+            self.tell(e.PodUpdated(observed))
 
     @rule(which=st.sampled_from(["good", "closed", "broken", "deleted"]))
     def the_policy_is_edited(self, which: str) -> None:
@@ -223,9 +223,9 @@ class Cluster(RuleBasedStateMachine):
     def deliver(self) -> None:
         event = self.watch.pop(0)
         match event:
-            case e.PodGone(uid):
+            case e.PodDeleted(uid):
                 self.leaving.pop(uid, None)
-            case e.PodSeen(observed) if observed.finished or observed.deleting:
+            case e.PodUpdated(observed) if observed.finished or observed.deleting:
                 self.leaving.pop(observed.pod.uid, None)
             case _:
                 pass
@@ -236,7 +236,7 @@ class Cluster(RuleBasedStateMachine):
     def a_relist_shows_a_pod_again(self, data: st.DataObject) -> None:
         self.deliver_all()
         uid = data.draw(st.sampled_from(sorted(self.pods)))
-        self.tell(e.PodSeen(self.pods[uid].observed))
+        self.tell(e.PodUpdated(self.pods[uid].observed))
 
     def decide(self) -> None:
         """Everything arrives and everything is decided; answers stay on their way."""
@@ -324,7 +324,7 @@ class Cluster(RuleBasedStateMachine):
 
 @cache
 def sha(text: str | None) -> str:
-    program = bundle({"main.policy": text or ""}).checked["main.policy"].program
+    program = bundle({"main.policy": text or ""}).sources["main.policy"].program
     assert program is not None
     return program.sha256
 
@@ -427,26 +427,26 @@ def gives(result: object) -> Callable[..., object]:
     return lambda *_args, **_more: result
 
 
-def forgets_its_status(policies: Policies, name: str, *_more: object) -> None:
+def forgets_its_status(policies: PolicyRegistry, name: str, *_more: object) -> None:
     del policies._status[name]
 
 
-def believes_every_confirmation(binding: Binding, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
-    flight = binding._core.in_flight.pop(uid)
+def believes_every_confirmation(binding: BindTracker, uid: PodUid, node_name: NodeName, now_ns: int) -> None:
+    flight = binding._core.in_flight_binds.pop(uid)
     binding._core.cache.confirm(flight.pod.pod, node_name)
-    binding._admission.leave(flight.pod, now_ns)
+    binding._admission.remove(flight.pod, now_ns)
 
 
-def adds_no_requests(usage: Usage, one: Pod) -> None:
+def adds_no_requests(usage: NodeUsage, one: Pod) -> None:
     usage.pods[one.uid] = one
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (Usage, "add", adds_no_requests),
-        (Gang, "needed", property(gives(0))),
-        (Policies, "_fall_back", forgets_its_status),
+        (NodeUsage, "add", adds_no_requests),
+        (QueuedGang, "needed", property(gives(0))),
+        (PolicyRegistry, "_fall_back", forgets_its_status),
     ],
     ids=["requests are not counted", "half a gang is enough", "a broken text ends the running one"],
 )
@@ -462,12 +462,17 @@ def test_a_planted_bug_is_found_by_the_search(
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "history"),
     [
-        (Cache, "withdraw", gives(frozenset()), a_bind_is_refused),
+        (ClusterCache, "withdraw", gives(frozenset()), a_bind_is_refused),
         (Ledger, "remove", gives(None), a_placed_pod_is_deleted),
-        (Binding, "confirmed", believes_every_confirmation, a_pod_is_deleted_between_its_bind_and_the_answer),
-        (Queue, "wake", gives(None), room_comes_for_pods_that_agree),
-        (Queue, "_come_home", gives(None), room_comes_for_pods_that_agree),
-        (Membership, "gather", gives(None), a_policy_that_let_nobody_through_is_corrected),
+        (
+            BindTracker,
+            "confirmed",
+            believes_every_confirmation,
+            a_pod_is_deleted_between_its_bind_and_the_answer,
+        ),
+        (SchedulingQueue, "wake", gives(None), room_comes_for_pods_that_agree),
+        (SchedulingQueue, "_come_home", gives(None), room_comes_for_pods_that_agree),
+        (PolicyMembership, "gather", gives(None), a_policy_that_let_nobody_through_is_corrected),
     ],
     ids=[
         "a withdrawn promise is not given back",

@@ -10,14 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import nominated
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Refusal
+from policysched.lang.ir.verdict import NodeRefusal
 from policysched.model.objects import Namespace, NodeName, Pod, PodUid
 from policysched.scheduler import commands as c
-from policysched.scheduler.preemption.candidates import Cluster, Found, find_candidates
-from policysched.scheduler.steps import at_once
+from policysched.scheduler.preemption.candidates import (
+    CandidateSearchResult,
+    PreemptionInputs,
+    find_candidates,
+)
+from policysched.scheduler.steps import run_to_completion
 from tests.evaluate.clusters import Scene, scenes
 from tests.reference import evaluate
 from tests.reference.checked import program
@@ -50,9 +54,9 @@ def cases(draw: st.DrawFn) -> Case:
 
 def judged(
     case: Case, by: Program, gone: Iterable[PodUid] = (), here: Iterable[tuple[Pod, NodeName]] = ()
-) -> tuple[str | None, Mapping[str, Refusal]]:
+) -> tuple[str | None, Mapping[str, NodeRefusal]]:
     """The first refusal of each node, on a cluster without some pods and with others."""
-    scene, cache, left_out = case.scene, Cache(), set(gone)
+    scene, cache, left_out = case.scene, ClusterCache(), set(gone)
     for space in scene.cache.namespaces.values():
         cache.put_namespace(space)
     for value in scene.cache.nodes.values():
@@ -65,10 +69,10 @@ def judged(
             cache.put_namespace(Namespace(one.namespace, {}, {}))
         cache.put_pod(placed(one, on))
     said = evaluate(by, case.pod, cache, now_ns=scene.now_ns, facts=scene.facts, samples=scene.samples)
-    return said.pod_refusal, {node: rules[0] for node, rules in said.rejected.items()}
+    return said.pod_refusal, {node: rules[0] for node, rules in said.refusals.items()}
 
 
-def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> Refusal | None:
+def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) -> NodeRefusal | None:
     """What the node says with its own nominated pods, and if nothing, without."""
     gone = list(gone)
     theirs = [(one, on) for one, on in case.reserved if on == node]
@@ -76,7 +80,7 @@ def refusal_at(case: Case, by: Program, node: str, gone: Iterable[PodUid] = ()) 
     return found or judged(case, by, gone)[1].get(node)
 
 
-def refusals(case: Case, by: Program) -> dict[str, Refusal] | None:
+def refusals(case: Case, by: Program) -> dict[str, NodeRefusal] | None:
     """Of each node that would not do; None where the pod itself is refused."""
     if judged(case, by)[0] is not None:
         return None
@@ -96,12 +100,14 @@ def check_where_it_may_go(by: Program, case: Case) -> None:
         now_ns=scene.now_ns,
         facts=scene.facts,
         samples=scene.samples,
-        reserved=case.reserved,
+        nominated_pods=case.reserved,
     )
 
     assert verdict.feasible_count == len(scene.cache.nodes) - len(expected)
     assert verdict.selected not in expected
-    assert Counter(verdict.counts()) == Counter(group for one in expected.values() for group in one.groups)
+    assert Counter(verdict.reason_counts()) == Counter(
+        group for one in expected.values() for group in one.event_reasons
+    )
 
 
 def check_who_makes_room(by: Program, case: Case) -> None:
@@ -122,7 +128,7 @@ def check_who_makes_room(by: Program, case: Case) -> None:
         assert refusal_at(case, by, one.node, gone) is None, f"{one} does not do"
 
 
-def searched(case: Case, by: Program) -> tuple[Found, Callable[[Pod], bool]]:
+def searched(case: Case, by: Program) -> tuple[CandidateSearchResult, Callable[[Pod], bool]]:
     scene, cache, compiled = case.scene, case.scene.cache, plan.compile(by)
     dry_run = plan.Evaluator(cache).dry_run(
         compiled,
@@ -130,18 +136,18 @@ def searched(case: Case, by: Program) -> tuple[Found, Callable[[Pod], bool]]:
         now_ns=scene.now_ns,
         facts=scene.facts,
         samples=scene.samples,
-        reserved=case.reserved,
+        nominated_pods=case.reserved,
     )
     allowed = compiled.may_evict(
         case.pod, cache.namespaces.get(case.pod.namespace), scene.facts, scene.now_ns
     )
-    cluster = Cluster(
+    cluster = PreemptionInputs(
         lambda node: cache.ledger.usage(node).pods.values(),
         lambda uid: cache.pods[uid].started_ns,
         (),
         len(cache.nodes),
     )
-    return at_once(find_candidates(dry_run, allowed, cluster)), allowed
+    return run_to_completion(find_candidates(dry_run, allowed, cluster)), allowed
 
 
 @pytest.mark.parametrize("by", [DEFAULT, OF_NODES], ids=["default", "of nodes"])
@@ -168,7 +174,7 @@ def test_nominations_that_are_forgotten_are_found(
         def __enter__(self) -> None: ...
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(nominated, "laid", lambda *_: Nothing())
+    monkeypatch.setattr(nominated, "pods_added", lambda *_: Nothing())
     monkeypatch.setattr("policysched.evaluate.dry_run.laid", lambda *_: Nothing())
 
     @given(case=cases())

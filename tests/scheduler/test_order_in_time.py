@@ -62,7 +62,7 @@ def out_of_order(rig: Rig) -> list[tuple[PodUid, PodUid]]:
         for second in lately
         if first != second
         and max(lately[first]) < min(lately[second])
-        and not core.pods[first].key < core.pods[second].key
+        and not core.pods[first].order_key < core.pods[second].order_key
     ]
 
 
@@ -85,7 +85,7 @@ def attack(keys: str, number: int) -> list[tuple[PodUid, PodUid]]:
                 )
             )
         elif there and dice.one_in(3):
-            rig.tell(e.PodGone(dice.choice(there)))
+            rig.tell(e.PodDeleted(dice.choice(there)))
         rig.pass_time(dice.choice((0.001, 0.3, 1, 2.7, 5)))
         found += out_of_order(rig)
     assert rig.scheduler.programs(), f"the policy is not accepted: queue by {keys}"

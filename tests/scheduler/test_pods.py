@@ -7,7 +7,7 @@ import pytest
 from policysched.model.objects import Namespace, NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from tests.scheduler.rig import FIT, Rig
 from tests.words import finished, node, pending, placed, pod, service
 
@@ -74,7 +74,7 @@ def test_a_pod_that_does_not_fit_is_reported_once_and_tried_again_when_room_is_f
     first = rig.settle()
     assert rig.settle() == []
 
-    rig.tell(e.PodGone(big.uid))
+    rig.tell(e.PodDeleted(big.uid))
     rig.settle()
 
     assert [(one.reason, one.message) for one in first if isinstance(one, c.ReportPending)] == [
@@ -133,7 +133,7 @@ def test_a_pod_deleted_while_its_bind_is_in_flight_frees_the_node() -> None:
     rig = Rig(FIT, node("a", cpu="1"), first)
     rig.settle()
 
-    rig.tell(e.PodGone(first.uid))
+    rig.tell(e.PodDeleted(first.uid))
     rig.tell(e.BindConfirmed(first.uid, NodeName("a")))
     rig.see(second)
     rig.settle()
@@ -184,7 +184,7 @@ def test_a_lost_bind_is_left_to_the_watch() -> None:
     rig.see(placed(web, "b"))
 
     assert len(rig.of(c.Bind)) == 1
-    assert rig.scheduler.why(web.uid) is None
+    assert rig.scheduler.pending_status(web.uid) is None
 
 
 def test_a_lost_bind_is_tried_again_when_the_watch_shows_the_pod_unbound() -> None:
@@ -269,7 +269,7 @@ def test_a_placed_pods_required_anti_affinity_keeps_a_pod_that_it_selects_waitin
     rig.see(pod("db-1", labels={"app": "db"}), pod("web"))
     rig.settle()
     waiting = rig.words("db-1")
-    rig.tell(e.PodGone(holder.uid))
+    rig.tell(e.PodDeleted(holder.uid))
     rig.settle()
 
     assert waiting == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
@@ -300,12 +300,12 @@ def test_a_namespace_that_gets_another_label_wakes_pods_of_others() -> None:
     spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     red = placed(pod("red", namespace="red", scheduler="default-scheduler"), "a")
     rig = Rig("policy test version 1\ninclude kube_default\n", node("a"), red)
-    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "red"}, {})))
+    rig.tell(e.NamespaceUpdated(Namespace("red", {"team": "red"}, {})))
     rig.see(pod("web", spec=spec))
     rig.settle()
     before = rig.where()
 
-    rig.tell(e.NamespaceSeen(Namespace("red", {"team": "blue"}, {})))
+    rig.tell(e.NamespaceUpdated(Namespace("red", {"team": "blue"}, {})))
     rig.settle()
 
     assert (before, rig.where()) == ({}, {"web": "a"})
@@ -327,7 +327,7 @@ def test_a_domain_that_leaves_with_its_node_lets_pods_spread_again() -> None:
     rig.settle()
     before = rig.where()
 
-    rig.tell(e.NodeGone(full.name))
+    rig.tell(e.NodeDeleted(full.name))
     rig.settle()
 
     assert len(before) == 1
@@ -410,7 +410,7 @@ def test_a_nominated_pod_on_another_node_keeps_nobody_away() -> None:
 
 
 def test_no_more_than_the_allowed_binds_are_in_flight() -> None:
-    rig = Rig(FIT, node("a", cpu="100"), limits=Limits(binds_in_flight_max=3))
+    rig = Rig(FIT, node("a", cpu="100"), limits=SchedulerLimits(binds_in_flight_max=3))
     rig.see(*[pod(f"p{number}") for number in range(10)])
 
     rig.settle()
@@ -465,7 +465,7 @@ def test_when_room_comes_the_pods_that_agree_follow_one_another_in_order() -> No
 
 
 def test_kin_are_not_forgotten_when_the_one_that_looks_for_them_is_deleted() -> None:
-    rig = Rig(FIT, node("a", cpu="1"), limits=Limits(backoff_initial_s=5))
+    rig = Rig(FIT, node("a", cpu="1"), limits=SchedulerLimits(backoff_initial_s=5))
     rig.see(pod("top", cpu="2", priority=9), pod("next", cpu="2"))
     busy = pod("busy", cpu="1")
     rig.settle()
@@ -473,7 +473,7 @@ def test_kin_are_not_forgotten_when_the_one_that_looks_for_them_is_deleted() -> 
     rig.settle()
 
     rig.see(node("b", cpu="2"))
-    rig.tell(e.PodGone(pod("top", cpu="2", priority=9).uid))
+    rig.tell(e.PodDeleted(pod("top", cpu="2", priority=9).uid))
     rig.settle()
 
     assert rig.where() == {"busy": "a", "next": "b"}
@@ -483,11 +483,11 @@ def test_decisions_and_why_say_what_was_decided_and_what_is_waited_for() -> None
     rig = Rig(FIT, node("a", cpu="1"), pod("small", cpu="1"), big := pod("web", cpu="2"))
     rig.settle()
 
-    why = rig.scheduler.why(big.uid)
+    why = rig.scheduler.pending_status(big.uid)
     by_pod = {one.pod: one for one in rig.scheduler.decisions}
 
-    assert why is not None and why.place == "unschedulable" and "NodeAdd" in why.wakes
-    assert by_pod["default/small"].node == "a" and by_pod["default/small"].feasible == 1
+    assert why is not None and why.state == "unschedulable" and "NodeAdd" in why.requeue_events
+    assert by_pod["default/small"].node == "a" and by_pod["default/small"].feasible_count == 1
     assert by_pod["default/web"].counts == {"Insufficient cpu": 1}
     assert (
         by_pod["default/web"].sha256 == by_pod["default/small"].sha256 == rig.scheduler.policies()[0].sha256
@@ -498,7 +498,7 @@ def test_an_assumed_pod_that_nobody_binds_is_found_by_the_audit(monkeypatch: pyt
     rig = Rig(FIT, node("a"), web := pod("web"))
     rig.settle()
 
-    del rig.scheduler._core.in_flight[web.uid]
+    del rig.scheduler._core.in_flight_binds[web.uid]
 
     assert any("no bind is in flight" in one for one in rig.scheduler.check())
 
@@ -561,12 +561,12 @@ def test_a_pod_that_default_constraints_kept_out_is_tried_again_when_its_service
     policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
     labels = {"app": "web"}
     rig = Rig(policy, node("a"), node("b", cpu="0"), placed(pod("w0", labels=labels), "a"))
-    rig.tell(e.PodSetSeen(service("web", app="web")))
+    rig.tell(e.PodSetUpdated(service("web", app="web")))
     rig.see(pod("w1", labels=labels, cpu="1"))
     rig.settle()
     before = rig.where()
 
-    rig.tell(e.PodSetGone("Service", "default", "web"))
+    rig.tell(e.PodSetDeleted("Service", "default", "web"))
     rig.pass_time(30)
 
     assert before == {}

@@ -4,8 +4,8 @@ import pytest
 
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
-from policysched.scheduler.policies.policies import Policies, PolicyStatus
+from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policies.policies import PolicyRegistry, PolicyStatus
 from tests.scheduler.rig import Rig
 from tests.words import node, pod
 
@@ -43,7 +43,7 @@ def status(rig: Rig, name: str = "test") -> PolicyStatus:
 
 
 def events(rig: Rig) -> list[tuple[str, str]]:
-    return [(one.type, one.reason) for one in rig.of(c.ReportPolicies)]
+    return [(one.type, one.reason) for one in rig.of(c.ReportPolicyEvent)]
 
 
 def active_texts(rig: Rig) -> dict[str, str]:
@@ -55,9 +55,9 @@ def test_a_policy_that_checks_becomes_active_and_is_kept_without_an_event() -> N
     rig = Rig(GOOD)
 
     found = status(rig)
-    (kept,) = rig.of(c.KeepPolicies)
+    (kept,) = rig.of(c.SavePolicyTexts)
 
-    assert (found.state, found.key, found.version) == ("active", "main.policy", 1)
+    assert (found.phase, found.key, found.version) == ("active", "main.policy", 1)
     assert found.last_success_ns == rig.now_ns
     assert kept.texts.keys() == {"test"}
     assert events(rig) == []
@@ -111,13 +111,13 @@ def test_a_pod_edited_while_a_new_text_gets_ready_is_judged_as_it_is_now() -> No
         + 'input rank_label: int = pod.labels["rank"] default 0 invalid reject "rank must be a number"\n'
         + "queue by rank_label desc\n"
     )
-    rig = Rig(GOOD, node("a"), pod("first"), limits=Limits(rekey_pods=1))
+    rig = Rig(GOOD, node("a"), pod("first"), limits=SchedulerLimits(rekey_pods_max=1))
     rig.settle()
     rig.see(*[pod(name, cpu="9", labels={"rank": "5"}) for name in ("x", "y", "z")])
     rig.settle()
 
     rig.offer(by_rank)
-    while rig.scheduler._reload._swaps["test"].prepared == {}:
+    while rig.scheduler._reload._swaps["test"].precomputed == {}:
         rig.tell()
         rig.said += rig.scheduler.decide(rig.now_ns)
     rig.see(pod("x", cpu="9", labels={"rank": "no number"}), pod("y", cpu="9", labels={"rank": "7"}))
@@ -135,7 +135,7 @@ def test_the_event_of_a_misspelt_word_says_which_one_was_meant() -> None:
 
     rig.offer(GOOD + 'filter repair rejects node.name == "a"\n')
 
-    (event,) = rig.of(c.ReportPolicies)
+    (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         "`rejects` is not a word that can stand here (did you mean `reject`?); still running" in event.message
     )
@@ -151,8 +151,8 @@ def test_a_broken_edit_leaves_the_last_known_good_text_running_and_says_where_th
     rig.settle()
 
     found = status(rig)
-    (event,) = rig.of(c.ReportPolicies)
-    assert (found.state, found.sha256) == ("last_known_good", good)
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert (found.phase, found.sha256) == ("last_known_good", good)
     assert (event.type, event.reason) == ("Warning", "PolicyRejected")
     assert event.message.startswith("main.policy:2:")
     assert "`cpu_utl`" in event.message and event.message.endswith(f"still running sha {good[:6]} (2h)")
@@ -178,7 +178,7 @@ def test_back_to_the_text_that_is_active_turns_the_status_green_though_nothing_c
     rig.offer(GOOD)
 
     found = status(rig)
-    assert (found.state, found.sha256) == ("active", first.sha256)
+    assert (found.phase, found.sha256) == ("active", first.sha256)
     assert found.last_success_ns == first.last_success_ns, "it moves only on a real change"
     assert events(rig) == [("Warning", "PolicyRejected"), ("Normal", "PolicyRecovered")]
 
@@ -188,7 +188,7 @@ def test_warnings_about_a_policy_that_runs_are_kept_with_its_status() -> None:
 
     rig = Rig(unused)
 
-    assert status(rig).state == "active"
+    assert status(rig).phase == "active"
     assert any("never_read" in one.message for one in status(rig).diagnostics)
 
 
@@ -201,7 +201,7 @@ def test_a_comment_changes_nothing() -> None:
 
     assert status(rig).last_success_ns == first.last_success_ns
     assert rig.scheduler.reloads() == {"ok": 1, "unchanged": 1}
-    assert len(rig.of(c.KeepPolicies)) == 1
+    assert len(rig.of(c.SavePolicyTexts)) == 1
 
 
 def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None:
@@ -211,8 +211,8 @@ def test_a_broken_key_keeps_its_last_known_good_while_good_keys_run_on() -> None
     rig.offer({"a.policy": BROKEN, "b.policy": SECOND + "filter node_unschedulable\n"})
     rig.settle()
 
-    assert status(rig).state == "last_known_good"
-    assert status(rig, "second").state == "active"
+    assert status(rig).phase == "last_known_good"
+    assert status(rig, "second").phase == "active"
     assert active_texts(rig)["test"] == before["test"] and active_texts(rig)["second"] != before["second"]
 
 
@@ -224,7 +224,7 @@ def test_a_deleted_configmap_leaves_everything_running_with_a_warning() -> None:
     rig.offer(None)
 
     assert active_texts(rig) == before
-    assert {one.state for one in rig.scheduler.policies()} == {"missing"}
+    assert {one.phase for one in rig.scheduler.policies()} == {"missing"}
     assert events(rig) == [("Warning", "PolicyMissing")] * 2
 
 
@@ -232,10 +232,10 @@ def test_a_deleted_key_leaves_its_policy_running_with_a_warning_until_it_is_back
     rig = Rig({"a.policy": GOOD, "b.policy": SECOND})
 
     rig.offer({"b.policy": SECOND})
-    gone = status(rig).state
+    gone = status(rig).phase
     rig.offer({"a.policy": GOOD, "b.policy": SECOND})
 
-    assert gone == "missing" and status(rig).state == "active"
+    assert gone == "missing" and status(rig).phase == "active"
     assert events(rig) == [("Warning", "PolicyMissing"), ("Normal", "PolicyRecovered")]
 
 
@@ -252,8 +252,8 @@ def test_a_broken_library_leaves_the_policies_that_include_it_on_their_last_know
     )
 
     assert active_texts(rig) == before
-    assert status(rig).state == "last_known_good"
-    assert status(rig, "second").state == "active"
+    assert status(rig).phase == "last_known_good"
+    assert status(rig, "second").phase == "active"
 
 
 def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
@@ -263,9 +263,9 @@ def test_a_policy_renamed_under_its_key_runs_beside_its_old_name() -> None:
     rig.see(pod("old", scheduler="test"), pod("new", scheduler="tset"))
     rig.settle()
 
-    assert status(rig, "tset").state == "active" and status(rig, "test").state == "missing"
+    assert status(rig, "tset").phase == "active" and status(rig, "test").phase == "missing"
     assert rig.where().keys() == {"old", "new"}
-    (event,) = rig.of(c.ReportPolicies)
+    (event,) = rig.of(c.ReportPolicyEvent)
     assert (
         event.reason == "PolicyMissing"
         and "ConfigMap ns/policies does not have it any more" in event.message
@@ -281,7 +281,7 @@ def test_two_policies_of_one_name_are_an_error_at_the_second_and_the_first_stays
     rig.settle()
 
     assert active_texts(rig) == before
-    states = {one.key: one.state for one in rig.scheduler.policies()}
+    states = {one.key: one.phase for one in rig.scheduler.policies()}
     assert states == {"a.policy": "active", "b.policy": "rejected"}
 
 
@@ -293,19 +293,19 @@ def test_a_key_that_sorts_before_does_not_take_a_running_policy_over() -> None:
     rig.settle()
 
     assert active_texts(rig) == before
-    assert status(rig).state == "last_known_good"
-    messages = [one.message for one in rig.of(c.ReportPolicies)]
+    assert status(rig).phase == "last_known_good"
+    messages = [one.message for one in rig.of(c.ReportPolicyEvent)]
     assert len(messages) == 2
     assert all("there is a policy `test` already" in one and "still running sha" in one for one in messages)
 
     rig.offer({"m.policy": GOOD})
 
-    assert status(rig).state == "active"
+    assert status(rig).phase == "active"
 
 
 def test_two_keys_of_one_name_at_a_restart_leave_what_ran_before_running() -> None:
     before = Rig(GOOD)
-    (kept,) = before.of(c.KeepPolicies)
+    (kept,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None)
     last_good = {f"{name}.policy": text for name, text in kept.texts.items()}
@@ -323,39 +323,39 @@ def test_a_start_without_any_policy_is_fatal() -> None:
     broken.offer(BROKEN)
 
     kept = "ConfigMap ns/kept has no last known good policy: nothing to run"
-    assert absent.scheduler.fatal_at_start == f"ConfigMap ns/policies does not exist, and {kept}"
+    assert absent.scheduler.startup_error == f"ConfigMap ns/policies does not exist, and {kept}"
     assert (
-        empty.scheduler.fatal_at_start
+        empty.scheduler.startup_error
         == f"there is no policy in ConfigMap ns/policies (they are called NAME.policy), and {kept}"
     )
     assert f"no policy in ConfigMap ns/policies can run, and {kept}. main.policy:2:" in str(
-        broken.scheduler.fatal_at_start
+        broken.scheduler.startup_error
     )
 
 
 def test_a_start_with_one_valid_policy_is_not_fatal_and_the_broken_one_is_rejected() -> None:
     rig = Rig({"a.policy": BROKEN, "b.policy": SECOND})
 
-    assert rig.scheduler.fatal_at_start is None
+    assert rig.scheduler.startup_error is None
     (rejected,) = [one for one in rig.scheduler.policies() if one.key == "a.policy"]
-    assert (rejected.name, rejected.state, rejected.sha256) == ("test", "rejected", None)
-    (event,) = rig.of(c.ReportPolicies)
+    assert (rejected.name, rejected.phase, rejected.sha256) == ("test", "rejected", None)
+    (event,) = rig.of(c.ReportPolicyEvent)
     assert event.message.endswith("nothing runs in its place")
 
 
 def test_a_restart_with_a_broken_key_runs_what_was_kept() -> None:
     before = Rig(GOOD)
-    (kept,) = before.of(c.KeepPolicies)
+    (kept,) = before.of(c.SavePolicyTexts)
 
     rig = Rig(None, node("a"))
     rig.offer(BROKEN, last_good={f"{name}.policy": text for name, text in kept.texts.items()})
     rig.see(pod("web"))
     rig.settle()
 
-    assert rig.scheduler.fatal_at_start is None
-    assert (status(rig).state, status(rig).sha256) == ("last_known_good", status(before).sha256)
+    assert rig.scheduler.startup_error is None
+    assert (status(rig).phase, status(rig).sha256) == ("last_known_good", status(before).sha256)
     assert rig.where() == {"web": "a"}
-    assert rig.of(c.KeepPolicies) == [], "what is kept is still right"
+    assert rig.of(c.SavePolicyTexts) == [], "what is kept is still right"
 
 
 WITH_PARAMETER = """\
@@ -378,7 +378,7 @@ def test_a_change_of_a_parameter_is_a_reload() -> None:
     rig.see(pod("one"), pod("two"))
     rig.settle()
 
-    assert status(rig).sha256 != before and status(rig).state == "active"
+    assert status(rig).sha256 != before and status(rig).phase == "active"
     assert list(rig.where().values()) == ["a"], "the second is one too many"
 
 
@@ -388,19 +388,19 @@ def test_a_parameter_outside_its_range_is_refused_at_its_place_and_what_ran_runs
 
     rig.offer(with_values("# fewer\nmost: 1000\n"))
 
-    (event,) = rig.of(c.ReportPolicies)
-    assert (status(rig).state, status(rig).sha256) == ("last_known_good", before.sha256)
+    (event,) = rig.of(c.ReportPolicyEvent)
+    assert (status(rig).phase, status(rig).sha256) == ("last_known_good", before.sha256)
     assert event.message.startswith(
         "ConfigMap ns/policies key test.params.yaml:2:7 PS260 `most` is from 1 to 110"
     )
     rig.offer(with_values("most: 20\n"))
-    assert status(rig).state == "active"
+    assert status(rig).phase == "active"
 
 
 def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_then() -> None:
     before = Rig(None)
     before.offer(with_values("most: 1\n"))
-    (kept,) = before.of(c.KeepPolicies)
+    (kept,) = before.of(c.SavePolicyTexts)
     rig = Rig(None, node("a"))
 
     rig.offer(
@@ -409,8 +409,8 @@ def test_a_restart_with_a_bad_parameter_runs_what_was_kept_with_the_value_of_the
     rig.see(pod("one"), pod("two"))
     rig.settle()
 
-    assert rig.scheduler.fatal_at_start is None
-    assert (status(rig).state, status(rig).sha256) == ("last_known_good", status(before).sha256)
+    assert rig.scheduler.startup_error is None
+    assert (status(rig).phase, status(rig).sha256) == ("last_known_good", status(before).sha256)
     assert len(rig.where()) == 1
 
 
@@ -419,8 +419,8 @@ def test_a_restart_without_the_configmap_runs_what_was_kept_with_a_warning() -> 
 
     rig.offer(None, last_good={"test.policy": GOOD})
 
-    assert rig.scheduler.fatal_at_start is None
-    assert status(rig).state == "missing"
+    assert rig.scheduler.startup_error is None
+    assert status(rig).phase == "missing"
     assert events(rig) == [("Warning", "PolicyMissing")]
 
 
@@ -445,7 +445,7 @@ def test_a_broken_offer_does_not_stop_a_good_text_in_preparation() -> None:
     rig.offer(BROKEN)
     rig.settle()
 
-    assert status(rig).state == "last_known_good"
+    assert status(rig).phase == "last_known_good"
     assert active_texts(rig) != before
 
 
@@ -479,7 +479,7 @@ def broken_texts_never_become_active() -> None:
     rig.offer(None)
     rig.settle()
     assert active_texts(rig) == before
-    assert rig.of(c.KeepPolicies)[-1].texts.keys() == before.keys()
+    assert rig.of(c.SavePolicyTexts)[-1].texts.keys() == before.keys()
 
 
 def test_broken_texts_never_become_active() -> None:
@@ -487,24 +487,24 @@ def test_broken_texts_never_become_active() -> None:
 
 
 def test_a_planted_bug_that_forgets_a_deleted_policy_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    fall_back = Policies._fall_back
+    fall_back = PolicyRegistry._fall_back
 
-    def forgetting(self: Policies, name: str, *more: object) -> None:
+    def forgetting(self: PolicyRegistry, name: str, *more: object) -> None:
         fall_back(self, name, *more)  # type: ignore[arg-type]
         del self._status[name]
 
-    monkeypatch.setattr(Policies, "_fall_back", forgetting)
+    monkeypatch.setattr(PolicyRegistry, "_fall_back", forgetting)
 
     with pytest.raises((AssertionError, KeyError)):
         broken_texts_never_become_active()
 
 
 def test_a_planted_bug_that_keeps_only_the_last_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: Policies) -> list[c.Command]:
+    def forgetful(self: PolicyRegistry) -> list[c.Command]:
         name, running = list(self.running.items())[-1]
-        return [c.KeepPolicies({name: running.program.text})]
+        return [c.SavePolicyTexts({name: running.program.text})]
 
-    monkeypatch.setattr(Policies, "_keep", forgetful)
+    monkeypatch.setattr(PolicyRegistry, "_save", forgetful)
 
     with pytest.raises(AssertionError):
         broken_texts_never_become_active()
@@ -513,9 +513,9 @@ def test_a_planted_bug_that_keeps_only_the_last_text_is_caught(monkeypatch: pyte
 def test_offers_of_a_version_that_was_seen_are_passed_over() -> None:
     rig = Rig(GOOD)
     (offer,) = [
-        e.PoliciesOffered(None, resource_version="1"),
+        e.PoliciesUpdated(None, resource_version="1"),
     ]
 
     said = rig.tell(offer)
 
-    assert said == [] and status(rig).state == "active"
+    assert said == [] and status(rig).phase == "active"

@@ -10,11 +10,11 @@ from policysched.model.objects import (
     Node,
     ObservedPod,
     Pod,
-    Requirement,
+    SelectorRequirement,
 )
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from tests.scheduler.rig import Rig
 from tests.words import node, pending, placed, pod
 
@@ -39,7 +39,7 @@ def carry_out(rig: Rig) -> None:
     """The latest eviction is answered, and the watch shows the victims gone."""
     evict = rig.of(c.Evict)[-1]
     victims = tuple(one.uid for one in evict.victims)
-    rig.tell(e.Evicted(evict.uid, victims), *[e.PodGone(uid) for uid in victims])
+    rig.tell(e.Evicted(evict.uid, victims), *[e.PodDeleted(uid) for uid in victims])
 
 
 def ending(seen: ObservedPod) -> ObservedPod:
@@ -163,9 +163,11 @@ def test_of_equals_who_runs_longest_stays() -> None:
     assert evictions(rig) == [("high", "a", ["young"])]
 
 
-def budget(allowed: int, *disrupted: str) -> e.BudgetSeen:
-    selector = LabelSelector((Requirement("app", "In", ("db",)),))
-    return e.BudgetSeen(DisruptionBudget("default", "db", selector, allowed, frozenset(disrupted)))
+def budget(allowed: int, *disrupted: str) -> e.DisruptionBudgetUpdated:
+    selector = LabelSelector((SelectorRequirement("app", "In", ("db",)),))
+    return e.DisruptionBudgetUpdated(
+        DisruptionBudget("default", "db", selector, allowed, frozenset(disrupted))
+    )
 
 
 def test_a_node_where_no_budget_breaks_is_taken_before_one_with_lesser_pods() -> None:
@@ -188,7 +190,7 @@ def test_a_budget_that_allows_it_protects_nobody() -> None:
 
 def test_a_budget_that_is_gone_protects_nobody() -> None:
     rig = Rig(ANY, node("a"), node("b"), low(labels={"app": "db"}), low("other", "b", priority=90), high())
-    rig.tell(budget(allowed=0), e.BudgetGone("default", "db"))
+    rig.tell(budget(allowed=0), e.DisruptionBudgetDeleted("default", "db"))
 
     rig.settle()
 
@@ -228,7 +230,7 @@ def test_room_that_another_scheduler_nominated_a_pod_to_is_kept_from_all_but_hig
     rig.see(pod("higher", cpu="2", priority=51))
     rig.pass_time(1)
     with_the_higher_one = rig.where()
-    rig.tell(e.PodGone(theirs.pod.uid))
+    rig.tell(e.PodDeleted(theirs.pod.uid))
     rig.pass_time(30)
 
     assert before == {}
@@ -242,7 +244,7 @@ def test_a_pod_whose_victims_are_still_ending_evicts_nobody_else() -> None:
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.Evicted(evict.uid, (first.pod.uid,)), e.PodSeen(ending(first)))
+    rig.tell(e.Evicted(evict.uid, (first.pod.uid,)), e.PodUpdated(ending(first)))
     rig.see(node("c", cpu="100m"))
     rig.pass_time(30)
 
@@ -290,7 +292,7 @@ def test_who_makes_room_for_two_is_told_once() -> None:
     rig.settle()
     told = evictions(rig)
     carry_out(rig)
-    rig.tell(e.Evicted(rig.of(c.Evict)[0].uid, (low().pod.uid,)), e.PodGone(low().pod.uid))
+    rig.tell(e.Evicted(rig.of(c.Evict)[0].uid, (low().pod.uid,)), e.PodDeleted(low().pod.uid))
     rig.pass_time(2)
 
     assert told == [("h1", "a", ["low"]), ("h2", "a", [])]
@@ -304,7 +306,7 @@ def test_whoever_is_being_deleted_anyway_is_waited_for_and_not_evicted_over_and_
     rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, ()))
     rig.pass_time(60)
     before = evictions(rig)
-    rig.tell(e.PodGone(low().pod.uid))
+    rig.tell(e.PodDeleted(low().pod.uid))
     rig.pass_time(10)
 
     assert before == [("high", "a", [])]
@@ -319,7 +321,7 @@ def test_who_waits_for_anothers_victim_evicts_it_where_that_was_refused() -> Non
 
     rig.tell(e.Evicted(second.uid, ()))
     rig.settle()
-    rig.tell(e.PodGone(first.uid), e.EvictionRefused(first.uid, "the API server is not well"))
+    rig.tell(e.PodDeleted(first.uid), e.EvictionRefused(first.uid, "the API server is not well"))
     rig.pass_time(11)
 
     assert evictions(rig)[2:] == [("second", "a", ["low"])]
@@ -352,7 +354,7 @@ def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
     rig.settle()
     carry_out(rig)
 
-    rig.tell(e.NodeGone(node("a").name))
+    rig.tell(e.NodeDeleted(node("a").name))
     rig.pass_time(11)
 
     assert [one.name for one in rig.of(c.ClearNomination)] == ["high"]
@@ -361,7 +363,7 @@ def test_where_no_node_is_left_the_nomination_is_taken_back() -> None:
 def test_a_text_that_evicts_nobody_takes_back_what_was_nominated_under_the_one_before() -> None:
     rig = Rig(ANY, node("a"), low(), high(cpu="4"))
     rig.settle()
-    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodSeen(ending(low())))
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low())))
 
     rig.offer(ANY.replace("{ victims = any }", "never"))
     rig.pass_time(11)
@@ -377,7 +379,7 @@ def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_word
     rig.see(high("h2"))
     rig.pass_time(60)
 
-    assert [one.reason for one in rig.of(c.ReportPolicies)] == ["PreemptionForbidden"]
+    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionForbidden"]
     assert len(evictions(rig)) == 1
     assert "preemption: not carried out, for the API server does not let us evict: pods is forbidden" in str(
         rig.words("h1")
@@ -385,7 +387,7 @@ def test_where_evicting_is_forbidden_it_is_said_once_and_the_pod_waits_with_word
 
 
 def test_after_a_while_a_forbidden_eviction_is_tried_again() -> None:
-    rig = Rig(ANY, node("a"), low(), high(), limits=Limits(eviction_forbidden_s=100))
+    rig = Rig(ANY, node("a"), low(), high(), limits=SchedulerLimits(eviction_forbidden_retry_s=100))
     rig.settle()
     rig.tell(e.EvictionRefused(rig.of(c.Evict)[-1].uid, "pods is forbidden", forbidden=True))
 
@@ -401,7 +403,7 @@ def test_a_pod_deleted_while_its_eviction_is_under_way_leaves_nothing_behind() -
     rig.settle()
     evict = rig.of(c.Evict)[-1]
 
-    rig.tell(e.PodGone(evict.uid))
+    rig.tell(e.PodDeleted(evict.uid))
     carry_out(rig)
     rig.see(pod("next", cpu="4", priority=0))
     rig.settle()
@@ -412,7 +414,7 @@ def test_a_pod_deleted_while_its_eviction_is_under_way_leaves_nothing_behind() -
 def test_a_higher_pod_takes_the_node_and_the_lower_looks_for_another() -> None:
     rig = Rig(ANY, node("a"), low(cpu="4"), high(cpu="4"))
     rig.settle()
-    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodSeen(ending(low(cpu="4"))))
+    rig.tell(e.Evicted(rig.of(c.Evict)[-1].uid, (low().pod.uid,)), e.PodUpdated(ending(low(cpu="4"))))
 
     rig.see(high("king", cpu="4", priority=1000))
     rig.settle()
@@ -435,7 +437,7 @@ def test_a_nomination_of_ours_stands_until_the_watch_shows_it() -> None:
 
 
 def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
-    limits = Limits(evictions_again_max=2, evictions_again_within_s=600)
+    limits = SchedulerLimits(repeat_evictions_max=2, repeat_evictions_window_s=600)
     rig = Rig(ANY, node("a"), limits=limits)
 
     def round_of(number: int) -> int:
@@ -448,7 +450,7 @@ def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
         if len(evictions(rig)) > before:
             carry_out(rig)
         rig.pass_time(10)
-        rig.tell(e.PodGone(high(f"h{number}").uid), e.PodGone(made.uid))
+        rig.tell(e.PodDeleted(high(f"h{number}").uid), e.PodDeleted(made.uid))
         rig.pass_time(10)
         return len(evictions(rig)) - before
 
@@ -458,7 +460,7 @@ def test_who_is_evicted_again_and_again_is_left_in_peace_for_a_while() -> None:
 
     assert evicted == [1, 1, 1, 0]
     assert later == 1
-    assert [one.reason for one in rig.of(c.ReportPolicies)] == ["PreemptionStopped"]
+    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
 
 
 def test_a_budget_of_a_node_alone_is_thought_through_for_thousands_at_once() -> None:
@@ -478,7 +480,7 @@ def test_attempts_and_victims_are_counted() -> None:
     rig.settle()
 
     assert rig.scheduler.counters.preemption_attempts == 2
-    assert rig.scheduler.counters.drain_victims() == [2]
+    assert rig.scheduler.counters.drain_victim_counts() == [2]
 
 
 GATED_GANG = """\
@@ -506,7 +508,7 @@ def test_a_member_whose_gang_gathers_again_keeps_no_room_from_others() -> None:
     rig.settle()
     carry_out(rig)
 
-    rig.tell(e.PodGone(pod("two").uid))
+    rig.tell(e.PodDeleted(pod("two").uid))
     rig.see(pod("other", cpu="4", priority=0))
     rig.pass_time(5)
 

@@ -1,17 +1,17 @@
 """What parked kin are told when the one that was sent out to look comes back with other words."""
 
 from policysched.model.cluster_events import ClusterEvent
-from policysched.scheduler.limits import SECOND_NS, Limits
-from policysched.scheduler.queue.entries import PendingPod, Place, Unit
-from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.queue import SchedulingQueue
 from tests.words import pending, pod
 
 WAKES = frozenset({ClusterEvent.NODE_ADD})
 
 
-def unit(number: int) -> Unit:
+def unit(number: int) -> QueueEntry:
     made = PendingPod(pending(pod(f"web-{number}")), queued_ns=number)
-    made.key = (number,)
+    made.order_key = (number,)
     return made
 
 
@@ -19,33 +19,33 @@ class Waiting:
     """Five of one kin, all parked with the words "first"."""
 
     def __init__(self) -> None:
-        self.queue = Queue(Limits(backoff_initial_s=0, backoff_max_s=10))
+        self.queue = SchedulingQueue(SchedulerLimits(backoff_initial_s=0, backoff_max_s=10))
         self.units = [unit(number) for number in range(5)]
-        self.told: dict[Unit, str] = dict.fromkeys(self.units, "first")
+        self.told: dict[QueueEntry, str] = dict.fromkeys(self.units, "first")
         for one in self.units:
             self.park(one, "first", 0)
 
-    def park(self, one: Unit, words: str, now_s: float) -> None:
+    def park(self, one: QueueEntry, words: str, now_s: float) -> None:
         self.told[one] = words
-        one.place = Place.NOWHERE
+        one.state = QueueState.DETACHED
         self.queue.park(
             one,
             "kin",
             now_ns=round(now_s * SECOND_NS),
-            wakes=WAKES,
+            requeue_events=WAKES,
             valid_until_ns=None,
             reason="Unschedulable",
             message=words,
         )
 
-    def send_out(self, now_s: float) -> Unit:
-        self.queue.wake(WAKES, round(now_s * SECOND_NS))
+    def send_out(self, now_s: float) -> QueueEntry:
+        self.queue.requeue(WAKES, round(now_s * SECOND_NS))
         out = self.queue.pop()
         assert out is not None
         return out
 
     def tell(self, now_s: float, most: int = 100) -> None:
-        for one, room in self.queue.words_due(round(now_s * SECOND_NS), most):
+        for one, room in self.queue.due_messages(round(now_s * SECOND_NS), most):
             self.told[one] = room.message
 
     def tell_for(self, from_s: int, until_s: int) -> None:

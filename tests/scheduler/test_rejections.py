@@ -7,12 +7,12 @@ import pytest
 from policysched.model.objects import NodeName, ObservedPod, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.kubelet_rejections import Rejections
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.kubelet_rejections import KubeletRejections
+from policysched.scheduler.limits import SchedulerLimits
 from tests.scheduler.rig import FIT, Rig
 from tests.words import node, placed, pod, rejected, too_little
 
-HOLD_S = Limits().rejection_hold_s
+HOLD_S = SchedulerLimits().rejection_hold_s
 
 
 def job(number: int, **more: object) -> Pod:
@@ -36,7 +36,7 @@ def bounce(rig: Rig, one: Pod, *, used: int = 3500, capacity: int = 4000) -> Obs
 
 def held_back(rig: Rig, name: str = "a") -> dict[str, int]:
     cache = rig.scheduler.cache
-    shown, counted = cache.shown_node(NodeName(name)), cache.nodes[NodeName(name)]
+    shown, counted = cache.reported_node(NodeName(name)), cache.nodes[NodeName(name)]
     assert shown is not None
     left = {one: amount - counted.allocatable[one] for one, amount in shown.allocatable.items()}
     return {one: amount for one, amount in left.items() if amount}
@@ -115,7 +115,7 @@ def test_the_time_is_bounded_and_twice_as_long_when_it_comes_to_that_again() -> 
 
 
 def test_nothing_is_held_for_longer_than_the_longest_time_and_then_it_is_forgotten() -> None:
-    limits = Limits(rejection_hold_s=1, rejection_hold_max_s=4)
+    limits = SchedulerLimits(rejection_hold_s=1, rejection_hold_max_s=4)
     rig = Rig(FIT, node("a"), limits=limits)
     spans = []
     for number in range(5):
@@ -138,9 +138,9 @@ def test_binds_that_were_on_their_way_are_noted_and_said_once() -> None:
     for number in (1, 2, 3):
         bounce(rig, job(number))
 
-    assert rig.scheduler.counters.rejections == {("OutOfcpu", "test"): 3}
+    assert rig.scheduler.counters.kubelet_rejections == {("OutOfcpu", "test"): 3}
     assert len([one for one in rig.of(c.Log) if one.fields.get("reason") == "OutOfcpu"]) == 1
-    assert rig.scheduler.nodes_held_back == ["a"]
+    assert rig.scheduler.nodes_with_capacity_holds == ["a"]
 
 
 def test_a_kubelet_that_does_not_say_how_much_it_has_has_less_than_was_asked_for() -> None:
@@ -182,7 +182,7 @@ def test_a_node_that_leaves_takes_what_was_held_back_with_it() -> None:
     rig = Rig(FIT, node("a"), job(1))
     bounce(rig, job(1))
 
-    rig.tell(e.NodeGone(NodeName("a")))
+    rig.tell(e.NodeDeleted(NodeName("a")))
     rig.see(node("a"), job(2))
     rig.settle()
 
@@ -196,14 +196,14 @@ def test_a_pod_that_failed_by_itself_or_before_we_came_holds_nothing_back() -> N
     rig.settle()
 
     assert rig.where() == {"job-2": "a"}
-    assert rig.scheduler.counters.rejections == {}
+    assert rig.scheduler.counters.kubelet_rejections == {}
 
 
 def test_without_the_correction_the_next_pod_is_thrown_at_the_same_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug of the first test."""
-    monkeypatch.setattr(Rejections, "_held", lambda *_: {})
+    monkeypatch.setattr(KubeletRejections, "_held_capacity", lambda *_: {})
 
     with pytest.raises(AssertionError, match="job-2"):
         test_what_a_controller_makes_next_is_not_thrown_at_the_same_node()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.evaluate.columns.column_kinds import Promised
+from policysched.evaluate.columns.column_kinds import PolicyResourceRequested
 from policysched.model.objects import Pod
 from policysched.scheduler import events as e
 from tests.scheduler.rig import Rig
@@ -46,7 +46,7 @@ def test_what_a_pod_gives_back_goes_to_the_next() -> None:
     rig.settle()
     assert rig.where() == {}
 
-    rig.tell(e.PodGone(asking("old", "400M").uid))
+    rig.tell(e.PodDeleted(asking("old", "400M").uid))
     rig.pass_time(30)
 
     assert rig.where() == {"new": "a"}
@@ -114,7 +114,7 @@ def test_a_node_promised_more_than_can_be_counted_is_full_and_not_free(
 
 
 def test_a_sum_that_does_not_follow_placements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Promised, "of_usage", False)
+    monkeypatch.setattr(PolicyResourceRequested, "reads_usage", False)
 
     with pytest.raises(AssertionError):
         test_a_burst_shares_out_what_the_links_have()

@@ -3,11 +3,11 @@
 import pytest
 
 from policysched.cluster.samples import MetricSamples, Sample
-from policysched.evaluate.evaluation import State
+from policysched.evaluate.evaluation import Evaluation
 from policysched.model.objects import NodeName
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.records import SampleSeen
+from policysched.scheduler.records import DecisionSample
 from tests.scheduler.rig import Rig
 from tests.words import node, placed, pod
 
@@ -76,13 +76,13 @@ def test_a_pod_refused_by_a_sample_is_tried_again_when_the_sample_has_gone_stale
 def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() -> None:
     rig = Rig(OUTAGE, node("a"), node("b"), node("c"))
     rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
-    healthy = rig.of(c.ReportPolicies)
+    healthy = rig.of(c.ReportPolicyEvent)
 
     rig.pass_time(200)
     rig.tell(samples(rig, a=0.5, b=0.5, c=0.5))
     rig.pass_time(5)
 
-    reports = rig.of(c.ReportPolicies)
+    reports = rig.of(c.ReportPolicyEvent)
     assert healthy == []
     assert [(one.type, one.reason) for one in reports] == [
         ("Warning", "MetricOutage"),
@@ -138,7 +138,7 @@ def test_an_outage_is_said_with_the_source() -> None:
 
     rig.tell(e.SamplesFailed("test", "cpu_util"))
 
-    (said,) = rig.of(c.ReportPolicies)
+    (said,) = rig.of(c.ReportPolicyEvent)
     assert "1 of 1 nodes have no fresh sample of `cpu_util` (source main); " in said.message
 
 
@@ -171,7 +171,7 @@ def test_a_node_that_leaves_with_its_lack_of_samples_ends_the_waiting() -> None:
     rig.settle()
     before = rig.where()
 
-    rig.tell(e.NodeGone(NodeName("b")))
+    rig.tell(e.NodeDeleted(NodeName("b")))
     rig.settle()
 
     assert (before, rig.where()) == ({}, {"web": "a"})
@@ -240,7 +240,7 @@ def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
 
     rig.pass_time(200)
 
-    (report,) = rig.of(c.ReportPolicies)
+    (report,) = rig.of(c.ReportPolicyEvent)
     assert report.message == (
         "policy `test`: 1 of 1 nodes have no fresh sample of `cpu_util`; "
         "pods to which a rule applies that reads it wait until they have"
@@ -249,7 +249,7 @@ def test_what_becomes_of_pods_is_said_when_a_metric_is_out() -> None:
 
 def test_waiting_pods_that_are_placed_all_the_same_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the plan overlooks that a metric is out."""
-    monkeypatch.setattr(State, "_look_for_outages", lambda *_: None)
+    monkeypatch.setattr(Evaluation, "_detect_outages", lambda *_: None)
 
     with pytest.raises(AssertionError):
         test_a_pod_waits_again_when_the_samples_have_gone_stale()
@@ -264,7 +264,7 @@ def test_a_decision_has_the_sample_of_its_node_and_how_old_it_was() -> None:
     rig.settle()
 
     (decision,) = rig.scheduler.decisions
-    assert decision.samples == {"cpu_util": SampleSeen(0.5, 40 * 10**9, 40 * 10**9)}
+    assert decision.samples == {"cpu_util": DecisionSample(0.5, 40 * 10**9, 40 * 10**9)}
 
 
 def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
@@ -276,7 +276,7 @@ def test_a_sample_older_than_its_poll_shows_its_own_age() -> None:
     rig.settle()
 
     (decision,) = rig.scheduler.decisions
-    assert decision.samples == {"cpu_util": SampleSeen(0.5, 30 * 10**9, 0)}
+    assert decision.samples == {"cpu_util": DecisionSample(0.5, 30 * 10**9, 0)}
 
 
 def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
@@ -287,6 +287,6 @@ def test_a_decision_without_a_node_or_without_samples_says_so() -> None:
 
     never, hot = [one.samples["cpu_util"] for one in rig.scheduler.decisions][:2]
 
-    assert never == SampleSeen(None, None, None)
+    assert never == DecisionSample(None, None, None)
     assert (hot.value, hot.age_ns) == (None, None)
     assert hot.polled_ago_ns is not None

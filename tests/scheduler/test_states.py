@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from policysched.cluster.samples import EVERYWHERE
-from policysched.model.objects import ContainerMoment, ObservedPod
+from policysched.cluster.samples import ALL_NODES
+from policysched.model.objects import ContainerEvent, ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.policies import states
@@ -35,17 +35,17 @@ def policy(on: str = "terminated", start: float = 1.0, most: int = 100) -> str:
     return KEPT.format(on=on, start=start, most=most)
 
 
-def ended(run: str, code: int = 1, at_s: int = 0, **more: object) -> ContainerMoment:
-    moment = ContainerMoment("c", run, True, START_NS + at_s * SECOND_NS, code, "Error", 5 * SECOND_NS)
+def ended(run: str, code: int = 1, at_s: int = 0, **more: object) -> ContainerEvent:
+    moment = ContainerEvent("c", run, True, START_NS + at_s * SECOND_NS, code, "Error", 5 * SECOND_NS)
     return replace(moment, **more)  # type: ignore[arg-type]
 
 
-def shown(name: str, on: str, *moments: ContainerMoment, app: str = "web") -> ObservedPod:
+def shown(name: str, on: str, *moments: ContainerEvent, app: str = "web") -> ObservedPod:
     return replace(placed(pod(name, labels={"app": app}), on), containers=moments)
 
 
 def values(rig: Rig, state: str = "reward") -> dict[tuple[str, str], float]:
-    table = rig.scheduler.samples("test")[state].rows
+    table = rig.scheduler.samples("test")[state].state_rows
     return {(key, name): value for key, row in table.items() for name, value in row.values.items()}
 
 
@@ -67,15 +67,15 @@ def test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_
     whole = shown("p", "a", ended("run-1"), ended("run-2", code=0, at_s=3))
 
     rig.see(whole, replace(whole, phase="Failed"), replace(whole, phase="Failed"))
-    rig.tell(e.PodGone(whole.pod.uid))
+    rig.tell(e.PodDeleted(whole.pod.uid))
 
     assert values(rig) == {("web", "a"): 0.75}
-    assert rig.scheduler._core.states._policies["test"].seen == {}
+    assert rig.scheduler._core.policy_states._policies["test"].moments_by_pod == {}
 
 
 def test_only_the_policys_own_pods_on_a_node_feed_it_and_only_what_it_says() -> None:
     rig = Rig(policy(on="started", start=0.5), node("a"))
-    began = ContainerMoment("c", "run-2", False, START_NS)
+    began = ContainerEvent("c", "run-2", False, START_NS)
     foreign = replace(placed(pod("q", scheduler="other"), "a"), containers=(began,))
 
     rig.see(foreign, shown("p", "a", ended("run-1")))
@@ -134,7 +134,7 @@ preemption never
 
 def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
     rig = Rig(FAILING, node("a"))
-    failure = ContainerMoment("", "", True, START_NS, pod_failed=True, of_pod=True)
+    failure = ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)
     evicted = shown("evicted", "a", failure)
     crashed = shown(
         "crashed", "a", *(ended(f"run-{one}", pod_failed=True, name=f"c{one}") for one in range(3)), failure
@@ -145,14 +145,14 @@ def test_a_pod_that_fails_feeds_once_whatever_its_containers_did() -> None:
     rig.see(crashed)
 
     assert values(rig, "reward") == {("web", "a"): 0.0}
-    assert after_one == {("web", EVERYWHERE): 0.5}
-    assert values(rig, "anywhere") == {("web", EVERYWHERE): 0.25}
+    assert after_one == {("web", ALL_NODES): 0.5}
+    assert values(rig, "anywhere") == {("web", ALL_NODES): 0.25}
     assert values(rig, "all_here") == {("", "a"): 0.5}
 
 
 def test_how_long_a_container_was_down_is_known_at_the_end_though_only_its_start_said_so() -> None:
     rig = Rig(FAILING, node("a"))
-    second = ContainerMoment("c", "run-2", False, START_NS + SECOND_NS, down_ns=30 * SECOND_NS)
+    second = ContainerEvent("c", "run-2", False, START_NS + SECOND_NS, downtime_ns=30 * SECOND_NS)
 
     rig.see(shown("p", "a", ended("run-1")))
     rig.see(shown("p", "a", ended("run-1"), second))
@@ -167,7 +167,7 @@ def test_what_is_known_everywhere_decides_on_nodes_where_nothing_was_seen() -> N
     text = FAILING.replace("score learnt", "filter trusted require anywhere > 0.7\nscore learnt")
     rig = Rig(text, node("a"), node("b"))
 
-    rig.see(shown("p", "a", ContainerMoment("", "", True, START_NS, pod_failed=True, of_pod=True)))
+    rig.see(shown("p", "a", ContainerEvent("", "", True, START_NS, pod_failed=True, is_pod_event=True)))
     rig.see(pod("next", labels={"app": "web"}), pod("other", labels={"app": "db"}))
     rig.settle()
 
@@ -182,7 +182,9 @@ def test_of_more_values_than_allowed_the_one_fed_the_longest_ago_goes() -> None:
         rig.see(shown(f"p{number}", "a", ended("run-1"), app=app))
 
     assert values(rig) == {("one", "a"): 0.25, ("three", "a"): 0.5}
-    assert rig.scheduler.state_counts() == {("test", "reward"): states.StateCounts(held=2, most=2, dropped=1)}
+    assert rig.scheduler.state_counts() == {
+        ("test", "reward"): states.StateCounts(value_count=2, value_count_max=2, dropped_count=1)
+    }
 
 
 def test_values_are_written_at_most_every_half_minute_and_a_restart_goes_on_with_them() -> None:
@@ -191,10 +193,10 @@ def test_values_are_written_at_most_every_half_minute_and_a_restart_goes_on_with
         before.see(shown("p", "a", ended(f"run-{run}", at_s=run)))
         before.pass_time(20)
     before.pass_time(60)
-    kept = before.of(c.KeepStates)
+    kept = before.of(c.SavePolicyStates)
 
     after = Rig(None, synced=False)
-    after.tell(e.StatesKept(kept[-1].texts))
+    after.tell(e.SavedPolicyStatesLoaded(kept[-1].texts))
     after.see(
         node("a"), shown("p", "a", ended("run-2", at_s=2)), shown("new", "a", ended("run-9", 0, at_s=7))
     )
@@ -211,10 +213,10 @@ def test_a_node_whose_clock_is_a_year_ahead_does_not_end_the_learning_at_the_nex
     before = Rig(policy(), node("a"))
     before.see(shown("p", "a", ended("run-1", at_s=year_s)), shown("q", "a", ended("run-1", at_s=1)))
     before.pass_time(60)
-    kept = before.of(c.KeepStates)[-1].texts
+    kept = before.of(c.SavePolicyStates)[-1].texts
 
     after = Rig(None, synced=False)
-    after.tell(e.StatesKept(kept))
+    after.tell(e.SavedPolicyStatesLoaded(kept))
     after.see(node("a"), shown("q", "a", ended("run-1", at_s=1)), shown("r", "a", ended("run-9", 0, at_s=9)))
     after.offer(policy())
     after.tell(e.Synced())
@@ -227,7 +229,9 @@ def test_kept_values_that_say_they_are_of_next_year_do_not_end_the_learning() ->
     year_ns = 365 * 86_400 * SECOND_NS
     rig = Rig(None, synced=False)
     rig.tell(
-        e.StatesKept({"test": f'{{"fed_ns":{START_NS + year_ns},"values":{{"reward":[["web","a",0.5]]}}}}'})
+        e.SavedPolicyStatesLoaded(
+            {"test": f'{{"fed_ns":{START_NS + year_ns},"values":{{"reward":[["web","a",0.5]]}}}}'}
+        )
     )
     rig.offer(policy())
     rig.tell(e.Synced())
@@ -241,11 +245,13 @@ def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
     kept = json.dumps({"fed_ns": 1, "values": {"reward": [[f"app-{one}", "a", 0.5] for one in range(5)]}})
     rig = Rig(None, synced=False)
 
-    rig.tell(e.StatesKept({"test": kept}))
+    rig.tell(e.SavedPolicyStatesLoaded({"test": kept}))
     rig.offer(policy(most=2))
 
     assert values(rig) == {("app-3", "a"): 0.5, ("app-4", "a"): 0.5}
-    assert rig.scheduler.state_counts() == {("test", "reward"): states.StateCounts(held=2, most=2, dropped=3)}
+    assert rig.scheduler.state_counts() == {
+        ("test", "reward"): states.StateCounts(value_count=2, value_count_max=2, dropped_count=3)
+    }
 
 
 @pytest.mark.parametrize(
@@ -264,7 +270,7 @@ def test_of_more_kept_values_than_allowed_the_latest_are_taken_over() -> None:
 def test_kept_values_that_cannot_be_read_are_said_and_start_anew(text: str) -> None:
     rig = Rig(None, node("a"))
 
-    said = rig.tell(e.StatesKept({"test": text}))
+    said = rig.tell(e.SavedPolicyStatesLoaded({"test": text}))
     rig.offer(policy())
 
     assert [one.level for one in said if isinstance(one, c.Log)] == ["warning"]
@@ -289,7 +295,7 @@ def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_fi
     for number in range(800):
         rig.see(shown(f"p{number}", "a", ended("run-1"), app=f"{number:03}{'x' * 1000}"))
 
-    (text,) = rig.scheduler._core.states.texts().values()
+    (text,) = rig.scheduler._core.policy_states.texts().values()
 
     keys = [key[:3] for key, _, _ in json.loads(text)["values"]["reward"]]
     assert len(text.encode()) <= states.TEXTS_BYTES_MAX
@@ -298,13 +304,13 @@ def test_more_than_a_config_map_holds_is_written_as_far_as_it_goes_the_latest_fi
 
 
 def test_a_picture_that_is_not_remembered_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = states.States.see
+    right = states.PolicyStates.pod_updated
 
-    def forgetful(self: states.States, seen: ObservedPod, now_ns: int) -> str | None:
-        self.gone(seen.pod.uid)
+    def forgetful(self: states.PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
+        self.pod_deleted(seen.pod.uid)
         return right(self, seen, now_ns)
 
-    monkeypatch.setattr(states.States, "see", forgetful)
+    monkeypatch.setattr(states.PolicyStates, "pod_updated", forgetful)
 
     with pytest.raises(AssertionError):
         test_a_pod_that_is_listed_again_feeds_nothing_again_and_one_that_is_gone_is_forgotten()
@@ -316,14 +322,14 @@ def test_a_key_as_long_as_an_annotation_feeds_nothing_and_is_counted() -> None:
     rig.see(shown("p", "a", ended("run-1"), app="x" * 1024), shown("q", "a", ended("run-1"), app="x" * 1025))
 
     assert values(rig) == {("x" * 1024, "a"): 0.5}
-    assert rig.scheduler.state_counts()["test", "reward"].too_long == 1
+    assert rig.scheduler.state_counts()["test", "reward"].long_key_count == 1
 
 
 def test_a_key_that_was_kept_and_is_too_long_is_let_go() -> None:
     entries = [("x" * 1025, "a", 0.1), ("web", "a", 0.2)]
     rig = Rig(None, node("a"))
 
-    rig.tell(e.StatesKept({"test": states.kept_text(0, {"reward": entries})}))  # type: ignore[dict-item]
+    rig.tell(e.SavedPolicyStatesLoaded({"test": states.state_text(0, {"reward": entries})}))  # type: ignore[dict-item]
     rig.offer(policy())
 
     assert values(rig) == {("web", "a"): 0.2}

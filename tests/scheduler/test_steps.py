@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policysched.model.objects import DisruptionBudget, LabelSelector, ObservedPod, Pod, Requirement
+from policysched.model.objects import DisruptionBudget, LabelSelector, ObservedPod, Pod, SelectorRequirement
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption import candidates, lazy_candidates
 from policysched.scheduler.scheduler import Scheduler
 from tests.evaluate.clusters import Dice
@@ -55,7 +55,11 @@ def world(number: int) -> tuple[list[object], list[ObservedPod | Pod]]:
     ]
     budgets = [
         DisruptionBudget(
-            "default", app, LabelSelector((Requirement("app", "In", (app,)),)), dice.randrange(3), frozenset()
+            "default",
+            app,
+            LabelSelector((SelectorRequirement("app", "In", (app,)),)),
+            dice.randrange(3),
+            frozenset(),
         )
         for app in dice.some(("web", "db"), 2)
     ]
@@ -110,10 +114,10 @@ def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], i
     """All that is said while the world of this number settles, its victims leave, and it settles again; and in how many calls of
     `decide`."""
     there, came = world(number)
-    rig = Rig(policy, limits=Limits(thought_a_step=a_step))
+    rig = Rig(policy, limits=SchedulerLimits(attempt_step_cost_max=a_step))
     for thing in there:
         if isinstance(thing, DisruptionBudget):
-            rig.tell(e.BudgetSeen(thing))
+            rig.tell(e.DisruptionBudgetUpdated(thing))
         else:
             rig.see(thing)  # type: ignore[arg-type]
     rig.see(*came)
@@ -127,9 +131,9 @@ def played(policy: str, number: int, *, a_step: int) -> tuple[list[c.Command], i
         answered += len(evictions)
         for evict in evictions:
             rig.tell(e.Evicted(evict.uid, tuple(one.uid for one in evict.victims)))
-            rig.tell(*[e.PodGone(one.uid) for one in evict.victims])
+            rig.tell(*[e.PodDeleted(one.uid) for one in evict.victims])
     # When to be woken is said again where it changed between two steps.
-    return [one for one in rig.said if not isinstance(one, c.WakeAt)], calls
+    return [one for one in rig.said if not isinstance(one, c.SetTimer)], calls
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
@@ -156,12 +160,12 @@ def test_nodes_that_are_tried_together_are_judged_as_by_themselves(policy: str, 
 def check_nodes_by_themselves(policy: str, number: int) -> None:
     together, _ = played(policy, number, a_step=AT_ONCE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "NODES_AT_A_TIME", 1)
+        patch.setattr(candidates, "NODES_PER_BATCH", 1)
         alone, _ = played(policy, number, a_step=AT_ONCE)
     assert together == alone
 
 
-def full_of_low(limits: Limits, *things: ObservedPod | Pod) -> Rig:
+def full_of_low(limits: SchedulerLimits, *things: ObservedPod | Pod) -> Rig:
     nodes = [node(f"n{number}") for number in range(20)]
     low = [placed(pod(f"x{number}", cpu="3", priority=1), f"n{number}") for number in range(20)]
     return Rig(FIT, *nodes, *low, *things, limits=limits)
@@ -175,10 +179,10 @@ def gang(count: int) -> list[Pod]:
 
 
 def test_a_gang_that_takes_many_steps_says_nothing_before_the_last() -> None:
-    rig = full_of_low(Limits(thought_a_step=1), *gang(10))
+    rig = full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10))
 
     said = [rig.scheduler.decide(rig.now_ns)]
-    while rig.scheduler.thinking:
+    while rig.scheduler.attempt_in_progress:
         rig.audit()
         said.append(rig.scheduler.decide(rig.now_ns))
 
@@ -188,23 +192,23 @@ def test_a_gang_that_takes_many_steps_says_nothing_before_the_last() -> None:
 
 
 def test_a_decision_under_way_is_finished_on_its_own_cluster_before_an_event_is_applied() -> None:
-    rig, calm = (full_of_low(Limits(thought_a_step=1), *gang(10)) for _ in range(2))
+    rig, calm = (full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10)) for _ in range(2))
     rig.scheduler.decide(rig.now_ns)
-    assert rig.scheduler.thinking
+    assert rig.scheduler.attempt_in_progress
 
-    said = rig.tell(e.NodeGone(node("n0").name))
+    said = rig.tell(e.NodeDeleted(node("n0").name))
     calm.settle()
 
     assert [one for one in said if isinstance(one, c.Evict)] == calm.of(c.Evict)
-    assert not rig.scheduler.thinking
+    assert not rig.scheduler.attempt_in_progress
 
 
 def test_a_decision_that_may_not_be_made_any_more_leaves_no_trace() -> None:
-    rig, calm = (full_of_low(Limits(thought_a_step=1), *gang(10)) for _ in range(2))
+    rig, calm = (full_of_low(SchedulerLimits(attempt_step_cost_max=1), *gang(10)) for _ in range(2))
     rig.scheduler.decide(rig.now_ns)
-    assert rig.scheduler.thinking
+    assert rig.scheduler.attempt_in_progress
 
-    said = rig.scheduler.put_back(rig.now_ns)
+    said = rig.scheduler.requeue_current_attempt(rig.now_ns)
     rig.audit()
     rig.settle()
     calm.settle()
@@ -215,9 +219,9 @@ def test_a_decision_that_may_not_be_made_any_more_leaves_no_trace() -> None:
 
 
 def test_where_nothing_is_under_way_nothing_is_put_back() -> None:
-    rig = full_of_low(Limits())
+    rig = full_of_low(SchedulerLimits())
 
-    assert rig.scheduler.put_back(rig.now_ns) == []
+    assert rig.scheduler.requeue_current_attempt(rig.now_ns) == []
     assert rig.counts() == {}
 
 
@@ -226,8 +230,8 @@ def test_where_nothing_is_under_way_nothing_is_put_back() -> None:
 
 def _forgets_the_last(nodes: list[str]) -> list[list[str]]:
     return [
-        nodes[start : start + candidates.NODES_AT_A_TIME]
-        for start in range(0, len(nodes) - 1, candidates.NODES_AT_A_TIME)
+        nodes[start : start + candidates.NODES_PER_BATCH]
+        for start in range(0, len(nodes) - 1, candidates.NODES_PER_BATCH)
     ]
 
 
@@ -269,9 +273,9 @@ def test_an_event_between_two_steps_would_be_noticed(monkeypatch: pytest.MonkeyP
     handle = Scheduler.handle
 
     def at_once(self: Scheduler, event: e.Event, now_ns: int) -> list[c.Command]:
-        thought, self._thought = self._thought, None
+        thought, self._current_attempt = self._current_attempt, None
         said = handle(self, event, now_ns)
-        self._thought = thought
+        self._current_attempt = thought
         return said
 
     monkeypatch.setattr(Scheduler, "handle", at_once)

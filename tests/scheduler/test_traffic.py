@@ -2,8 +2,8 @@
 
 import pytest
 
-from policysched.cluster.samples import MetricSamples, Peer
-from policysched.evaluate.columns.gang_members import HypotheticalMembers
+from policysched.cluster.samples import MetricSamples, PairEndpoint
+from policysched.evaluate.columns.gang_members import HypotheticalGangMembers
 from policysched.model.objects import Node, Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -47,7 +47,7 @@ def member(name: str, only: str = "", cpu: str = "1", group: str = "g") -> Pod:
 
 
 def flows(rig: Rig, *pairs: tuple[str, str, float]) -> e.SamplesArrived:
-    found: dict[Peer, dict[Peer, float | None]] = {}
+    found: dict[PairEndpoint, dict[PairEndpoint, float | None]] = {}
     for one, two, rate in pairs:
         a, b = ("default", one), ("default", two)
         found.setdefault(a, {})[b] = found.setdefault(b, {})[a] = rate
@@ -74,8 +74,8 @@ def test_members_of_one_trial_see_each_other() -> None:
 
 
 def test_planted_members_of_a_trial_that_are_overlooked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HypotheticalMembers, "catch_up", lambda *_: None)
-    monkeypatch.setattr(HypotheticalMembers, "of", lambda self, gang: self._members.of(gang))
+    monkeypatch.setattr(HypotheticalGangMembers, "catch_up", lambda *_: None)
+    monkeypatch.setattr(HypotheticalGangMembers, "rows_of", lambda self, gang: self._members.of(gang))
 
     assert a_trial().where()["w2"] != "d"
 
@@ -153,7 +153,7 @@ def test_an_outage_of_a_metric_between_pods_is_that_of_all_nodes() -> None:
     rig.settle()
 
     assert rig.where() == {"db-0": "a"}
-    assert [one.reason for one in rig.of(c.ReportPolicies)] == ["MetricOutage"]
+    assert [one.reason for one in rig.of(c.ReportPolicyEvent)] == ["MetricOutage"]
 
 
 def test_a_gang_told_by_its_namespace_follows_the_namespaces_labels() -> None:
@@ -167,7 +167,7 @@ def test_a_gang_told_by_its_namespace_follows_the_namespaces_labels() -> None:
     rig.settle()
     before = rig.where()
 
-    rig.tell(e.NamespaceSeen(namespace("default", team="blue")), e.PodGone(member("db-0").uid))
+    rig.tell(e.NamespaceUpdated(namespace("default", team="blue")), e.PodDeleted(member("db-0").uid))
     rig.settle()
 
     assert before == {"db-0": "a"}

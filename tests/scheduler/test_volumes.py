@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from policysched.cluster.ledger import PlacementState
-from policysched.cluster.volumes.availability import Stock
-from policysched.model.objects import ClaimKey, PodUid
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.model.objects import PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -13,13 +13,13 @@ from tests.volumes import claim, csi_node, storage_class, using, volume
 from tests.words import node, pod
 
 DEFAULT = "policy test version 1\ninclude kube_default\npreemption never\n"
-DATA = ClaimKey("default", "data")
+DATA = VolumeClaimKey("default", "data")
 UID = PodUid("uid-default-web")
 
 
 def rig_with(*storage: object, nodes: tuple[str, ...] = ("a", "b"), policy: str = DEFAULT) -> Rig:
     rig = Rig(policy, *[node(name) for name in nodes], synced=False)
-    rig.tell(*[e.StorageSeen(one) for one in (storage_class(), *storage)])  # type: ignore[arg-type]
+    rig.tell(*[e.StorageObjectUpdated(one) for one in (storage_class(), *storage)])  # type: ignore[arg-type]
     rig.tell(e.Synced())
     return rig
 
@@ -27,25 +27,27 @@ def rig_with(*storage: object, nodes: tuple[str, ...] = ("a", "b"), policy: str 
 def written(rig: Rig, **versions: int) -> None:
     """The writer has done what it was told; `data=2` is the claim's version, other names are volumes."""
     known = {DATA if name == "data" else name.replace("_", "-"): number for name, number in versions.items()}
-    rig.tell(e.PreparationWritten(UID, known))
+    rig.tell(e.PrebindWritten(UID, known))
 
 
 def test_a_pod_is_bound_once_its_claim_is() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    (prepare,) = rig.of(c.Prepare)
+    (prepare,) = rig.of(c.Prebind)
 
     written(rig, on_b=2)
-    rig.tell(e.StorageSeen(volume("on-b", claim="data", claim_uid="uid-data", node="b", version=2)))
+    rig.tell(e.StorageObjectUpdated(volume("on-b", claim="data", claim_uid="uid-data", node="b", version=2)))
     before = rig.where()
-    rig.tell(e.StorageSeen(claim(bound_to="on-b", version=3)))
+    rig.tell(e.StorageObjectUpdated(claim(bound_to="on-b", version=3)))
 
     assert prepare.node == "b"
-    assert prepare.to_bind == (c.VolumeToBind("on-b", "uid-on-b", 1, DATA, "uid-data", mark=True),)
+    assert prepare.volumes_to_bind == (
+        c.VolumeToBind("on-b", "uid-on-b", 1, DATA, "uid-data", mark_bound_by_controller=True),
+    )
     assert before == {}
     assert rig.where() == {"web": "b"}
-    assert rig.scheduler.cache.ledger.state(UID) is PlacementState.PREPARED
+    assert rig.scheduler.cache.ledger.state(UID) is PlacementState.PREBOUND
 
 
 def test_a_claim_that_is_bound_already_needs_no_preparing() -> None:
@@ -54,7 +56,7 @@ def test_a_claim_that_is_bound_already_needs_no_preparing() -> None:
     rig.see(pod("web", spec=using("data")))
     rig.settle()
 
-    assert rig.of(c.Prepare) == []
+    assert rig.of(c.Prebind) == []
     assert rig.where() == {"web": "b"}
 
 
@@ -65,12 +67,16 @@ def test_for_a_volume_that_is_to_be_made_the_claim_is_sent_to_the_node() -> None
     rig.see(pod("web", spec=using("data")))
     rig.settle()
     written(rig, data=2)
-    rig.tell(e.StorageSeen(claim(of_class="made", selected="a", version=2)))
-    rig.tell(e.StorageSeen(volume("made-1", node="a", claim="data", claim_uid="uid-data", of_class="made")))
-    rig.tell(e.StorageSeen(claim(of_class="made", selected="a", bound_to="made-1", version=3)))
+    rig.tell(e.StorageObjectUpdated(claim(of_class="made", selected="a", version=2)))
+    rig.tell(
+        e.StorageObjectUpdated(
+            volume("made-1", node="a", claim="data", claim_uid="uid-data", of_class="made")
+        )
+    )
+    rig.tell(e.StorageObjectUpdated(claim(of_class="made", selected="a", bound_to="made-1", version=3)))
 
-    (prepare,) = rig.of(c.Prepare)
-    assert prepare.to_make == (c.VolumeToMake(DATA, "uid-data", 1),)
+    (prepare,) = rig.of(c.Prebind)
+    assert prepare.volumes_to_provision == (c.VolumeToProvision(DATA, "uid-data", 1),)
     assert rig.where() == {"web": "a"}
 
 
@@ -83,7 +89,7 @@ def test_a_policy_that_counts_pods_and_shares_gives_claims_their_volumes_as_any_
     rig.see(pod("web", spec=using("data")))
     rig.settle()
 
-    (prepare,) = rig.of(c.Prepare)
+    (prepare,) = rig.of(c.Prebind)
     assert prepare.node == "b"
 
 
@@ -93,7 +99,7 @@ def test_two_pods_are_not_promised_one_volume() -> None:
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    assert [one.to_bind[0].claim.name for one in rig.of(c.Prepare)] == ["one"]
+    assert [one.volumes_to_bind[0].claim.name for one in rig.of(c.Prebind)] == ["one"]
     assert rig.words("second") == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
@@ -104,10 +110,10 @@ def test_a_refused_write_gives_the_volume_to_the_next_and_the_pod_comes_back_lat
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    rig.tell(e.PreparationRefused(PodUid("uid-default-first"), "the object has been modified", {}))
+    rig.tell(e.PrebindRefused(PodUid("uid-default-first"), "the object has been modified", {}))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["first", "second"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["first", "second"]
     assert rig.words("first") == 'running PreBind plugin "VolumeBinding": the object has been modified'
 
 
@@ -118,7 +124,7 @@ def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() ->
     written(rig, on_b=2)
 
     rig.pass_time(599)
-    before = len(rig.of(c.Prepare))
+    before = len(rig.of(c.Prebind))
     rig.pass_time(1)
     free = rig.scheduler.cache.ledger.state(UID)
     said = rig.words("web")
@@ -126,7 +132,7 @@ def test_after_the_time_is_over_the_room_is_free_and_the_pod_is_tried_again() ->
 
     assert (before, free) == (1, PlacementState.UNKNOWN)
     assert said == 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
-    assert [one.node for one in rig.of(c.Prepare)] == ["b", "b"], "what was written is for this claim"
+    assert [one.node for one in rig.of(c.Prebind)] == ["b", "b"], "what was written is for this claim"
 
 
 def test_the_policy_says_how_long_it_may_take() -> None:
@@ -145,11 +151,11 @@ def test_a_provisioner_that_gives_up_sends_the_pod_elsewhere() -> None:
     rig = rig_with(made, claim(of_class="made"))
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    first = rig.of(c.Prepare)[0].node
+    first = rig.of(c.Prebind)[0].node
     written(rig, data=2)
-    rig.tell(e.StorageSeen(claim(of_class="made", selected=first, version=2)))
+    rig.tell(e.StorageObjectUpdated(claim(of_class="made", selected=first, version=2)))
 
-    rig.tell(e.StorageSeen(claim(of_class="made", version=3)))
+    rig.tell(e.StorageObjectUpdated(claim(of_class="made", version=3)))
 
     assert rig.words("web") == (
         'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
@@ -163,10 +169,10 @@ def test_a_version_older_than_what_was_written_is_not_judged() -> None:
     rig.settle()
     written(rig, data=5)
 
-    rig.tell(e.StorageSeen(claim(of_class="made", version=4)))
+    rig.tell(e.StorageObjectUpdated(claim(of_class="made", version=4)))
 
     assert rig.words("web") is None
-    assert rig.scheduler.pods_waiting_for_volumes == 1
+    assert rig.scheduler.prebinding_count == 1
 
 
 def test_a_node_that_goes_ends_the_waiting() -> None:
@@ -175,10 +181,10 @@ def test_a_node_that_goes_ends_the_waiting() -> None:
     rig.settle()
     written(rig, on_b=2)
 
-    rig.tell(e.NodeGone(node("b").name))
+    rig.tell(e.NodeDeleted(node("b").name))
 
     assert 'failed to get node "b"' in str(rig.words("web"))
-    assert rig.scheduler.pods_waiting_for_volumes == 0
+    assert rig.scheduler.prebinding_count == 0
 
 
 def test_a_pod_that_is_deleted_meanwhile_frees_room_and_volumes() -> None:
@@ -186,17 +192,17 @@ def test_a_pod_that_is_deleted_meanwhile_frees_room_and_volumes() -> None:
     rig.see(pod("first", spec=using("one")), pod("second", spec=using("two")))
     rig.settle()
 
-    rig.tell(e.PodGone(PodUid("uid-default-first")))
+    rig.tell(e.PodDeleted(PodUid("uid-default-first")))
     rig.settle()
 
-    assert [one.name for one in rig.of(c.Prepare)] == ["first", "second"]
+    assert [one.name for one in rig.of(c.Prebind)] == ["first", "second"]
 
 
 def test_the_answer_to_a_write_that_nobody_waits_for_any_more_changes_nothing() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    rig.tell(e.PodGone(UID))
+    rig.tell(e.PodDeleted(UID))
 
     written(rig, on_b=2)
 
@@ -210,10 +216,10 @@ def test_a_pod_waits_for_its_claim_and_for_no_other() -> None:
     rig.settle()
     words = rig.words("web")
 
-    rig.tell(e.StorageSeen(claim("other")))
+    rig.tell(e.StorageObjectUpdated(claim("other")))
     after_other = rig.scheduler.ready(rig.now_ns)
-    rig.tell(e.StorageSeen(volume("on-b", node="b", claim="data", claim_uid="uid-data")))
-    rig.tell(e.StorageSeen(claim(bound_to="on-b")))
+    rig.tell(e.StorageObjectUpdated(volume("on-b", node="b", claim="data", claim_uid="uid-data")))
+    rig.tell(e.StorageObjectUpdated(claim(bound_to="on-b")))
     rig.pass_time(10)
 
     assert words == '0/2 nodes are available: persistentvolumeclaim "data" not found. not found'
@@ -229,7 +235,7 @@ def test_pods_that_wait_for_volumes_do_not_keep_others_from_being_decided() -> N
     rig.see(pod("plain"))
     rig.settle()
 
-    assert (rig.scheduler.pods_waiting_for_volumes, rig.scheduler.binds_in_flight) == (1, 1)
+    assert (rig.scheduler.prebinding_count, rig.scheduler.binds_in_flight) == (1, 1)
     assert "plain" in rig.where()
 
 
@@ -242,27 +248,27 @@ def test_members_of_a_gang_get_volumes_of_their_own_or_nothing() -> None:
     for name in ("one", "two"):
         rig.see(pod(name, labels={"group": "g"}, spec=using(name)))
     rig.settle()
-    nothing = rig.of(c.Prepare)
+    nothing = rig.of(c.Prebind)
 
-    rig.tell(e.StorageSeen(volume("v2", node="a")))
+    rig.tell(e.StorageObjectUpdated(volume("v2", node="a")))
     rig.pass_time(10)
 
     assert nothing == []
-    assert {one.to_bind[0].volume for one in rig.of(c.Prepare)} == {"v1", "v2"}
+    assert {one.volumes_to_bind[0].volume for one in rig.of(c.Prebind)} == {"v1", "v2"}
 
 
 def test_a_raised_limit_wakes_who_was_refused_for_it() -> None:
     on_node = volume("v1", handle="one", claim="one", claim_uid="uid-one")
     other = volume("v2", handle="two", claim="two", claim_uid="uid-two")
     rig = rig_with(on_node, other, claim("one", bound_to="v1"), claim("two", bound_to="v2"), nodes=("a",))
-    rig.tell(e.StorageSeen(csi_node("a", limits={"csi.example.com": 1})))
+    rig.tell(e.StorageObjectUpdated(csi_node("a", limits={"csi.example.com": 1})))
     rig.see(pod("first", spec=using("one")))
     rig.settle()
     rig.see(pod("second", spec=using("two")))
     rig.settle()
     words = rig.words("second")
 
-    rig.tell(e.StorageSeen(csi_node("a", limits={"csi.example.com": 2})))
+    rig.tell(e.StorageObjectUpdated(csi_node("a", limits={"csi.example.com": 2})))
     rig.pass_time(10)
 
     assert words == "0/1 nodes are available: 1 node(s) exceed max volume count."
@@ -277,11 +283,11 @@ def test_who_starts_anew_goes_by_what_was_written() -> None:
 
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    (prepare,) = rig.of(c.Prepare)
-    rig.tell(e.PreparationWritten(UID, {}))
-    rig.tell(e.StorageSeen(claim(bound_to="on-b", version=2)))
+    (prepare,) = rig.of(c.Prebind)
+    rig.tell(e.PrebindWritten(UID, {}))
+    rig.tell(e.StorageObjectUpdated(claim(bound_to="on-b", version=2)))
 
-    assert (prepare.node, prepare.to_bind) == ("b", ())
+    assert (prepare.node, prepare.volumes_to_bind) == ("b", ())
     assert rig.where() == {"web": "b"}
 
 
@@ -292,8 +298,10 @@ def test_a_claim_ref_without_a_uid_gets_one_and_no_mark() -> None:
     rig.see(pod("web", spec=using("data")))
     rig.settle()
 
-    (prepare,) = rig.of(c.Prepare)
-    assert [(one.volume, one.mark) for one in prepare.to_bind] == [("on-b", False)]
+    (prepare,) = rig.of(c.Prebind)
+    assert [(one.volume, one.mark_bound_by_controller) for one in prepare.volumes_to_bind] == [
+        ("on-b", False)
+    ]
 
 
 def test_a_claim_ref_that_is_taken_away_again_sends_the_pod_back() -> None:
@@ -302,7 +310,7 @@ def test_a_claim_ref_that_is_taken_away_again_sends_the_pod_back() -> None:
     rig.settle()
     written(rig, on_b=2)
 
-    rig.tell(e.StorageSeen(volume("on-b", node="b", version=3)))
+    rig.tell(e.StorageObjectUpdated(volume("on-b", node="b", version=3)))
 
     assert rig.words("web") == (
         'running PreBind plugin "VolumeBinding": binding volumes: ClaimRef got reset for pv "on-b"'
@@ -325,11 +333,11 @@ def test_what_is_promised_is_what_the_volume_will_say() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.see(pod("web", spec=using("data")))
     rig.settle()
-    stock, seen = Stock(rig.scheduler.cache.volumes), volume("on-b", node="b")
+    stock, seen = AvailableVolumes(rig.scheduler.cache.volumes), volume("on-b", node="b")
 
-    promised = stock.holder(seen)
+    promised = stock.claim_ref_of(seen)
     written(rig, on_b=2)
-    rig.tell(e.StorageSeen(replace(seen, claim=ClaimRef(DATA, "uid-data"), version=2)))
+    rig.tell(e.StorageObjectUpdated(replace(seen, claim=ClaimRef(DATA, "uid-data"), version=2)))
 
     assert promised == ClaimRef(DATA, "uid-data")
-    assert rig.scheduler.cache.volumes.promises.given == {}
+    assert rig.scheduler.cache.volumes.reservations.by_key == {}

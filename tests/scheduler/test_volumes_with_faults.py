@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.volumes.volume_cache import Volumes
-from policysched.scheduler.prebind import Preparing
+from policysched.cluster.volumes.volume_cache import VolumeCache
+from policysched.scheduler.prebind import Prebinder
 from tests.scheduler.volume_world import lived
 
 
@@ -19,12 +19,12 @@ def test_volumes_are_bound_once_and_before_their_pods(seed: int) -> None:
 @pytest.mark.parametrize(
     ("where", "part", "planted"),
     [
-        (Volumes, "promise", lambda *_: None),
-        (Volumes, "release", lambda *_: frozenset()),
-        (Preparing, "_is_bound", lambda *_: True),
-        (Preparing, "_is_made", lambda *_: True),
-        (Preparing, "give_up", lambda *_: None),
-        (Preparing, "look", lambda *_, **__: None),
+        (VolumeCache, "promise", lambda *_: None),
+        (VolumeCache, "release", lambda *_: frozenset()),
+        (Prebinder, "_is_bound", lambda *_: True),
+        (Prebinder, "_is_made", lambda *_: True),
+        (Prebinder, "give_up", lambda *_: None),
+        (Prebinder, "look", lambda *_, **__: None),
     ],
     ids=[
         "a volume is given twice",

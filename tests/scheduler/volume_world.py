@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from policysched.model.objects import ClaimKey, NodeName, ObservedPod, Pod, PodUid
+from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.scheduler import Scheduler
 from tests.scheduler.rig import START_NS, bundle
 from tests.volumes import HOSTNAME, claim, storage_class, using, volume
@@ -32,11 +32,11 @@ class World:
     now_ns: int = START_NS
     version: int = 10
     pods: dict[PodUid, ObservedPod] = field(default_factory=dict)
-    claims: dict[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
+    claims: dict[VolumeClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     watch: deque[e.Event] = field(default_factory=deque)
-    to_do: list[c.Prepare | c.Bind] = field(default_factory=list)
-    latest: dict[PodUid, c.Prepare] = field(default_factory=dict)
+    to_do: list[c.Prebind | c.Bind] = field(default_factory=list)
+    latest: dict[PodUid, c.Prebind] = field(default_factory=dict)
     came: int = 0
     made: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -57,20 +57,20 @@ class World:
 
     def restart(self) -> None:
         """Another process takes over: it lists, and knows nothing of what was under way. Binds that left may still land."""
-        self.scheduler = Scheduler(Limits())
+        self.scheduler = Scheduler(SchedulerLimits())
         self.watch.clear()
         self.to_do = [one for one in self.to_do if isinstance(one, c.Bind) and self.dice.random() < 0.5]
         for late in self.to_do:
             self._land(late)
         self.to_do = []
         self._tell(
-            e.PoliciesOffered(bundle({"main.policy": POLICY}), resource_version="1"),
-            *(e.NodeSeen(node(name)) for name in NODES),
-            e.StorageSeen(storage_class("local")),
-            e.StorageSeen(storage_class("made", "csi.example.com")),
-            *(e.StorageSeen(one) for one in self.volumes.values()),
-            *(e.StorageSeen(one) for one in self.claims.values()),
-            *(e.PodSeen(one) for one in self.pods.values()),
+            e.PoliciesUpdated(bundle({"main.policy": POLICY}), resource_version="1"),
+            *(e.NodeUpdated(node(name)) for name in NODES),
+            e.StorageObjectUpdated(storage_class("local")),
+            e.StorageObjectUpdated(storage_class("made", "csi.example.com")),
+            *(e.StorageObjectUpdated(one) for one in self.volumes.values()),
+            *(e.StorageObjectUpdated(one) for one in self.claims.values()),
+            *(e.PodUpdated(one) for one in self.pods.values()),
             e.Synced(),
         )
 
@@ -80,13 +80,13 @@ class World:
         wanted = self.dice.sample(sorted(key.name for key in self.claims), self.dice.choice((1, 1, 2)))
         seen = pending(pod(name, spec=using(*wanted)))
         self.pods[seen.pod.uid] = seen
-        self.watch.append(e.PodSeen(seen))
+        self.watch.append(e.PodUpdated(seen))
 
     def pod_goes(self) -> None:
         if self.pods:
             uid = self.dice.choice(sorted(self.pods))
             del self.pods[uid]
-            self.watch.append(e.PodGone(uid))
+            self.watch.append(e.PodDeleted(uid))
 
     def watch_shows(self) -> None:
         for _ in range(self.dice.randrange(4)):
@@ -114,7 +114,7 @@ class World:
             if one.fully_bound:
                 continue
             for held in self.volumes.values():
-                if held.belongs_to(one, held.claim):
+                if held.belongs_to(one, held.claim_ref):
                     self._write_claim(replace(one, volume=held.name, bind_completed=True, phase="Bound"))
                     return
             if one.selected_node is not None and one.class_name == "made":
@@ -122,10 +122,10 @@ class World:
                 return
 
     def somebody_else_takes_a_volume(self) -> None:
-        free = [one for one in self.volumes.values() if one.claim is None]
+        free = [one for one in self.volumes.values() if one.claim_ref is None]
         if free and self.dice.random() < 0.2:
             taken = self.dice.choice(free)
-            foreign = ClaimRef(ClaimKey("elsewhere", "theirs"), "uid-theirs")
+            foreign = ClaimRef(VolumeClaimKey("elsewhere", "theirs"), "uid-theirs")
             self._write_volume(replace(taken, claim=foreign, phase="Bound"))
 
     def time_passes(self) -> None:
@@ -157,7 +157,7 @@ class World:
     def at_rest(self) -> list[str]:
         """Pods that have a node, or could not have one."""
         found = list(self.wrong)
-        if self.scheduler.pods_waiting_for_volumes or self.scheduler.cache.ledger.unconfirmed:
+        if self.scheduler.prebinding_count or self.scheduler.cache.ledger.unconfirmed:
             found.append("somebody is on the way for ever")
         waiting = [seen.pod for seen in self.pods.values() if seen.node is None]
         found += [
@@ -173,13 +173,13 @@ class World:
         for use in one.claims:
             wanted = self.claims[use.claim]
             if wanted.fully_bound:
-                if not _reaches(self.volumes[wanted.volume], name):
+                if not _reaches(self.volumes[wanted.volume_name], name):
                     return False
             elif wanted.class_name == "made":
                 if wanted.selected_node not in (None, name):
                     return False
             elif len(one.claims) > 1 or not any(
-                held.claim is None and held.class_name == "local" and _reaches(held, name)
+                held.claim_ref is None and held.class_name == "local" and _reaches(held, name)
                 for held in self.volumes.values()
             ):
                 return False
@@ -193,15 +193,15 @@ class World:
 
     def _take(self, commands: list[c.Command]) -> None:
         for command in commands:
-            if isinstance(command, c.Prepare):
+            if isinstance(command, c.Prebind):
                 # A pod that is gone, or whose time was over, leaves its command behind: of two that write one version only
                 # the first comes through.
                 self.latest[command.uid] = command
-                for uid in self.scheduler._core.preparations:
+                for uid in self.scheduler._core.prebinding:
                     other = self.latest.get(uid)
                     if other is not None and any(one is other for one in self.to_do):
                         self.wrong += _both(command, other)
-            if isinstance(command, c.Prepare | c.Bind):
+            if isinstance(command, c.Prebind | c.Bind):
                 self.to_do.append(command)
 
     def _look(self) -> None:
@@ -216,26 +216,26 @@ class World:
                 held = self.claims[use.claim]
                 if not held.fully_bound:
                     self.wrong.append(f"{bind.name} is bound before its claim {held.key.name}")
-                elif not _reaches(self.volumes[held.volume], bind.node):
-                    self.wrong.append(f"{bind.name} is on {bind.node}, out of reach of {held.volume}")
+                elif not _reaches(self.volumes[held.volume_name], bind.node):
+                    self.wrong.append(f"{bind.name} is on {bind.node}, out of reach of {held.volume_name}")
             self.pods[bind.uid] = replace(seen, node=bind.node)
-            self.watch.append(e.PodSeen(self.pods[bind.uid]))
+            self.watch.append(e.PodUpdated(self.pods[bind.uid]))
         node_now = self.pods[bind.uid].node
         if node_now != bind.node:
             return e.BindLost(bind.uid, "elsewhere")
         return e.BindConfirmed(bind.uid, bind.node)
 
-    def _write(self, command: c.Prepare, kind: str) -> None:
-        versions: dict[str | ClaimKey, int] = {}
+    def _write(self, command: c.Prebind, kind: str) -> None:
+        versions: dict[str | VolumeClaimKey, int] = {}
         refusal = "the object has been modified" if kind == "refused" else None
-        for one in command.to_bind:
+        for one in command.volumes_to_bind:
             held = self.volumes.get(one.volume)
             if refusal is None and (held is None or held.version != one.version):
                 refusal = "the object has been modified"
             if refusal is None and held is not None:
                 ref = ClaimRef(one.claim, one.claim_uid)
                 versions[held.name] = self._write_volume(replace(held, claim=ref, phase="Bound"))
-        for made in command.to_make:
+        for made in command.volumes_to_provision:
             wanted = self.claims.get(made.claim)
             if refusal is None and (wanted is None or wanted.version != made.version):
                 refusal = "the object has been modified"
@@ -243,22 +243,22 @@ class World:
                 versions[wanted.key] = self._write_claim(replace(wanted, selected_node=command.node))
         if kind == "answer lost":
             # Repeated, and refused for the version that it wrote itself.
-            self._tell(e.PreparationRefused(command.uid, "the object has been modified", {}))
+            self._tell(e.PrebindRefused(command.uid, "the object has been modified", {}))
         elif refusal is not None:
-            self._tell(e.PreparationRefused(command.uid, refusal, versions))
+            self._tell(e.PrebindRefused(command.uid, refusal, versions))
         else:
-            self._tell(e.PreparationWritten(command.uid, versions))
+            self._tell(e.PrebindWritten(command.uid, versions))
 
     def _write_volume(self, one: PersistentVolume) -> int:
         self.version += 1
         self.volumes[one.name] = replace(one, version=self.version)
-        self.watch.append(e.StorageSeen(self.volumes[one.name]))
+        self.watch.append(e.StorageObjectUpdated(self.volumes[one.name]))
         return self.version
 
     def _write_claim(self, one: PersistentVolumeClaim) -> int:
         self.version += 1
         self.claims[one.key] = replace(one, version=self.version)
-        self.watch.append(e.StorageSeen(self.claims[one.key]))
+        self.watch.append(e.StorageObjectUpdated(self.claims[one.key]))
         return self.version
 
     def _make_or_give_up(self, one: PersistentVolumeClaim, selected: NodeName) -> None:
@@ -273,17 +273,17 @@ class World:
 
 
 def _reaches(one: PersistentVolume, name: str) -> bool:
-    terms = one.required or ()
+    terms = one.node_affinity_terms or ()
     return any(
         name in wanted.values for term in terms for wanted in term.expressions if wanted.key == HOSTNAME
     )
 
 
-def _both(one: c.Prepare, other: c.Prepare) -> list[str]:
-    theirs = {given.volume: given.claim for given in other.to_bind}
+def _both(one: c.Prebind, other: c.Prebind) -> list[str]:
+    theirs = {given.volume: given.claim for given in other.volumes_to_bind}
     return [
         f"{given.volume} is given to {given.claim.name} and to {theirs[given.volume].name}"
-        for given in one.to_bind
+        for given in one.volumes_to_bind
         if theirs.get(given.volume, given.claim) != given.claim
     ]
 

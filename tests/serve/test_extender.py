@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from policysched.serve.extender import Call, Reply, Work, extender_routes
+from policysched.serve.extender import ExtenderHttpCall, ExtenderResponse, PendingResponse, extender_routes
 from policysched.serve.health import Health
-from policysched.serve.server import Address, Extras, HttpThread, Pages
-from policysched.serve.tls import BadCertificate, ServerTls, TlsFiles
+from policysched.serve.server import HttpServerOptions, HttpThread, ListenAddress, StatusEndpoints
+from policysched.serve.tls import BadCertificate, ServerTls, ServerTlsFiles
 from tests.controlplane.certificates import Authority, KeyPair, openssl_missing
 
 PATIENCE_S = 120.0
 """What is answered at once is answered within it also on a busy machine."""
 
-PAGES = Pages(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
+PAGES = StatusEndpoints(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
 WELL = Health(live={}, ready={})
 
 
@@ -36,21 +36,23 @@ class Desk:
         self.begun, self.held = asyncio.Event(), asyncio.Event()
         self.worked_on = 0
 
-    def read(self, call: Call) -> Work | Reply:
-        async def work() -> Reply:
+    def parse(self, call: ExtenderHttpCall) -> PendingResponse | ExtenderResponse:
+        async def work() -> ExtenderResponse:
             self.worked_on += 1
             if call.verb == "preempt":
                 self.begun.set()
                 await self.held.wait()
             assert call.verb != "bind", "a bug of ours"
-            return Reply(200, {"policy": call.policy, **call.options, "bytes": len(call.body)}, "answered")
+            return ExtenderResponse(
+                200, {"policy": call.policy, **call.options, "bytes": len(call.body)}, "answered"
+            )
 
-        return Reply(400, "bad\n", "bad") if call.body == b"bad" else work
+        return ExtenderResponse(400, "bad\n", "bad") if call.body == b"bad" else work
 
-    def late(self, call: Call) -> Reply:
-        return Reply(503, f"{call.verb} is late\n", "late")
+    def timeout_response(self, call: ExtenderHttpCall) -> ExtenderResponse:
+        return ExtenderResponse(503, f"{call.verb} is late\n", "late")
 
-    def note(self, call: Call, reply: Reply, seconds: float) -> None:
+    def record(self, call: ExtenderHttpCall, reply: ExtenderResponse, seconds: float) -> None:
         assert seconds >= 0
         self.noted.append((call.verb, reply.outcome))
 
@@ -72,9 +74,9 @@ def served(
 ) -> None:
     async def main() -> None:
         desk, loop = Desk(), asyncio.get_running_loop()
-        routes = extender_routes(desk, loop, certificates=certificates)
-        extras = Extras(routes=routes, tls=tls, body_bytes_max=body_bytes_max)
-        server = HttpThread(Address("127.0.0.1", 0), WELL, PAGES, loop, extras)
+        routes = extender_routes(desk, loop, require_client_certificate=certificates)
+        extras = HttpServerOptions(routes=routes, tls=tls, body_bytes_max=body_bytes_max)
+        server = HttpThread(ListenAddress("127.0.0.1", 0), WELL, PAGES, loop, extras)
         port = server.start()
         try:
             await scenario(port, desk)
@@ -219,7 +221,7 @@ def trusting(authority: Authority, client: KeyPair | None = None) -> ssl.SSLCont
 
 def test_only_who_shows_a_certificate_is_answered_where_one_is_asked_for(authority: Authority) -> None:
     serving, client = authority.serving(), authority.client("kube-scheduler")
-    tls = ServerTls(TlsFiles(serving.certificate, serving.key, authority.certificate))
+    tls = ServerTls(ServerTlsFiles(serving.certificate, serving.key, authority.certificate))
 
     async def scenario(port: int, desk: Desk) -> None:
         url = f"https://127.0.0.1:{port}"
@@ -239,7 +241,7 @@ def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(
     authority: Authority, tmp_path: Path
 ) -> None:
     first = authority.serving()
-    files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    files = ServerTlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
     files.certificate.write_bytes(first.certificate.read_bytes())
     files.key.write_bytes(first.key.read_bytes())
     tls = ServerTls(files)
@@ -251,10 +253,10 @@ def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(
 
         before = await asyncio.to_thread(shown)
         files.certificate.write_bytes(second.certificate.read_bytes() + b"\n")
-        tls.look_again()
+        tls.reload_if_changed()
         halfway = await asyncio.to_thread(shown)
         files.key.write_bytes(second.key.read_bytes())
-        tls.look_again()
+        tls.reload_if_changed()
         after = await asyncio.to_thread(shown)
         assert before == halfway != after
 
@@ -266,8 +268,8 @@ def test_files_that_make_no_certificate_are_refused_at_the_start(
 ) -> None:
     serving = authority.serving()
     with pytest.raises(BadCertificate, match="No such file"):
-        ServerTls(TlsFiles(tmp_path / "none.crt", serving.key))
+        ServerTls(ServerTlsFiles(tmp_path / "none.crt", serving.key))
     with pytest.raises(BadCertificate, match=r"serving\.key"):
-        ServerTls(TlsFiles(serving.key, serving.key))
+        ServerTls(ServerTlsFiles(serving.key, serving.key))
     with pytest.raises(BadCertificate, match=r"serving\.key"):
-        ServerTls(TlsFiles(serving.certificate, serving.key, serving.key))
+        ServerTls(ServerTlsFiles(serving.certificate, serving.key, serving.key))

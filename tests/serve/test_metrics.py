@@ -2,11 +2,17 @@
 
 import pytest
 
-from policysched.serve.metrics import Registry, counter, exponential, gauge, render_family
+from policysched.serve.metrics import (
+    MetricRegistry,
+    counter_family,
+    exponential_buckets,
+    gauge_family,
+    render_family,
+)
 
 
 def test_label_values_and_help_are_escaped() -> None:
-    family = gauge("g", "one\ntwo \\ three", {(("text", 'a "quoted"\nback\\slash'),): 1.5})
+    family = gauge_family("g", "one\ntwo \\ three", {(("text", 'a "quoted"\nback\\slash'),): 1.5})
 
     assert render_family(family) == (
         '# HELP g one\\ntwo \\\\ three\n# TYPE g gauge\ng{text="a \\"quoted\\"\\nback\\\\slash"} 1.5\n'
@@ -25,11 +31,11 @@ def test_label_values_and_help_are_escaped() -> None:
     ],
 )
 def test_numbers_are_written_as_go_reads_them(value: float, text: str) -> None:
-    assert render_family(gauge("g", "", {(): value})).splitlines()[-1] == f"g {text}"
+    assert render_family(gauge_family("g", "", {(): value})).splitlines()[-1] == f"g {text}"
 
 
 def test_a_histogram_counts_into_every_bucket_that_is_not_below() -> None:
-    registry = Registry()
+    registry = MetricRegistry()
     histogram = registry.histogram("h", "", (0.1, 1.0), ("result",))
 
     for value in (0.05, 0.1, 0.5, 7):
@@ -45,7 +51,7 @@ def test_a_histogram_counts_into_every_bucket_that_is_not_below() -> None:
 
 
 def test_a_counter_without_labels_is_there_from_the_start_and_never_falls() -> None:
-    registry = Registry()
+    registry = MetricRegistry()
     plain, labelled = registry.counter("a_total", ""), registry.counter("b_total", "", ("kind",))
 
     labelled.add(2, "x")
@@ -59,8 +65,8 @@ def test_a_counter_without_labels_is_there_from_the_start_and_never_falls() -> N
 
 
 def test_what_collectors_find_is_shown_and_a_name_is_there_once() -> None:
-    registry = Registry()
-    registry.collectors.append(lambda: [counter("c_total", "", {(): 3})])
+    registry = MetricRegistry()
+    registry.collectors.append(lambda: [counter_family("c_total", "", {(): 3})])
     assert "c_total 3" in registry.render()
 
     registry.counter("c_total", "")
@@ -69,4 +75,4 @@ def test_what_collectors_find_is_shown_and_a_name_is_there_once() -> None:
 
 
 def test_bounds_grow_by_the_factor() -> None:
-    assert exponential(1, 2, 4) == (1, 2, 4, 8)
+    assert exponential_buckets(1, 2, 4) == (1, 2, 4, 8)

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from policysched.serve.health import Health, Pulse
-from policysched.serve.server import Address, CannotListen, HttpThread, Pages
+from policysched.serve.health import Health, Heartbeat
+from policysched.serve.server import HttpThread, ListenAddress, ListenFailed, StatusEndpoints
 
 PATIENCE_S = 120.0
 
@@ -26,13 +26,13 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 def served(health: Health, scenario: Callable[[int], Awaitable[None]]) -> None:
     async def main() -> None:
-        pages = Pages(
+        pages = StatusEndpoints(
             metrics=lambda: "m 1\n",
             policy=lambda: {"policies": []},
             decisions=lambda limit, pod: {"decisions": [limit, pod]},
             configz=dict,
         )
-        server = HttpThread(Address("127.0.0.1", 0), health, pages, asyncio.get_running_loop())
+        server = HttpThread(ListenAddress("127.0.0.1", 0), health, pages, asyncio.get_running_loop())
         port = server.start()
         try:
             await scenario(port)
@@ -90,7 +90,7 @@ def test_a_failed_check_is_named() -> None:
 
 def test_a_loop_that_stands_still_is_not_alive() -> None:
     now_s = 100.0
-    pulse = Pulse(stuck_after_s=60, monotonic_s=lambda: now_s)
+    pulse = Heartbeat(stuck_after_s=60, monotonic_s=lambda: now_s)
 
     now_s = 159.0
     assert pulse.check() == ""
@@ -102,9 +102,9 @@ def test_a_loop_that_stands_still_is_not_alive() -> None:
 
 def test_an_address_in_use_is_said_when_it_starts() -> None:
     async def scenario(port: int) -> None:
-        pages = Pages(str, dict, lambda _limit, _pod: {}, dict)
-        second = HttpThread(Address("127.0.0.1", port), WELL, pages, asyncio.get_running_loop())
-        with pytest.raises(CannotListen, match=f"--http 127.0.0.1:{port}: "):
+        pages = StatusEndpoints(str, dict, lambda _limit, _pod: {}, dict)
+        second = HttpThread(ListenAddress("127.0.0.1", port), WELL, pages, asyncio.get_running_loop())
+        with pytest.raises(ListenFailed, match=f"--http 127.0.0.1:{port}: "):
             second.start()
 
     served(WELL, scenario)
@@ -113,16 +113,16 @@ def test_an_address_in_use_is_said_when_it_starts() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (":80", Address("0.0.0.0", 80)),
-        ("127.0.0.1:0", Address("127.0.0.1", 0)),
-        ("[::1]:9", Address("::1", 9)),
+        (":80", ListenAddress("0.0.0.0", 80)),
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
+        ("[::1]:9", ListenAddress("::1", 9)),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
-    assert Address.parse(text) == address
+def test_addresses(text: str, address: ListenAddress) -> None:
+    assert ListenAddress.parse(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "80", "host:", "host:http", ":70000"])
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="is no address"):
-        Address.parse(text)
+        ListenAddress.parse(text)

@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 
-from policysched.http_errors import why_unanswered
+from policysched.http_errors import describe_http_error
 
 
 def why(url: str) -> str:
@@ -13,7 +13,7 @@ def why(url: str) -> str:
             try:
                 await session.get(url)
             except aiohttp.ClientError as error:
-                return why_unanswered(error)
+                return describe_http_error(error)
         raise AssertionError(f"{url} has answered")
 
     return asyncio.run(ask())
@@ -35,5 +35,5 @@ def test_a_name_that_nobody_knows_is_said_in_the_resolvers_words() -> None:
 
 
 def test_what_else_went_wrong_says_itself_on_one_line_and_by_its_kind_where_it_says_nothing() -> None:
-    assert why_unanswered(aiohttp.ServerDisconnectedError("went\naway")) == "went away"
-    assert why_unanswered(TimeoutError()) == "TimeoutError"
+    assert describe_http_error(aiohttp.ServerDisconnectedError("went\naway")) == "went away"
+    assert describe_http_error(TimeoutError()) == "TimeoutError"

@@ -15,55 +15,55 @@ from unittest.mock import patch
 
 import orjson
 
-from policysched.builtins.kernels import FILTERS
-from policysched.cluster.cache import Cache
-from policysched.cluster.census import Census
-from policysched.cluster.devices.device_cache import Devices
+from policysched.builtins.kernels import FILTER_KERNELS
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.census import PodIndex
+from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.ledger import Ledger, PlacementState
-from policysched.cluster.volumes.volume_cache import Volumes
-from policysched.daemon.policy_feed import LastGood
-from policysched.evaluate.columns.gang_members import Members
+from policysched.cluster.volumes.volume_cache import VolumeCache
+from policysched.daemon.policy_feed import LastGoodStore
+from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.compile.victims import Victims
-from policysched.evaluate.evaluation import State
-from policysched.kube.client.api import ApiProblem
+from policysched.evaluate.compile.victims import CompiledVictims
+from policysched.evaluate.evaluation import Evaluation
+from policysched.kube.client.api import ApiErrors
 from policysched.kube.decode import devices, storage
 from policysched.kube.decode import pods as wire
-from policysched.kube.lease import Elector
+from policysched.kube.lease import LeaderElector
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write import bind as binding
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.report import Reporter, Words
+from policysched.kube.write.report import EventContent, Reporter
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.devices import Reach
+from policysched.model.devices import AccessibleNodes
 from policysched.model.objects import Node, ObservedPod, Placement, PodUid
 from policysched.runtime import scheduler_app
-from policysched.sandbox.faults import Climate
+from policysched.sandbox.faults import FaultRates
 from policysched.scheduler import prebind
-from policysched.scheduler.commands import Bind, ReportPod
-from policysched.scheduler.core import Core
-from policysched.scheduler.events import BindConfirmed, BindRefused, PodSeen
+from policysched.scheduler.commands import Bind, ReportPodEvent
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.events import BindConfirmed, BindRefused, PodUpdated
 from policysched.scheduler.extenders import consulting
 from policysched.scheduler.gangs import placement as gang_room
-from policysched.scheduler.gangs.gangs import Gang
-from policysched.scheduler.kubelet_rejections import Rejections
-from policysched.scheduler.policies.assumed_load import Assumed
-from policysched.scheduler.policies.policies import Policies
-from policysched.scheduler.policies.recoveries import Recoveries
-from policysched.scheduler.policies.states import States
-from policysched.scheduler.prebind import Preparing
+from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.kubelet_rejections import KubeletRejections
+from policysched.scheduler.policies.assumed_load import AssumedLoadTracker
+from policysched.scheduler.policies.policies import PolicyRegistry
+from policysched.scheduler.policies.recoveries import RecoveryTracker
+from policysched.scheduler.policies.states import PolicyStates
+from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption import candidates
 from policysched.scheduler.preemption.candidates import Candidate
-from policysched.scheduler.preemption.preemption import Preemption
-from policysched.scheduler.queue.order import FairLine
-from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.preemption.preemption import DefaultPreemption
+from policysched.scheduler.queue.order import FairShareQueue
+from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from policysched.scheduler.steps import Steps
 from tests.reference.builtins import FILTERS as ORACLE_FILTERS
 from tests.simulation import world
-from tests.simulation.churn import NOBODY
-from tests.simulation.fault_profile import Weather, draw_weather
-from tests.simulation.oracle_checker import SecondOpinion
+from tests.simulation.churn import UNKNOWN_SCHEDULER
+from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
+from tests.simulation.oracle_checker import OracleChecker
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.world import run_seed
 
@@ -81,8 +81,8 @@ def _all(*patches: AbstractContextManager[Any]) -> Iterator[None]:
 def _without_second_opinion() -> AbstractContextManager[Any]:
     """The oracle looks away: what it says of a pod is not compared with what was decided."""
     return _all(
-        patch.object(SecondOpinion, "_ask_about_member", lambda *_: None),
-        patch.object(SecondOpinion, "_compare", lambda *_: None),
+        patch.object(OracleChecker, "_check_gang_member", lambda *_: None),
+        patch.object(OracleChecker, "_compare", lambda *_: None),
     )
 
 
@@ -93,14 +93,14 @@ def a_bind_without_an_answer_is_withdrawn() -> AbstractContextManager[Any]:
     async def carry_out(self: Binder, bind: Bind) -> BindConfirmed | BindRefused:
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
         try:
-            await self._api.post_unread(
+            await self._api.post_discarding_response(
                 path, binding.binding_body(bind), params={"timeout": "5s"}, timeout_s=7.0
             )
-        except ApiProblem as error:
+        except ApiErrors as error:
             return BindRefused(bind.uid, str(error))
         return BindConfirmed(bind.uid, bind.node)
 
-    return patch.object(Binder, "_carry_out", carry_out)
+    return patch.object(Binder, "_bind_until_answered", carry_out)
 
 
 def a_bind_does_not_name_the_uid() -> AbstractContextManager[Any]:
@@ -115,12 +115,12 @@ def the_ledger_forgets_to_subtract() -> AbstractContextManager[Any]:
         del self._states[uid]
         return self._placements.pop(uid)
 
-    return patch.object(Ledger, "_take", take)
+    return patch.object(Ledger, "_remove_placement", take)
 
 
 def the_ledger_forgets_what_is_assumed() -> AbstractContextManager[Any]:
     """Its own recount is switched off, and so is the oracle: what is left are the server's objects."""
-    put, take = Ledger._put, Ledger._take
+    put, take = Ledger._put_placement, Ledger._remove_placement
 
     def forgetful_put(self: Ledger, placement: Placement, state: PlacementState) -> None:
         put(self, placement, state)
@@ -134,12 +134,12 @@ def the_ledger_forgets_what_is_assumed() -> AbstractContextManager[Any]:
 
     def confirm(self: Ledger, pod: Any, node: Any) -> None:
         if pod.uid in self._placements:
-            self._take(pod.uid)
+            self._remove_placement(pod.uid)
         put(self, Placement(pod, node), PlacementState.BOUND)
 
     return _all(
-        patch.object(Ledger, "_put", forgetful_put),
-        patch.object(Ledger, "_take", forgetful_take),
+        patch.object(Ledger, "_put_placement", forgetful_put),
+        patch.object(Ledger, "_remove_placement", forgetful_take),
         patch.object(Ledger, "confirm", confirm),
         patch.object(Ledger, "check", lambda _: []),
         _without_second_opinion(),
@@ -148,55 +148,56 @@ def the_ledger_forgets_what_is_assumed() -> AbstractContextManager[Any]:
 
 def the_overlay_does_not_see_earlier_members() -> AbstractContextManager[Any]:
     def place(self: Overlay, pod: Any, node: Any) -> None:
-        self._laid[pod.uid] = (pod, node)
+        self._added[pod.uid] = (pod, node)
 
-    return patch.object(Overlay, "place", place)
+    return patch.object(Overlay, "add_pod", place)
 
 
 def gangs_are_placed_in_part() -> AbstractContextManager[Any]:
-    return patch.object(Gang, "needed", property(lambda _: 0))
+    return patch.object(QueuedGang, "needed_count", property(lambda _: 0))
 
 
 def columns_miss_a_cordon() -> AbstractContextManager[Any]:
-    put_node = Cache.put_node
+    put_node = ClusterCache.put_node
 
-    def put(self: Cache, node: Node) -> Any:
+    def put(self: ClusterCache, node: Node) -> Any:
         known, changed = self.nodes.get(node.name), set(self._changed_nodes)
         events = put_node(self, node)
         if known is not None and known.unschedulable != node.unschedulable:
             self._changed_nodes = changed
         return events
 
-    return patch.object(Cache, "put_node", put)
+    return patch.object(ClusterCache, "put_node", put)
 
 
 def a_node_that_leaves_is_kept() -> AbstractContextManager[Any]:
-    return patch.object(Cache, "drop_node", lambda *_: frozenset())
+    return patch.object(ClusterCache, "drop_node", lambda *_: frozenset())
 
 
 def a_nomination_is_never_taken_back() -> AbstractContextManager[Any]:
-    return patch.object(Core, "take_back_nomination", lambda *_: None)
+    return patch.object(SchedulerCore, "clear_nomination", lambda *_: None)
 
 
 def what_is_held_back_is_never_let_go() -> AbstractContextManager[Any]:
     """Nor does its own check say that there is no end to it: what is left is what is held back at rest."""
 
-    def advance(self: Rejections, now_ns: int) -> None:
-        while (due_ns := self._due.first_key()) is not None and due_ns <= now_ns:
-            self._due.pop()
+    def advance(self: KubeletRejections, now_ns: int) -> None:
+        while (due_ns := self._expiries.first_key()) is not None and due_ns <= now_ns:
+            self._expiries.pop()
 
     return _all(
-        patch.object(Rejections, "advance", advance), patch.object(Rejections, "check", lambda _: iter(()))
+        patch.object(KubeletRejections, "advance", advance),
+        patch.object(KubeletRejections, "check", lambda _: iter(())),
     )
 
 
 def freed_room_wakes_nobody() -> AbstractContextManager[Any]:
-    wake = Queue.wake
+    wake = SchedulingQueue.requeue
 
-    def deaf(self: Queue, events: Any, now_ns: int, **more: Any) -> None:
+    def deaf(self: SchedulingQueue, events: Any, now_ns: int, **more: Any) -> None:
         wake(self, [one for one in events if one is not ClusterEvent.ASSIGNED_POD_DELETE], now_ns, **more)
 
-    return patch.object(Queue, "wake", deaf)
+    return patch.object(SchedulingQueue, "requeue", deaf)
 
 
 def after_a_410_the_watch_goes_on_from_now() -> AbstractContextManager[Any]:
@@ -239,16 +240,16 @@ def a_broken_policy_becomes_active_without_its_broken_rule() -> AbstractContextM
 
 
 def the_second_offer_of_policies_is_ignored() -> AbstractContextManager[Any]:
-    offer = Policies.offer
+    offer = PolicyRegistry.apply_update
 
-    def once(self: Policies, event: Any, now_ns: int) -> Any:
+    def once(self: PolicyRegistry, event: Any, now_ns: int) -> Any:
         return (
             offer(self, event, now_ns)
             if self._first_offer or len(self.running) < len(SCHEDULERS)
             else ([], [])
         )
 
-    return patch.object(Policies, "offer", once)
+    return patch.object(PolicyRegistry, "apply_update", once)
 
 
 # ── what no node may be given twice, and where no pod may go ─────────────────────────────────────────────────────────
@@ -261,7 +262,7 @@ def host_ports_are_not_looked_at() -> AbstractContextManager[Any]:
 
 def volumes_are_within_reach_of_every_node() -> AbstractContextManager[Any]:
     """Nobody reads whose disk it is: a pod goes anywhere with what is on one node."""
-    return patch.object(storage, "node_selector", lambda _: None)
+    return patch.object(storage, "decode_node_selector", lambda _: None)
 
 
 def claims_for_one_pod_are_shared() -> AbstractContextManager[Any]:
@@ -270,34 +271,34 @@ def claims_for_one_pod_are_shared() -> AbstractContextManager[Any]:
 
 def _nobody_asks(builtin: str) -> AbstractContextManager[Any]:
     return _all(
-        patch.dict(FILTERS, {builtin: lambda *_: None}),  # type: ignore[arg-type]
+        patch.dict(FILTER_KERNELS, {builtin: lambda *_: None}),  # type: ignore[arg-type]
         patch.dict(ORACLE_FILTERS, {builtin: lambda *_: None}),
     )
 
 
 def a_pod_is_bound_before_its_claims_are() -> AbstractContextManager[Any]:
-    return patch.object(Preparing, "_all_bound", lambda *_: True)
+    return patch.object(Prebinder, "_volumes_bound", lambda *_: True)
 
 
 def a_promised_volume_is_promised_again() -> AbstractContextManager[Any]:
     """The API server refuses the second one's claim: what is left is that both were on their way."""
-    return patch.object(Volumes, "promise", lambda *_: None)
+    return patch.object(VolumeCache, "reserve", lambda *_: None)
 
 
 def devices_are_within_reach_of_every_node() -> AbstractContextManager[Any]:
     """Nobody reads whose they are: a pod goes anywhere with what is in one node."""
-    return patch.object(devices, "_reach", lambda _: Reach(everywhere=True))
+    return patch.object(devices, "_reach", lambda _: AccessibleNodes(all_nodes=True))
 
 
 def a_promised_device_is_promised_again() -> AbstractContextManager[Any]:
-    return patch.object(Devices, "promise", lambda *_: None)
+    return patch.object(DeviceCache, "reserve", lambda *_: None)
 
 
 def devices_are_free_before_their_writes_are_answered() -> AbstractContextManager[Any]:
     """Where the pod is gone meanwhile; and nobody notices before the server's objects show it."""
     return _all(
-        patch.object(prebind, "_may_give_devices", lambda _: False),
-        patch.object(Devices, "check", lambda _: []),
+        patch.object(prebind, "_has_unanswered_device_writes", lambda _: False),
+        patch.object(DeviceCache, "check", lambda _: []),
     )
 
 
@@ -305,12 +306,12 @@ def devices_are_free_before_their_writes_are_answered() -> AbstractContextManage
 
 
 def pods_of_nobody_are_taken_for_ours() -> AbstractContextManager[Any]:
-    def seen(obj: Any) -> PodSeen:
-        found = wire.pod(obj)
-        ours = found.pod.scheduler == NOBODY
-        return PodSeen(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
+    def seen(obj: Any) -> PodUpdated:
+        found = wire.decode_pod(obj)
+        ours = found.pod.scheduler == UNKNOWN_SCHEDULER
+        return PodUpdated(replace(found, pod=replace(found.pod, scheduler="beta")) if ours else found)
 
-    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, seen=seen))
+    return patch.object(scheduler_app, "CLUSTER_PODS", replace(scheduler_app.CLUSTER_PODS, updated_event=seen))
 
 
 def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:
@@ -319,39 +320,39 @@ def pods_of_nobody_are_told_why_they_wait() -> AbstractContextManager[Any]:
 
 
 def pods_of_nobody_have_events() -> AbstractContextManager[Any]:
-    pod_seen = Scheduler._pod_seen
+    pod_seen = Scheduler._pod_updated
 
     def greet(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
         pod_seen(self, seen, now_ns)
         pod = seen.pod
-        if pod.scheduler == NOBODY:
+        if pod.scheduler == UNKNOWN_SCHEDULER:
             about = (pod.uid, pod.namespace, pod.name, "beta")
-            self._core.out.append(ReportPod(*about, "Normal", "Seen", "is nobody's"))
+            self._core.commands.append(ReportPodEvent(*about, "Normal", "Seen", "is nobody's"))
 
-    return patch.object(Scheduler, "_pod_seen", greet)
+    return patch.object(Scheduler, "_pod_updated", greet)
 
 
 # ── what is said ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def each_try_of_an_event_makes_another() -> AbstractContextManager[Any]:
-    create = Reporter._create
+    create = Reporter._create_event
 
-    async def anew(self: Reporter, words: Words, series: Any) -> None:
-        series.name = f"{words.about.name}.{self._random.getrandbits(64):016x}"
+    async def anew(self: Reporter, words: EventContent, series: Any) -> None:
+        series.name = f"{words.regarding.name}.{self._random.getrandbits(64):016x}"
         await create(self, words, series)
 
-    return patch.object(Reporter, "_create", anew)
+    return patch.object(Reporter, "_create_event", anew)
 
 
 def nobody_is_told_of_a_bind() -> AbstractContextManager[Any]:
-    say = Reporter.say
+    say = Reporter.record_event
 
-    def hushed(self: Reporter, words: Words) -> None:
+    def hushed(self: Reporter, words: EventContent) -> None:
         if words.reason != "Scheduled":
             say(self, words)
 
-    return patch.object(Reporter, "say", hushed)
+    return patch.object(Reporter, "record_event", hushed)
 
 
 # ── leaders and lives ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -360,32 +361,32 @@ def nobody_is_told_of_a_bind() -> AbstractContextManager[Any]:
 def who_lost_the_lease_goes_on_deciding() -> AbstractContextManager[Any]:
     """It neither notices that its renewals fail nor that another has the Lease."""
 
-    async def keep(self: Elector) -> None:
+    async def keep(self: LeaderElector) -> None:
         self._leads_until_s = float("inf")
         await asyncio.Event().wait()
 
-    return patch.object(Elector, "_keep", keep)
+    return patch.object(LeaderElector, "_renew_until_lost", keep)
 
 
 def a_restart_forgets_the_last_known_good_policies() -> AbstractContextManager[Any]:
-    async def nothing(self: LastGood) -> Mapping[str, str]:
+    async def nothing(self: LastGoodStore) -> Mapping[str, str]:
         return {}
 
-    return patch.object(LastGood, "read", nothing)
+    return patch.object(LastGoodStore, "read", nothing)
 
 
 def a_restart_forgets_what_its_states_were_fed() -> AbstractContextManager[Any]:
-    return patch.object(States, "restore", lambda *_: [])
+    return patch.object(PolicyStates, "restore", lambda *_: [])
 
 
 def a_run_is_fed_each_time_that_it_is_shown() -> AbstractContextManager[Any]:
-    see = States.see
+    see = PolicyStates.pod_updated
 
-    def forgetful(self: States, seen: ObservedPod, now_ns: int) -> str | None:
-        self.gone(seen.pod.uid)
+    def forgetful(self: PolicyStates, seen: ObservedPod, now_ns: int) -> str | None:
+        self.pod_deleted(seen.pod.uid)
         return see(self, seen, now_ns)
 
-    return patch.object(States, "see", forgetful)
+    return patch.object(PolicyStates, "pod_updated", forgetful)
 
 
 # ── making room ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -393,14 +394,16 @@ def a_run_is_fed_each_time_that_it_is_shown() -> AbstractContextManager[Any]:
 
 def what_a_policy_says_of_victims_is_not_looked_at() -> AbstractContextManager[Any]:
     return patch.object(
-        Victims, "allowed", lambda _, seen: lambda victim: victim.priority < seen.pod.priority
+        CompiledVictims, "predicate", lambda _, seen: lambda victim: victim.priority < seen.pod.priority
     )
 
 
 def equals_are_evicted() -> AbstractContextManager[Any]:
     return _all(
         patch.object(
-            Victims, "allowed", lambda _, seen: lambda victim: victim.scheduler == seen.pod.scheduler
+            CompiledVictims,
+            "predicate",
+            lambda _, seen: lambda victim: victim.scheduler == seen.pod.scheduler,
         ),
         patch.object(Ledger, "lowest_priority", -1),
     )
@@ -423,73 +426,73 @@ def everybody_has_to_go() -> AbstractContextManager[Any]:
 def who_has_made_room_does_not_come() -> AbstractContextManager[Any]:
     """Victims end, and the pod that they ended for is not tried again."""
 
-    def evicted(self: Preemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
+    def evicted(self: DefaultPreemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
         eviction = self._evicting.get(preemptor)
         if eviction is not None:
-            self._told(eviction, victims)
+            self._record_deletions(eviction, victims)
 
-    return patch.object(Preemption, "evicted", evicted)
+    return patch.object(DefaultPreemption, "evicted", evicted)
 
 
 def room_is_made_for_a_part_of_a_gang() -> AbstractContextManager[Any]:
-    run = gang_room._Search.run
+    run = gang_room._GangSearch.run
 
-    def content(self: gang_room._Search) -> Steps[gang_room.Seats | gang_room.NoSeats]:
+    def content(self: gang_room._GangSearch) -> Steps[gang_room.GangPlacement | gang_room.NoGangPlacement]:
         found = yield from run(self)
-        return gang_room.Seats(tuple(self.seats)) if self.seats else found
+        return gang_room.GangPlacement(tuple(self.placements)) if self.placements else found
 
-    return patch.object(gang_room._Search, "run", content)
+    return patch.object(gang_room._GangSearch, "run", content)
 
 
 def room_for_a_member_is_thought_of_without_those_before_it() -> AbstractContextManager[Any]:
-    def take(self: gang_room._Search, seat: gang_room.Seat) -> None:
-        self.seats.append(seat)
+    def take(self: gang_room._GangSearch, seat: gang_room.MemberPlacement) -> None:
+        self.placements.append(seat)
 
-    return patch.object(gang_room._Search, "_take", take)
+    return patch.object(gang_room._GangSearch, "_take", take)
 
 
 # ── who is first, and what is assumed ────────────────────────────────────────────────────────────────────────────────
 
 
 def a_fair_queue_does_not_follow_the_shares() -> AbstractContextManager[Any]:
-    return patch.object(FairLine, "_catch_up", lambda _: None)
+    return patch.object(FairShareQueue, "_reposition_changed", lambda _: None)
 
 
 def metrics_assume_nothing() -> AbstractContextManager[Any]:
-    return patch.object(Assumed, "landed", lambda *_: None)
+    return patch.object(AssumedLoadTracker, "pod_placed", lambda *_: None)
 
 
 def members_that_are_on_nodes_are_overlooked() -> AbstractContextManager[Any]:
     """By the plan; the oracle looks away."""
-    return _all(patch.object(Members, "of", lambda *_: {}), _without_second_opinion())
+    return _all(patch.object(GangMembers, "rows_of", lambda *_: {}), _without_second_opinion())
 
 
 def a_node_that_cools_for_a_moment_is_let_in() -> AbstractContextManager[Any]:
-    return patch.object(Recoveries, "arrived", lambda _self, _policy, _metric, samples: samples)
+    return patch.object(RecoveryTracker, "apply_samples", lambda _self, _policy, _metric, samples: samples)
 
 
 def metrics_that_lack_are_not_waited_for() -> AbstractContextManager[Any]:
     """By the plan; the oracle looks away."""
-    return _all(patch.object(State, "_look_for_outages", lambda *_: None), _without_second_opinion())
+    return _all(patch.object(Evaluation, "_detect_outages", lambda *_: None), _without_second_opinion())
 
 
 def the_census_forgets_nobody() -> AbstractContextManager[Any]:
-    return patch.object(Census, "drop", lambda *_: None)
+    return patch.object(PodIndex, "drop", lambda *_: None)
 
 
 def extenders_are_asked_and_not_listened_to() -> AbstractContextManager[Any]:
-    return patch.object(consulting, "let_through", lambda nodes, _: nodes)
+    return patch.object(consulting, "nodes_passing_extenders", lambda nodes, _: nodes)
 
 
 # ── gangs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def a_gang_does_not_keep_together() -> AbstractContextManager[Any]:
-    return patch.object(Gang, "topology", property(lambda _: None, lambda *_: None))
+    return patch.object(QueuedGang, "topology", property(lambda _: None, lambda *_: None))
 
 
 def a_gang_fails_before_its_time() -> AbstractContextManager[Any]:
-    return patch.object(Gang, "timeout_ns", property(lambda _: 10**9))
+    return patch.object(QueuedGang, "timeout_ns", property(lambda _: 10**9))
 
 
 PLANTED: Mapping[Plant, str] = {
@@ -545,11 +548,11 @@ PLANTED: Mapping[Plant, str] = {
 """With what some seed must say of each: the words of the invariant that it is planted for."""
 
 
-def _many_end_and_go(weather: Weather) -> Weather:
+def _many_end_and_go(weather: FaultProfile) -> FaultProfile:
     """Pods whose runs have been fed and written down are deleted, and schedulers die."""
     return replace(
         _undisturbed(weather),
-        roads=Climate(0.01, 0.02),
+        roads=FaultRates(0.01, 0.02),
         deeds={"create a pod": 20.0, "delete a pod": 12.0, "kill a scheduler": 0.6},
         deed_every_s=0.4,
         storm_s=90.0,
@@ -559,11 +562,11 @@ def _many_end_and_go(weather: Weather) -> Weather:
     )
 
 
-def _many_want_disks(weather: Weather) -> Weather:
+def _many_want_disks(weather: FaultProfile) -> FaultProfile:
     """Where a disk is put in, several who waited for one go for it at once."""
     return replace(
         _undisturbed(weather),
-        roads=Climate(0.05, 0.2),
+        roads=FaultRates(0.05, 0.2),
         deeds={"create a pod": 12.0, "delete a pod": 10.0, "create a claim": 12.0, "put in a disk": 1.2},
         deed_every_s=0.4,
         nodes=2,
@@ -572,11 +575,11 @@ def _many_want_disks(weather: Weather) -> Weather:
     )
 
 
-def _pods_go_while_they_get_devices(weather: Weather) -> Weather:
+def _pods_go_while_they_get_devices(weather: FaultProfile) -> FaultProfile:
     """Over roads on which writes are lost, late and repeated, to claims that do not go with their pods."""
     return replace(
         _undisturbed(weather),
-        roads=Climate(0.05, 0.2, slow_share=0.2, slow_s=1.5, lost_before_share=0.35),
+        roads=FaultRates(0.05, 0.2, slow_share=0.2, slow_s=1.5, lost_before_share=0.35),
         deeds={
             "create a pod": 12.0,
             "delete a pod": 4.0,
@@ -592,7 +595,7 @@ def _pods_go_while_they_get_devices(weather: Weather) -> Weather:
     )
 
 
-def _undisturbed(weather: Weather) -> Weather:
+def _undisturbed(weather: FaultProfile) -> FaultProfile:
     """Nothing befalls the one scheduler that there is but what is on its roads."""
     return replace(
         weather,
@@ -606,11 +609,11 @@ def _undisturbed(weather: Weather) -> Weather:
     )
 
 
-def _binds_without_answers(weather: Weather) -> Weather:
+def _binds_without_answers(weather: FaultProfile) -> FaultProfile:
     """For small nodes whose pods come and go, while watches are cut: that a pod was bound is seen late."""
     return replace(
         _undisturbed(weather),
-        roads=Climate(0.01, 0.2, late_share=0.1, lost_after_share=0.2, watch_lives_s=4.0),
+        roads=FaultRates(0.01, 0.2, late_share=0.1, lost_after_share=0.2, watch_lifetime_s=4.0),
         deeds={"create a pod": 12.0, "create an urgent pod": 8.0, "delete a pod": 12.0},
         deed_every_s=0.4,
         storm_s=90.0,
@@ -620,11 +623,11 @@ def _binds_without_answers(weather: Weather) -> Weather:
     )
 
 
-def _rejected_for_what_nobody_saw(weather: Weather) -> Weather:
+def _rejected_for_what_nobody_saw(weather: FaultProfile) -> FaultProfile:
     """Pods of others come and go while the cluster is not seen, so that nothing tells what room was held back for."""
     return replace(
         _undisturbed(weather),
-        roads=Climate(0.01, 0.02, lost_before_share=0.35, watch_lives_s=5.0),
+        roads=FaultRates(0.01, 0.02, lost_before_share=0.35, watch_lifetime_s=5.0),
         deeds={"create a pod": 12.0, "start a static pod": 6.0, "delete a pod": 10.0, "resize a node": 6.0},
         deed_every_s=0.4,
         storm_s=75.0,
@@ -636,12 +639,12 @@ def _rejected_for_what_nobody_saw(weather: Weather) -> Weather:
     )
 
 
-def _room_is_made_among_budgets(weather: Weather) -> Weather:
+def _room_is_made_among_budgets(weather: FaultProfile) -> FaultProfile:
     """One after the other: of evictions that overlap nothing is said."""
     deeds = {"create a pod": 12.0, "create an urgent pod": 8.0, "delete a pod": 1.0, "create a budget": 8.0}
     return replace(
         _undisturbed(weather),
-        roads=Climate(),
+        roads=FaultRates(),
         deeds=deeds,
         deed_every_s=1.0,
         storm_s=60.0,
@@ -651,11 +654,11 @@ def _room_is_made_among_budgets(weather: Weather) -> Weather:
     )
 
 
-def _answers_are_lost_and_few_wait(weather: Weather) -> Weather:
+def _answers_are_lost_and_few_wait(weather: FaultProfile) -> FaultProfile:
     """Where a condition gets lost too, events may be missing, and they are not counted."""
     return replace(
         _undisturbed(weather),
-        roads=Climate(0.01, lost_after_share=0.04),
+        roads=FaultRates(0.01, lost_after_share=0.04),
         deeds={"create a pod": 6.0, "delete a pod": 4.0},
         deed_every_s=1.5,
         storm_s=60.0,
@@ -665,7 +668,7 @@ def _answers_are_lost_and_few_wait(weather: Weather) -> Weather:
     )
 
 
-SOONER: Mapping[Plant, Callable[[Weather], Weather]] = {
+SOONER: Mapping[Plant, Callable[[FaultProfile], FaultProfile]] = {
     a_bind_without_an_answer_is_withdrawn: _binds_without_answers,
     what_is_held_back_is_never_let_go: _rejected_for_what_nobody_saw,
     each_try_of_an_event_makes_another: _answers_are_lost_and_few_wait,
@@ -727,5 +730,5 @@ more, all are searched."""
 
 def says(bug: Plant, seed: int) -> bool:
     """Whether the seed notices the bug, which is planted, in the words of its invariant."""
-    weather = SOONER.get(bug, lambda drawn: drawn)(draw_weather(Random(f"{seed}/weather")))
+    weather = SOONER.get(bug, lambda drawn: drawn)(draw_fault_profile(Random(f"{seed}/weather")))
     return any(re.search(PLANTED[bug], words) for words in run_seed(seed, weather).wrong)

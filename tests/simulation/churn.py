@@ -12,23 +12,23 @@ from typing import Any
 import orjson
 
 from policysched.kube.client.transport import ApiResponse
-from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.kubelet import RUN_SECONDS, Kubelet
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.nodes import node_status
 from tests.simulation.churn_devices import DeviceChurn
 from tests.simulation.churn_storage import StorageChurn
 
 Json = dict[str, Any]
-Texts = Mapping[str, Sequence[str]]
+PolicyVersions = Mapping[str, Sequence[str]]
 
-STRANGER = "somebody-else"
+OTHER_SCHEDULER = "somebody-else"
 """The schedulerName of pods that another scheduler binds."""
-NOBODY = "nobody"
+UNKNOWN_SCHEDULER = "nobody"
 """The schedulerName of pods that nobody binds."""
 
-SPARED = "keep"
+PROTECTED_LABEL = "keep"
 """The label of pods that no policy lets anybody evict."""
 
 NAMESPACES = ("default", "team-a")
@@ -51,8 +51,8 @@ class Churn:
         dice: Random,
         *,
         schedulers: Sequence[str],
-        good: Texts,
-        bad: Texts,
+        good: PolicyVersions,
+        bad: PolicyVersions,
         config_map: tuple[str, str],
         kubelet: Kubelet,
         pods_max: int,
@@ -60,7 +60,7 @@ class Churn:
         tell: Callable[[str], None],
     ) -> None:
         self._server = server
-        self._local = Local(server)
+        self._local = LocalClient(server)
         self._dice = dice
         self._schedulers = schedulers
         self._good = good
@@ -70,11 +70,11 @@ class Churn:
         self._pods_max = pods_max
         self._cpu = _CPU_CRAMPED if cramped else _CPU
         self._node_cpu = _NODE_CPU_CRAMPED if cramped else _NODE_CPU
-        self._tell = tell
+        self._log = tell
         self._count = 0
-        self._storage = StorageChurn(self._local, dice, tell=tell, number=self._next)
-        self._devices = DeviceChurn(self._local, dice, tell=tell, number=self._next)
-        self._deeds: dict[str, Callable[[], None]] = {
+        self._storage = StorageChurn(self._local, dice, tell=tell, number=self._next_number)
+        self._devices = DeviceChurn(self._local, dice, tell=tell, number=self._next_number)
+        self._actions: dict[str, Callable[[], None]] = {
             "create a pod": self.create_pod,
             "create an urgent pod": self.create_urgent_pod,
             "create a gang": self.create_gang,
@@ -94,43 +94,43 @@ class Churn:
             "break a policy": self.break_policy,
             "delete a policy": self.delete_policy,
             "delete the ConfigMap": self.delete_config_map,
-            "forget the history": self.forget_history,
+            "forget the history": self.compact_history,
             "start a static pod": self.start_static_pod,
             "create a budget": self.create_budget,
-            **self._storage.deeds,
-            **self._devices.deeds,
+            **self._storage.actions,
+            **self._devices.actions,
         }
 
-    def does(self, deed: str) -> bool:
-        return deed in self._deeds
+    def has_action(self, deed: str) -> bool:
+        return deed in self._actions
 
-    def do(self, deed: str) -> None:
-        self._deeds[deed]()
+    def perform(self, deed: str) -> None:
+        self._actions[deed]()
 
-    def begin(self, *, nodes: int, pods: int) -> None:
+    def populate(self, *, nodes: int, pods: int) -> None:
         """The cluster as the simulation finds it."""
         self._local.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
         first = self._dice.random() < 0.6
         self._write_policies(
             {key: texts[0] if first else self._dice.choice(texts) for key, texts in self._good.items()}
         )
-        self._storage.begin()
-        self._devices.begin()
+        self._storage.create_classes()
+        self._devices.create_classes()
         for _ in range(nodes):
             self.add_node()
-        self._storage.furnish()
-        self._devices.furnish()
+        self._storage.populate()
+        self._devices.populate()
         for _ in range(pods):
             self.create_pod()
 
-    def restore(self) -> None:
+    def restore_policies(self) -> None:
         """Every policy has a text that checks again: the ones that it had or, where it had none, any."""
         data = self._policies()
         wanted = {
             key: data[key] if data.get(key) in texts else self._dice.choice(texts)
             for key, texts in self._good.items()
         }
-        self._tell("the policies are put in order")
+        self._log("the policies are put in order")
         self._write_policies(wanted)
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,25 +138,25 @@ class Churn:
     def create_pod(self) -> None:
         dice = self._dice
         scheduler = dice.choices(
-            (*self._schedulers, STRANGER, NOBODY), (*(6,) * len(self._schedulers), 2, 1)
+            (*self._schedulers, OTHER_SCHEDULER, UNKNOWN_SCHEDULER), (*(6,) * len(self._schedulers), 2, 1)
         )[0]
-        self._make_pod(f"pod-{self._next()}", dice.choice(NAMESPACES), scheduler, {})
+        self._make_pod(f"pod-{self._next_number()}", dice.choice(NAMESPACES), scheduler, {})
 
     def create_urgent_pod(self) -> None:
-        pod = self._some("pods", lambda one: one["spec"]["schedulerName"] in self._schedulers)
+        pod = self._random_object("pods", lambda one: one["spec"]["schedulerName"] in self._schedulers)
         if pod is not None:
-            self.create_rival(pod)
+            self.create_competing_pod(pod)
 
-    def create_rival(self, pod: Json) -> None:
+    def create_competing_pod(self, pod: Json) -> None:
         """One that asks for what the other asked for, and goes first."""
-        name, namespace = f"urgent-{self._next()}", pod["metadata"]["namespace"]
+        name, namespace = f"urgent-{self._next_number()}", pod["metadata"]["namespace"]
         spec = {
             key: value
             for key, value in pod["spec"].items()
             if key in ("schedulerName", "containers", "nodeSelector")
         }
         spec["priorityClassName"] = "system-node-critical"
-        self._tell(f"pod {namespace}/{name} wants what {_name(pod)} wants")
+        self._log(f"pod {namespace}/{name} wants what {_name(pod)} wants")
         metadata = {"name": name, "namespace": namespace, "labels": {"rank": "9"}}
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
@@ -171,31 +171,35 @@ class Churn:
                 if (group := _labels(pod).get("group")) and (least := _labels(pod).get("least"))
             }
         )
-        group, least = f"gang-{self._next()}", str(dice.randint(2, 4))
+        group, least = f"gang-{self._next_number()}", str(dice.randint(2, 4))
         if existing and dice.random() < 0.4:
             scheduler, namespace, group, least = dice.choice(existing)
         cpu = dice.choice(self._cpu)
         members = dice.randint(1, 4)
-        self._tell(f"{members} members of gang {group}, at least {least}")
+        self._log(f"{members} members of gang {group}, at least {least}")
         for _ in range(members):
             self._make_pod(
-                f"{group}-{self._next()}", namespace, scheduler, {"group": group, "least": least}, cpu=cpu
+                f"{group}-{self._next_number()}",
+                namespace,
+                scheduler,
+                {"group": group, "least": least},
+                cpu=cpu,
             )
 
     def create_urgent_gang(self) -> None:
         """To be placed whole, each member asking for what some pod on a node asked for."""
         dice = self._dice
-        pod = self._some("pods", lambda one: bool(one["spec"].get("nodeName")))
+        pod = self._random_object("pods", lambda one: bool(one["spec"].get("nodeName")))
         if pod is None:
             return
-        members, group = dice.randint(2, 3), f"rivals-{self._next()}"
+        members, group = dice.randint(2, 3), f"rivals-{self._next_number()}"
         namespace = pod["metadata"]["namespace"]
-        self._tell(f"{members} members of gang {group} want what {_name(pod)} has")
+        self._log(f"{members} members of gang {group} want what {_name(pod)} has")
         for _ in range(members):
             labels = {"group": group, "least": str(members)}
             spec = {key: value for key, value in pod["spec"].items() if key in ("containers", "nodeSelector")}
             spec |= {"schedulerName": "gamma", "priorityClassName": "system-node-critical"}
-            metadata = {"name": f"{group}-{self._next()}", "namespace": namespace, "labels": labels}
+            metadata = {"name": f"{group}-{self._next_number()}", "namespace": namespace, "labels": labels}
             self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
     def _make_pod(
@@ -225,7 +229,7 @@ class Churn:
             spec["priorityClassName"] = dice.choice(("system-cluster-critical", "system-node-critical"))
             del spec["priority"]
         if dice.random() < 0.1:
-            labels[SPARED] = "me"
+            labels[PROTECTED_LABEL] = "me"
         if dice.random() < 0.03:
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
         elif "group" not in labels and (volumes := self._storage.volumes_for_pod(namespace)):
@@ -234,27 +238,27 @@ class Churn:
             spec["resourceClaims"] = devices
         metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
         claims = "".join(f" with {_claim_of(one)}" for one in (*spec.get("volumes", ()), *devices))
-        self._tell(f"pod {namespace}/{name} of {scheduler}{claims}")
+        self._log(f"pod {namespace}/{name} of {scheduler}{claims}")
         self._local.create("pods", namespace, {"metadata": metadata, "spec": spec})
 
     def delete_pod(self) -> None:
-        pod = self._some("pods")
+        pod = self._random_object("pods")
         if pod is not None:
             self.delete(pod)
 
     def delete(self, pod: Json) -> None:
         grace_s = self._dice.choice((None, 0, 1))
-        self._tell(f"pod {_name(pod)} is deleted, grace {grace_s}")
+        self._log(f"pod {_name(pod)} is deleted, grace {grace_s}")
         self._local.delete("pods", pod, grace_period_s=grace_s)
 
     def recreate_pod(self) -> None:
-        pod = self._some("pods")
+        pod = self._random_object("pods")
         if pod is not None:
             self.recreate(pod)
 
     def recreate(self, pod: Json) -> None:
         """As a StatefulSet does: another pod by the same name."""
-        self._tell(f"pod {_name(pod)} is deleted and made anew")
+        self._log(f"pod {_name(pod)} is deleted and made anew")
         self._local.delete("pods", pod, grace_period_s=0)
         self._make_pod(
             pod["metadata"]["name"],
@@ -264,29 +268,29 @@ class Churn:
         )
 
     def ungate_pod(self) -> None:
-        pod = self._some("pods", lambda one: bool(one["spec"].get("schedulingGates")))
+        pod = self._random_object("pods", lambda one: bool(one["spec"].get("schedulingGates")))
         if pod is not None:
-            self._tell(f"pod {_name(pod)} is let through its gates")
-            self._local.change(
+            self._log(f"pod {_name(pod)} is let through its gates")
+            self._local.update(
                 "pods", pod, lambda one: {**one, "spec": {**one["spec"], "schedulingGates": []}}
             )
 
     def edit_pod(self) -> None:
         """A label that orders it, or one more toleration."""
-        pod = self._some("pods", lambda one: not one["spec"].get("nodeName"))
+        pod = self._random_object("pods", lambda one: not one["spec"].get("nodeName"))
         if pod is None:
             return
-        self._tell(f"pod {_name(pod)} is edited")
+        self._log(f"pod {_name(pod)} is edited")
         if self._dice.random() < 0.5:
             labels = {**_labels(pod), "rank": self._dice.choice(("0", "1", "7", "many"))}
-            self._local.change(
+            self._local.update(
                 "pods", pod, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
             )
         else:
-            more = {"key": f"key-{self._next()}", "operator": "Exists"}
+            more = {"key": f"key-{self._next_number()}", "operator": "Exists"}
             if self._dice.random() < 0.5:
                 more = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
-            self._local.change("pods", pod, lambda one: _with_toleration(one, more))
+            self._local.update("pods", pod, lambda one: _with_toleration(one, more))
 
     def create_budget(self) -> None:
         """For pods of one rank; how many may go, its controller would keep up to date."""
@@ -294,7 +298,7 @@ class Churn:
         name, allowed = f"rank-{rank}", self._dice.choice((0, 0, 1))
         if self._local.get("poddisruptionbudgets", namespace, name) is not None:
             return
-        self._tell(f"of {namespace}'s pods of rank {rank} {allowed} may be disrupted")
+        self._log(f"of {namespace}'s pods of rank {rank} {allowed} may be disrupted")
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"rank": rank}}}
         made = self._local.create(
             "poddisruptionbudgets", namespace, {"metadata": {"name": name}, "spec": spec}
@@ -317,7 +321,7 @@ class Churn:
             "pool": dice.choice(("gold", "general")),
         }
         status = node_status(name, "2026-01-01T00:00:00Z", at=int(name.partition("-")[2]))
-        self._tell(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
+        self._log(f"node {name} joins with {resources['cpu']} cpu, {resources['memory']}")
         self._local.create(
             "nodes",
             "",
@@ -330,55 +334,55 @@ class Churn:
 
     def remove_node(self) -> None:
         """Its pods go a little later, as the pod garbage collector has it; now and then the node is back before."""
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if node is None:
             return
         name = node["metadata"]["name"]
-        self._tell(f"node {name} leaves")
+        self._log(f"node {name} leaves")
         self._local.delete("nodes", node)
-        asyncio.get_running_loop().call_later(self._dice.uniform(0.1, 5.0), self._collect_pods_of, name)
+        asyncio.get_running_loop().call_later(self._dice.uniform(0.1, 5.0), self._delete_pods_of_node, name)
 
-    def _collect_pods_of(self, name: str) -> None:
+    def _delete_pods_of_node(self, name: str) -> None:
         if self._local.get("nodes", "", name) is None:
-            self._devices.node_is_gone(name)
+            self._devices.on_node_deleted(name)
             for pod in self._local.list("pods"):
                 if pod["spec"].get("nodeName") == name:
                     self._local.delete("pods", pod, grace_period_s=0)
 
     def cordon_node(self) -> None:
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if node is not None:
             cordoned = not node["spec"].get("unschedulable")
-            self._tell(f"node {node['metadata']['name']} {'is' if cordoned else 'is not'} cordoned")
+            self._log(f"node {node['metadata']['name']} {'is' if cordoned else 'is not'} cordoned")
             spec = {**node["spec"], "unschedulable": cordoned}
-            self._local.change("nodes", node, lambda one: {**one, "spec": spec})
+            self._local.update("nodes", node, lambda one: {**one, "spec": spec})
 
     def taint_node(self) -> None:
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if node is None:
             return
         kept = [taint for taint in node["spec"].get("taints") or () if taint["key"] != "dedicated"]
         if len(kept) == len(node["spec"].get("taints") or ()):
             effect = self._dice.choice(("NoSchedule", "PreferNoSchedule"))
             kept.append({"key": "dedicated", "value": "x", "effect": effect})
-        self._tell(f"node {node['metadata']['name']} has taints {[taint['effect'] for taint in kept]}")
+        self._log(f"node {node['metadata']['name']} has taints {[taint['effect'] for taint in kept]}")
         spec = {**node["spec"], "taints": kept}
-        self._local.change("nodes", node, lambda one: {**one, "spec": spec})
+        self._local.update("nodes", node, lambda one: {**one, "spec": spec})
 
     def relabel_node(self) -> None:
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if node is not None:
             labels = {**_labels(node), "zone": self._dice.choice(ZONES)}
-            self._tell(f"node {node['metadata']['name']} is in {labels['zone']}")
-            self._local.change(
+            self._log(f"node {node['metadata']['name']} is in {labels['zone']}")
+            self._local.update(
                 "nodes", node, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
             )
 
     def resize_node(self) -> None:
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if node is not None:
             allocatable = {**node["status"]["allocatable"], "cpu": self._dice.choice(self._node_cpu)}
-            self._tell(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
+            self._log(f"node {node['metadata']['name']} has {allocatable['cpu']} cpu now")
             self._local.set_status("nodes", node, allocatable=allocatable)
 
     # ── namespaces, policies, the server ───────────────────────────────────────────────────────────────────────────
@@ -387,35 +391,35 @@ class Churn:
         space = self._local.get("namespaces", "", "team-a")
         assert space is not None, "nobody deletes namespaces here"
         labels = {**_labels(space), "tier": self._dice.choice(("gold", "standard"))}
-        self._tell(f"namespace team-a is {labels['tier']}")
-        self._local.change(
+        self._log(f"namespace team-a is {labels['tier']}")
+        self._local.update(
             "namespaces", space, lambda one: {**one, "metadata": {**one["metadata"], "labels": labels}}
         )
 
     def edit_policy(self) -> None:
         key = self._dice.choice(sorted(self._good))
-        self._tell(f"{key} is edited")
+        self._log(f"{key} is edited")
         self._write_policies({**self._policies(), key: self._dice.choice(self._good[key])})
 
     def break_policy(self) -> None:
         key = self._dice.choice(sorted(self._bad))
-        self._tell(f"{key} is broken")
+        self._log(f"{key} is broken")
         self._write_policies({**self._policies(), key: self._dice.choice(self._bad[key])})
 
     def delete_policy(self) -> None:
         key = self._dice.choice(sorted(self._good))
-        self._tell(f"{key} is deleted")
+        self._log(f"{key} is deleted")
         self._write_policies({name: text for name, text in self._policies().items() if name != key})
 
     def delete_config_map(self) -> None:
         found = self._local.get("configmaps", *self._config_map)
         if found is not None:
-            self._tell("the policies' ConfigMap is deleted")
+            self._log("the policies' ConfigMap is deleted")
             self._local.delete("configmaps", found)
 
-    def forget_history(self) -> None:
-        self._tell("the server forgets its history and ends all watches")
-        self._server.forget_history()
+    def compact_history(self) -> None:
+        self._log("the server forgets its history and ends all watches")
+        self._server.compact_history()
         self._server.cut_watches()
 
     def _policies(self) -> dict[str, str]:
@@ -428,49 +432,52 @@ class Churn:
         if found is None:
             self._local.create("configmaps", namespace, {"metadata": {"name": name}, "data": dict(data)})
         else:
-            self._local.change("configmaps", found, lambda one: {**one, "data": dict(data)})
+            self._local.update("configmaps", found, lambda one: {**one, "data": dict(data)})
 
     def start_static_pod(self) -> None:
         """Its node's kubelet knows of it, and for a while nobody else does."""
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if node is None or sum(1 for _ in self._local.list("pods")) >= self._pods_max:
             return
         name, dice = node["metadata"]["name"], self._dice
         requests = {"cpu": dice.choice(self._cpu), "memory": dice.choice(_MEMORY)}
         container = {"name": "c", "image": "app:1", "resources": {"requests": requests}}
-        metadata = {"name": f"static-{self._next()}-{name}", "namespace": "kube-system"}
-        manifest = {"metadata": metadata, "spec": {"schedulerName": STRANGER, "containers": [container]}}
+        metadata = {"name": f"static-{self._next_number()}-{name}", "namespace": "kube-system"}
+        manifest = {
+            "metadata": metadata,
+            "spec": {"schedulerName": OTHER_SCHEDULER, "containers": [container]},
+        }
         after_s = dice.uniform(0.5, 20.0)
-        if self._kubelet.start_static(name, manifest, mirror_after_s=after_s):
-            self._tell(
+        if self._kubelet.start_static_pod(name, manifest, mirror_after_s=after_s):
+            self._log(
                 f"{name} runs {metadata['name']}, which asks for {requests} and is shown in {after_s:.1f} s"
             )
 
     # ── another scheduler ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def stranger_binds(self) -> None:
+    def bind_by_other_scheduler(self) -> None:
         """Another scheduler binds one of its pods, wherever it pleases."""
-        pod = self._some(
+        pod = self._random_object(
             "pods",
             lambda one: (
-                one["spec"]["schedulerName"] == STRANGER
+                one["spec"]["schedulerName"] == OTHER_SCHEDULER
                 and not one["spec"].get("nodeName")
                 and not one["spec"].get("schedulingGates")
             ),
         )
-        node = self._some("nodes")
+        node = self._random_object("nodes")
         if pod is None or node is None:
             return
         metadata, target = pod["metadata"], node["metadata"]["name"]
-        self._tell(f"another scheduler binds {_name(pod)} to {target}")
+        self._log(f"another scheduler binds {_name(pod)} to {target}")
         body = {"metadata": {"uid": metadata["uid"]}, "target": {"kind": "Node", "name": target}}
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
-        answer = self._server.handle(Call("POST", path, body=orjson.dumps(body)))
+        answer = self._server.handle(ServerRequest("POST", path, body=orjson.dumps(body)))
         assert isinstance(answer, ApiResponse) and answer.status == 201, f"{path}: {answer}"
 
     # ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _some(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
+    def _random_object(self, plural: str, wanted: Callable[[Json], bool] = lambda _: True) -> Json | None:
         found = [
             one
             for one in self._local.list(plural)
@@ -478,7 +485,7 @@ class Churn:
         ]
         return self._dice.choice(found) if found else None
 
-    def _next(self) -> int:
+    def _next_number(self) -> int:
         self._count += 1
         return self._count
 
@@ -506,4 +513,4 @@ def _with_toleration(pod: Json, more: Json) -> Json:
     return {**pod, "spec": {**pod["spec"], "tolerations": tolerations}}
 
 
-__all__ = ["NOBODY", "SPARED", "STRANGER", "Churn"]
+__all__ = ["OTHER_SCHEDULER", "PROTECTED_LABEL", "UNKNOWN_SCHEDULER", "Churn"]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from policysched.sandbox.claim_controller import DEVICE_CLAIMS, TEMPLATES
-from policysched.sandbox.local import Local
+from policysched.sandbox.claim_controller import CLAIM_TEMPLATES, DEVICE_CLAIMS
+from policysched.sandbox.local import LocalClient
 
 Json = dict[str, Any]
 
@@ -23,38 +23,38 @@ _CLASS: Json = {
     "metadata": {"name": "gpu"},
     "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
 }
-_NEW_ONES = f'device.attributes["{DRIVER}"].model == "new"'
+_NEW_MODEL_SELECTOR = f'device.attributes["{DRIVER}"].model == "new"'
 
 
 class DeviceChurn:
     """`tell` hears what is done. `number` gives one that nobody had before."""
 
     def __init__(
-        self, local: Local, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+        self, local: LocalClient, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
     ) -> None:
         self._local = local
         self._dice = dice
-        self._tell = tell
-        self._number = number
-        self.deeds: dict[str, Callable[[], None]] = {
+        self._log = tell
+        self._next_number = number
+        self.actions: dict[str, Callable[[], None]] = {
             "create a device claim": self.create_claim,
             "delete a device claim": self.delete_claim,
             "change devices": self.change_devices,
         }
 
-    def begin(self) -> None:
+    def create_classes(self) -> None:
         self._local.create(DEVICE_CLASSES, "", {**_CLASS, "metadata": dict(_CLASS["metadata"])})
         for namespace in _NAMESPACES:
-            for name, spec in (("one", _spec(1)), ("two", _spec(2)), ("new", _spec(1, _NEW_ONES))):
+            for name, spec in (("one", _spec(1)), ("two", _spec(2)), ("new", _spec(1, _NEW_MODEL_SELECTOR))):
                 body = {"metadata": {"name": name}, "spec": {"spec": spec}}
-                self._local.create(TEMPLATES, namespace, body)
+                self._local.create(CLAIM_TEMPLATES, namespace, body)
 
-    def furnish(self) -> None:
+    def populate(self) -> None:
         """Half of all clusters have devices from the start."""
         if self._dice.random() < 0.5:
             for node in list(self._local.list("nodes")):
-                self._offer(node["metadata"]["name"])
-            self._offer(RACK)
+                self._publish_slices(node["metadata"]["name"])
+            self._publish_slices(RACK)
             for _ in range(2):
                 self.create_claim()
 
@@ -73,9 +73,9 @@ class DeviceChurn:
         return [{"name": "d", "resourceClaimTemplateName": dice.choice(("one", "one", "two", "new"))}]
 
     def create_claim(self) -> None:
-        name, namespace = f"devices-{self._number()}", self._dice.choice(_NAMESPACES)
+        name, namespace = f"devices-{self._next_number()}", self._dice.choice(_NAMESPACES)
         count = self._dice.choice((1, 1, 2))
-        self._tell(f"claim {namespace}/{name} for {count} devices")
+        self._log(f"claim {namespace}/{name} for {count} devices")
         body = {"metadata": {"name": name}, "spec": _spec(count)}
         self._local.create(DEVICE_CLAIMS, namespace, body)
 
@@ -95,21 +95,21 @@ class DeviceChurn:
         ]
         if free:
             claim = self._dice.choice(free)
-            self._tell(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
+            self._log(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
             self._local.delete(DEVICE_CLAIMS, claim)
 
     def change_devices(self) -> None:
         """A driver offers other devices than before, or for the first time."""
         pools = [RACK, *(node["metadata"]["name"] for node in self._local.list("nodes"))]
-        self._offer(self._dice.choice(pools))
+        self._publish_slices(self._dice.choice(pools))
 
-    def node_is_gone(self, name: str) -> None:
+    def on_node_deleted(self, name: str) -> None:
         """Its slices were owned by it."""
         for one in self._local.list(SLICES):
             if one["spec"].get("nodeName") == name:
                 self._local.delete(SLICES, one)
 
-    def _offer(self, pool: str) -> None:
+    def _publish_slices(self, pool: str) -> None:
         dice = self._dice
         known = self._local.get(SLICES, "", f"{pool}-gpus")
         generation = 1 if known is None else known["spec"]["pool"]["generation"] + 1
@@ -120,11 +120,11 @@ class DeviceChurn:
             **({"allNodes": True} if pool == RACK else {"nodeName": pool}),
             "devices": devices,
         }
-        self._tell(f"{pool} offers {[one['name'] for one in devices]}")
+        self._log(f"{pool} offers {[one['name'] for one in devices]}")
         if known is None:
             self._local.create(SLICES, "", {"metadata": {"name": f"{pool}-gpus"}, "spec": spec})
         else:
-            self._local.change(SLICES, known, lambda one: {**one, "spec": spec})
+            self._local.update(SLICES, known, lambda one: {**one, "spec": spec})
 
     def _device(self, name: str) -> Json:
         dice = self._dice

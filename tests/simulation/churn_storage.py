@@ -8,12 +8,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from policysched.sandbox.local import Local
-from policysched.sandbox.volume_controller import CLAIMS, CLASSES, STANDARD_CLASS, VOLUMES
+from policysched.sandbox.local import LocalClient
+from policysched.sandbox.volume_controller import CLAIMS, STANDARD_CLASS, STORAGE_CLASSES, VOLUMES
 
 Json = dict[str, Any]
 
-_MADE, _LOCAL, _AT_ONCE = "standard", "local", "at-once"
+_PROVISIONED, _LOCAL, _IMMEDIATE = "standard", "local", "at-once"
 _CLASSES: tuple[Json, ...] = (
     STANDARD_CLASS,
     {
@@ -22,7 +22,7 @@ _CLASSES: tuple[Json, ...] = (
         "volumeBindingMode": "WaitForFirstConsumer",
     },
     {
-        "metadata": {"name": _AT_ONCE},
+        "metadata": {"name": _IMMEDIATE},
         "provisioner": "sandbox.policysched.dev/disk",
         "volumeBindingMode": "Immediate",
         "reclaimPolicy": "Delete",
@@ -36,28 +36,28 @@ class StorageChurn:
     """`tell` hears what is done. `number` gives one that nobody had before."""
 
     def __init__(
-        self, local: Local, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
+        self, local: LocalClient, dice: Random, *, tell: Callable[[str], None], number: Callable[[], int]
     ) -> None:
         self._local = local
         self._dice = dice
-        self._tell = tell
-        self._number = number
-        self.deeds: dict[str, Callable[[], None]] = {
+        self._log = tell
+        self._next_number = number
+        self.actions: dict[str, Callable[[], None]] = {
             "create a claim": self.create_claim,
             "delete a claim": self.delete_claim,
-            "put in a disk": self.put_in_disk,
+            "put in a disk": self.add_local_volume,
         }
 
-    def begin(self) -> None:
+    def create_classes(self) -> None:
         for one in _CLASSES:
-            self._local.create(CLASSES, "", {**one, "metadata": dict(one["metadata"])})
+            self._local.create(STORAGE_CLASSES, "", {**one, "metadata": dict(one["metadata"])})
 
-    def furnish(self) -> None:
+    def populate(self) -> None:
         """Half of all clusters have volumes from the start."""
         if self._dice.random() < 0.5:
             for _ in range(4):
                 self.create_claim()
-                self.put_in_disk()
+                self.add_local_volume()
 
     def volumes_for_pod(self, namespace: str) -> list[Json]:
         """For the spec of a pod: mostly none."""
@@ -70,14 +70,17 @@ class StorageChurn:
         ]
 
     def create_claim(self) -> None:
-        dice, name = self._dice, f"claim-{self._number()}"
-        namespace, storage_class = dice.choice(("default", "team-a")), dice.choice((_MADE, _LOCAL, _AT_ONCE))
+        dice, name = self._dice, f"claim-{self._next_number()}"
+        namespace, storage_class = (
+            dice.choice(("default", "team-a")),
+            dice.choice((_PROVISIONED, _LOCAL, _IMMEDIATE)),
+        )
         spec = {
             "storageClassName": storage_class,
             "accessModes": [dice.choice(_MODES)],
             "resources": {"requests": {"storage": dice.choice(_SIZES)}},
         }
-        self._tell(f"claim {namespace}/{name} of class {storage_class}")
+        self._log(f"claim {namespace}/{name} of class {storage_class}")
         self._local.create(CLAIMS, namespace, {"metadata": {"name": name}, "spec": spec})
 
     def delete_claim(self) -> None:
@@ -94,14 +97,14 @@ class StorageChurn:
         ]
         if free:
             claim = self._dice.choice(free)
-            self._tell(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
+            self._log(f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']} is deleted")
             self._local.delete(CLAIMS, claim)
 
-    def put_in_disk(self) -> None:
+    def add_local_volume(self) -> None:
         nodes = [one["metadata"] for one in self._local.list("nodes")]
         if not nodes:
             return
-        name, node = f"disk-{self._number()}", self._dice.choice(nodes)["name"]
+        name, node = f"disk-{self._next_number()}", self._dice.choice(nodes)["name"]
         here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         spec = {
             "storageClassName": _LOCAL,
@@ -111,5 +114,5 @@ class StorageChurn:
             "local": {"path": f"/disks/{name}"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
         }
-        self._tell(f"{name} is put into {node}")
+        self._log(f"{name} is put into {node}")
         self._local.create(VOLUMES, "", {"metadata": {"name": name}, "spec": spec})

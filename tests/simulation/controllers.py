@@ -7,78 +7,78 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Refusal
+from policysched.sandbox.apiserver.errors import StatusError
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.claim_controller import DEVICE_CLAIMS, ClaimController
-from policysched.sandbox.local import Local
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.claim_controller import DEVICE_CLAIMS, ResourceClaimController
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES, VolumeController, released_volume
 
 Json = dict[str, Any]
 
 
-class Hands:
+class DelayedControllers:
     """From when it is made, inside a loop, until `stop`. `late_s` is the longest that a controller takes to look."""
 
     def __init__(self, server: ApiServer, dice: Random, *, late_s: float = 0.5) -> None:
-        self._local = Local(server)
+        self._local = LocalClient(server)
         self._dice = dice
-        self._late_s = late_s
-        self._volumes, self._devices = VolumeController(self._local), ClaimController(self._local)
+        self._delay_max_s = late_s
+        self._volumes, self._devices = VolumeController(self._local), ResourceClaimController(self._local)
         self._handlers: dict[str, Callable[[Json], None]] = {
             **self._volumes.handlers,
             **self._devices.handlers,
-            "pods": self._pod,
+            "pods": self._reconcile_pod,
         }
-        self._due: dict[tuple[str, str, str], asyncio.TimerHandle] = {}
-        self._deaf: list[Callable[[], None]] = [
+        self._timers: dict[tuple[str, str, str], asyncio.TimerHandle] = {}
+        self._unsubscribe: list[Callable[[], None]] = [
             self._local.listen(plural, partial(self._changed, plural)) for plural in self._handlers
         ]
 
     def stop(self) -> None:
-        for deafen in self._deaf:
+        for deafen in self._unsubscribe:
             deafen()
-        for handle in self._due.values():
+        for handle in self._timers.values():
             handle.cancel()
 
-    def _changed(self, plural: str, change: Change) -> None:
+    def _changed(self, plural: str, change: StoreChange) -> None:
         obj = change.entry.obj
         if change.type != "DELETED":
-            self._want(plural, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+            self._enqueue(plural, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         elif plural == CLAIMS and (volume := released_volume(obj)) is not None:
-            self._want(VOLUMES, "", volume)
+            self._enqueue(VOLUMES, "", volume)
         elif plural == "pods":
-            for address in (*self._devices.claims_of(obj), *self._orphans(obj)):
-                self._want(*address)
+            for address in (*self._devices.reserved_claims(obj), *self._orphaned_claims(obj)):
+                self._enqueue(*address)
 
-    def _want(self, *address: str) -> None:
+    def _enqueue(self, *address: str) -> None:
         plural, namespace, name = address
-        if (plural, namespace, name) not in self._due:
-            late_s = self._dice.uniform(0, self._late_s)
-            self._due[plural, namespace, name] = asyncio.get_running_loop().call_later(
-                late_s, self._look, plural, namespace, name
+        if (plural, namespace, name) not in self._timers:
+            late_s = self._dice.uniform(0, self._delay_max_s)
+            self._timers[plural, namespace, name] = asyncio.get_running_loop().call_later(
+                late_s, self._reconcile, plural, namespace, name
             )
 
-    def _look(self, plural: str, namespace: str, name: str) -> None:
-        del self._due[plural, namespace, name]
+    def _reconcile(self, plural: str, namespace: str, name: str) -> None:
+        del self._timers[plural, namespace, name]
         obj = self._local.get(plural, namespace, name)
         if obj is None:
             return
         try:
             self._handlers[plural](obj)
             if plural == DEVICE_CLAIMS:
-                self._collect(obj)
-        except Refusal as refusal:
+                self._collect_garbage(obj)
+        except StatusError as refusal:
             if refusal.code not in (404, 409, 422):  # somebody was faster: the next change brings us back
                 raise
 
-    def _pod(self, obj: Json) -> None:
+    def _reconcile_pod(self, obj: Json) -> None:
         self._volumes.handlers["pods"](obj)
-        self._devices.pod(obj)
+        self._devices.reconcile_pod(obj)
 
     # ── claims go with the pods that they were made for ────────────────────────────────────────────────────────────
 
-    def _orphans(self, pod: Json) -> list[tuple[str, str, str]]:
+    def _orphaned_claims(self, pod: Json) -> list[tuple[str, str, str]]:
         metadata = pod["metadata"]
         return [
             (DEVICE_CLAIMS, metadata["namespace"], claim["metadata"]["name"])
@@ -86,7 +86,7 @@ class Hands:
             if _owner(claim) == metadata["uid"]
         ]
 
-    def _collect(self, claim: Json) -> None:
+    def _collect_garbage(self, claim: Json) -> None:
         metadata, owner = claim["metadata"], _owner(claim)
         if owner is None or metadata.get("deletionTimestamp"):
             return

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
+from policysched.sandbox.apiserver.store import StoreChange
 from policysched.sandbox.claim_controller import DEVICE_CLAIMS
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from tests.simulation.churn_devices import RACK
 
 Json = dict[str, Any]
@@ -18,39 +18,39 @@ Device = tuple[str, str, str]
 """Driver, pool and name."""
 
 
-class DeviceWatch:
+class DeviceChecker:
     """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be."""
 
     def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
-        self._local = Local(server)
-        self._ours = ours
+        self._local = LocalClient(server)
+        self._own_schedulers = ours
         self._fail = fail
         self._local.listen(DEVICE_CLAIMS, self._claim_changed)
         self._local.listen("pods", self._pod_changed)
 
-    def _claim_changed(self, change: Change) -> None:
+    def _claim_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
         if change.type == "DELETED":
             return
         has = devices_of(obj)
-        if change.before is not None and (had := devices_of(change.before.obj)) and has and had != has:
+        if change.previous is not None and (had := devices_of(change.previous.obj)) and has and had != has:
             self._fail(f"claim {change.entry.key} had devices {had} and has {has}")
         for other in self._local.list(DEVICE_CLAIMS):
             if other["metadata"]["uid"] != obj["metadata"]["uid"]:
                 for device in set(has) & set(devices_of(other)):
                     self._fail(f"device {device} is in two claims: {_name(obj)} and {_name(other)}")
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
         node = obj["spec"].get("nodeName")
-        landed = change.before is not None and node and not change.before.obj["spec"].get("nodeName")
-        if change.type == "MODIFIED" and landed and obj["spec"]["schedulerName"] in self._ours:
+        landed = change.previous is not None and node and not change.previous.obj["spec"].get("nodeName")
+        if change.type == "MODIFIED" and landed and obj["spec"]["schedulerName"] in self._own_schedulers:
             for wanted in obj["spec"].get("resourceClaims") or ():
-                self._see_to(obj, wanted, node)
+                self._check_device_claim(obj, wanted, node)
 
-    def _see_to(self, pod: Json, wanted: Json, node: str) -> None:
+    def _check_device_claim(self, pod: Json, wanted: Json, node: str) -> None:
         metadata = pod["metadata"]
-        name = claim_named(pod, wanted)
+        name = claim_name(pod, wanted)
         who = f"{_name(pod)} is on {node}, and its claim {name or wanted['name']}"
         found = self._local.get(DEVICE_CLAIMS, metadata["namespace"], name) if name else None
         devices = [] if found is None else devices_of(found)
@@ -71,7 +71,7 @@ def devices_of(claim: Json) -> list[Device]:
     return sorted((one["driver"], one["pool"], one["device"]) for one in results)
 
 
-def claim_named(pod: Json, wanted: Json) -> str | None:
+def claim_name(pod: Json, wanted: Json) -> str | None:
     """What the claim is called that an entry of the pod's spec wants; None while it is not made."""
     made = {
         one["name"]: one.get("resourceClaimName")

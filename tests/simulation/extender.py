@@ -12,11 +12,11 @@ from zlib import crc32
 import aiohttp
 import orjson
 
-from policysched.kube.extender.client import ExtenderClient, Peer
-from tests.simulation.fault_profile import Weather
+from policysched.kube.extender.client import ExtenderClient, ExtenderEndpoint
+from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.texts import EXTENDER
 
-PEER = Peer(
+PEER = ExtenderEndpoint(
     EXTENDER, "http://topology.test", filter="filter", prioritize="prioritize", timeout_s=3.0, at_once=2
 )
 _NO_ANSWERS: tuple[Any, ...] = ([], {}, {"NodeNames": ["of-another-cluster"]}, {"Error": "out of memory"})
@@ -30,16 +30,16 @@ def vetoes(pod_uid: str, node: str) -> bool:
 class PretendExtender(ExtenderClient):
     """`calm` not empty: it answers well from then on."""
 
-    def __init__(self, dice: Random, weather: Weather, calm: list[bool]) -> None:
+    def __init__(self, dice: Random, weather: FaultProfile, calm: list[bool]) -> None:
         super().__init__(PEER, cast("aiohttp.ClientSession", None))
         self._dice, self._weather, self._calm = dice, weather, calm
 
     async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
         del nodes
-        await asyncio.sleep(self._dice.uniform(0, self._weather.extender_answer_s))
+        await asyncio.sleep(self._dice.uniform(0, self._weather.extender_latency_s))
         if not self._calm and self._dice.random() < self._weather.extender_outage_share:
             if self._dice.random() < 0.5:
-                raise self._problem(f"{verb}: the connection was refused")
+                raise self._call_failed(f"{verb}: the connection was refused")
             return self._dice.choice(_NO_ANSWERS)
         asked = orjson.loads(body)
         uid, nodes = asked["Pod"]["metadata"]["uid"], asked["NodeNames"]

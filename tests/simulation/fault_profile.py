@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from policysched.sandbox.faults import Climate
+from policysched.sandbox.faults import FaultRates
 
-ROAD_LONGEST_S = 1.7
+LATENCY_MAX_S = 1.7
 """How long a request may be on the road: what a new leader waits beyond the life of a request is two seconds."""
 
-DEEDS: Mapping[str, tuple[float, float]] = {
+ACTIONS: Mapping[str, tuple[float, float]] = {
     # what the people and the machines around us do: (share of the seeds, weight where it is present)
     "create a pod": (1.0, 12.0),
     "create an urgent pod": (0.7, 5.0),
@@ -53,84 +53,84 @@ DEEDS: Mapping[str, tuple[float, float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """Times in seconds, shares between 0 and 1. `deeds` are weights; `deed_every_s` is the mean time between two."""
+class FaultProfile:
+    """Times in seconds, shares between 0 and 1. `action_weights` are weights; `action_interval_s` is the mean time between two."""
 
-    roads: Climate
-    storm_s: float
-    deeds: Mapping[str, float]
-    deed_every_s: float
+    network_faults: FaultRates
+    fault_phase_s: float
+    action_weights: Mapping[str, float]
+    action_interval_s: float
     nodes: int
     pods: int
     pods_max: int
     replicas: int
-    second_from_s: float
-    second_until_s: float
+    second_replica_from_s: float
+    second_replica_until_s: float
     lease_duration_s: float
     history_changes_max: int
-    foreign_every_s: float | None
+    foreign_bind_interval_s: float | None
     """Mean time between two binds of another scheduler; None: there is none."""
     deleted_in_flight_share: float
     """Of our binds: how many pods are deleted while their bind is on the road."""
     killed_in_flight_share: float
     """Of our binds: after how many the scheduler dies while they are on the road."""
-    metric_answer_s: float
+    metric_latency_s: float
     metric_outage_share: float
-    extender_answer_s: float
+    extender_latency_s: float
     extender_outage_share: float
-    lease_roads_calm: bool
+    lease_connection_reliable: bool
     """Whether the Lease's own connection is spared: else few lead for long, and nobody gets far."""
-    cramped: bool
+    small_nodes: bool
     """Nodes so small for the pods that most room is somebody's as soon as it is free."""
 
 
-def draw_weather(dice: Random) -> Weather:
+def draw_fault_profile(dice: Random) -> FaultProfile:
     """One seed's."""
     deeds = {
         name: weight * (0.5 + dice.random())
-        for name, (share, weight) in DEEDS.items()
+        for name, (share, weight) in ACTIONS.items()
         if dice.random() < share
     }
     fast = dice.random() < 0.6
-    return Weather(
-        roads=_draw_roads(dice),
-        storm_s=dice.uniform(30.0, 90.0),
-        deeds=deeds,
-        deed_every_s=dice.choice((0.4, 0.8, 1.5)),
+    return FaultProfile(
+        network_faults=_draw_network_faults(dice),
+        fault_phase_s=dice.uniform(30.0, 90.0),
+        action_weights=deeds,
+        action_interval_s=dice.choice((0.4, 0.8, 1.5)),
         nodes=dice.randint(3, 9),
         pods=dice.randint(4, 30),
         pods_max=45,
         replicas=2 if dice.random() < 0.4 else 1,
-        second_from_s=dice.uniform(0.0, 20.0),
-        second_until_s=dice.uniform(40.0, 90.0),
+        second_replica_from_s=dice.uniform(0.0, 20.0),
+        second_replica_until_s=dice.uniform(40.0, 90.0),
         lease_duration_s=5.0 if fast else 15.0,
         history_changes_max=dice.choice((2, 10, 10_000)),
-        foreign_every_s=dice.choice((None, None, 2.0, 6.0)),
+        foreign_bind_interval_s=dice.choice((None, None, 2.0, 6.0)),
         deleted_in_flight_share=dice.choice((0.0, 0.0, 0.1, 0.3)),
         killed_in_flight_share=dice.choice((0.0, 0.0, 0.0, 0.04)),
-        metric_answer_s=dice.choice((0.2, 5.0)),
+        metric_latency_s=dice.choice((0.2, 5.0)),
         metric_outage_share=dice.choice((0.0, 0.0, 0.3)),
-        extender_answer_s=dice.choice((0.1, 1.0)),
+        extender_latency_s=dice.choice((0.1, 1.0)),
         extender_outage_share=dice.choice((0.0, 0.0, 0.2)),
-        lease_roads_calm=dice.random() < 0.7,
-        cramped=dice.random() < 0.5,
+        lease_connection_reliable=dice.random() < 0.7,
+        small_nodes=dice.random() < 0.5,
     )
 
 
-def _draw_roads(dice: Random) -> Climate:
+def _draw_network_faults(dice: Random) -> FaultRates:
     def sometimes(share: float, low: float, high: float) -> float:
         return dice.uniform(low, high) if dice.random() < share else 0.0
 
-    return Climate(
+    return FaultRates(
         latency_s=dice.choice((0.001, 0.01, 0.05)),
         latency_spread_s=dice.choice((0.0, 0.02, 0.2)),
         slow_share=sometimes(0.4, 0.01, 0.1),
-        slow_s=dice.uniform(0.3, ROAD_LONGEST_S),
+        slow_s=dice.uniform(0.3, LATENCY_MAX_S),
         lost_before_share=sometimes(0.5, 0.02, 0.3),
         lost_after_share=sometimes(0.5, 0.02, 0.3),
         late_share=sometimes(0.5, 0.02, 0.3),
-        doubled_share=sometimes(0.3, 0.01, 0.1),
-        watch_lives_s=dice.uniform(1.0, 30.0) if dice.random() < 0.6 else None,
-        half_line_share=dice.choice((0.0, 0.5)),
+        duplicate_share=sometimes(0.3, 0.01, 0.1),
+        watch_lifetime_s=dice.uniform(1.0, 30.0) if dice.random() < 0.6 else None,
+        truncated_line_share=dice.choice((0.0, 0.5)),
         split_share=sometimes(0.3, 0.05, 0.5),
     )

@@ -7,19 +7,19 @@ from typing import Any, Protocol
 from policysched.kube.lease import LeaseSettings
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.objects import PodUid
-from policysched.runtime.leadership import ElectedHere
+from policysched.runtime.leadership import InLoopLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.local import Local
-from policysched.scheduler.commands import Bind, Command, Evict, Prepare
-from policysched.scheduler.events import PreparationRefused
+from policysched.sandbox.local import LocalClient
+from policysched.scheduler.commands import Bind, Command, Evict, Prebind
+from policysched.scheduler.events import PrebindRefused
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import gang_terms
 from tests.simulation.extender import vetoes
 from tests.simulation.load_watch import LoadWatch
-from tests.simulation.oracle_checker import SecondOpinion
-from tests.simulation.reservation_checker import promised_twice
-from tests.simulation.safety_checker import Watchman
+from tests.simulation.oracle_checker import OracleChecker
+from tests.simulation.reservation_checker import duplicate_reservations
+from tests.simulation.safety_checker import SafetyChecker
 from tests.simulation.traffic_watch import TrafficWatch
 
 CHECK_EVERY_STEPS = 16
@@ -29,7 +29,7 @@ class Told(Protocol):
     """Who hears of what is seen."""
 
     server: ApiServer
-    watchman: Watchman
+    watchman: SafetyChecker
 
     def now_ns(self) -> int: ...
     def fail(self, words: str) -> None: ...
@@ -47,14 +47,14 @@ class Listening:
         name: str,
         identity: str,
         bound: Callable[[Bind], None],
-        preparing: Callable[[Prepare], None],
+        preparing: Callable[[Prebind], None],
         kept: Collection[str],
     ) -> None:
         self._scheduler = scheduler = app.scheduler
         self._leadership = app.runtime.leadership
         self._world, self._name, self._identity = world, name, identity
         self._bound, self._preparing = bound, preparing
-        self._local = Local(world.server)
+        self._local = LocalClient(world.server)
         self._load = LoadWatch(scheduler, self._local, world.now_ns, world.fail)
         self._traffic = TrafficWatch(scheduler, self._local, world.now_ns, world.fail)
         self._steps = 0
@@ -69,7 +69,7 @@ class Listening:
 
         scheduler.handle = self._watched(handle_too)  # type: ignore[method-assign]
         scheduler.decide = self._watched(scheduler.decide)  # type: ignore[method-assign]
-        self.second_opinion = SecondOpinion(scheduler, world.fail)
+        self.second_opinion = OracleChecker(scheduler, world.fail)
 
     def _watched(self, step: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
         def watched(*what: Any) -> list[Command]:
@@ -77,7 +77,7 @@ class Listening:
             for command in commands:
                 if isinstance(command, Evict):
                     self._evicting(command)
-            prepares = [command for command in commands if isinstance(command, Prepare)]
+            prepares = [command for command in commands if isinstance(command, Prebind)]
             if prepares:
                 self._promised(prepares)
             self._see_to_gangs(commands)
@@ -95,12 +95,12 @@ class Listening:
     def _evicting(self, evict: Evict) -> None:
         victims = ", ".join(f"{one.namespace}/{one.name}" for one in evict.victims)
         self._world.tell(f"{self._name} evicts {victims} on {evict.node} for {evict.namespace}/{evict.name}")
-        self._world.watchman.evicting(evict)
-        self.second_opinion.evicting(evict)
+        self._world.watchman.record_eviction(evict)
+        self.second_opinion.check_eviction(evict)
 
     def _see_to_gangs(self, commands: list[Command]) -> None:
         """A pod whose claims are written first was decided then: by the time of its bind others may have left its gang."""
-        prepared = [command for command in commands if isinstance(command, Prepare)]
+        prepared = [command for command in commands if isinstance(command, Prebind)]
         bound = [command for command in commands if isinstance(command, Bind)]
         decided = [*prepared, *(bind for bind in bound if bind.uid not in self._prepared)]
         self._prepared |= {prepare.uid for prepare in prepared}
@@ -108,8 +108,8 @@ class Listening:
         for words in (*half_gangs(self._scheduler, decided), *scattered_gangs(self._scheduler, decided)):
             self._world.fail(words)
 
-    def _promised(self, prepares: list[Prepare]) -> None:
-        for words in promised_twice(self._scheduler):
+    def _promised(self, prepares: list[Prebind]) -> None:
+        for words in duplicate_reservations(self._scheduler):
             self._world.fail(words)
         for prepare in prepares:
             self._preparing(prepare)
@@ -118,14 +118,14 @@ class Listening:
         world, core = self._world, self._scheduler._core
         if not self._leadership.may_decide():
             world.fail(f"{self._name} decides and may not: {binds}")
-        if isinstance(self._leadership, ElectedHere):
+        if isinstance(self._leadership, InLoopLeaderElection):
             self._see_to_lease()
         lacking = sorted(set(self._kept) - set(core.policies.running))
         if lacking:
             world.fail(f"{self._identity} decides without {lacking}, which were kept")
         for bind in binds:
             world.tell(f"{self._name} decides {bind.namespace}/{bind.name} to {bind.node}")
-            world.watchman.ordered(bind, self._identity)
+            world.watchman.record_bind(bind, self._identity)
         for bind in binds:
             if core.policies.running[bind.policy].program.extenders and vetoes(bind.uid, bind.node):
                 world.fail(f"{bind.name} goes to {bind.node}, which an extender refuses")
@@ -140,12 +140,12 @@ class Listening:
         pod = core.cache.pods[bind.uid].pod
         terms = gang_terms(core.policies.running[bind.policy].program, pod, core.namespace_of(pod))
         if terms is not None and terms.on_timeout is OnTimeout.BEST_EFFORT:
-            self._world.watchman.disturb(pod)
+            self._world.watchman.mark_disturbed(pod)
 
     def _note_unprepared(self, event: Any) -> None:
         """A member of a gang does not get its devices after all, and the others are under way."""
-        if isinstance(event, PreparationRefused) and event.uid in self._scheduler._core.cache.pods:
-            self._world.watchman.disturb(self._scheduler._core.cache.pods[event.uid].pod)
+        if isinstance(event, PrebindRefused) and event.uid in self._scheduler._core.cache.pods:
+            self._world.watchman.mark_disturbed(self._scheduler._core.cache.pods[event.uid].pod)
 
     def _see_to_lease(self) -> None:
         """Whoever decides has the Lease, by the server's own object, and nobody else may take it yet."""
@@ -160,7 +160,7 @@ class Listening:
             self._world.fail(f"{self._identity} decides, and its Lease is from {spec['renewTime']}")
 
 
-def half_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prepare]) -> list[str]:
+def half_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
     """Gangs to be placed whole of which these decisions place some and not enough. What becomes of a gang `in part` once
     its time is up is its own affair."""
     core, found = scheduler._core, []
@@ -186,7 +186,7 @@ def half_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prepare]) -> list[
     return found
 
 
-def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prepare]) -> list[str]:
+def scattered_gangs(scheduler: Scheduler, decided: Sequence[Bind | Prebind]) -> list[str]:
     """Gangs that are to keep together of which these pods, decided at once, go to several domains."""
     core = scheduler._core
     homes: dict[tuple[str, str, str], set[str]] = {}

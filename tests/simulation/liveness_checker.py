@@ -6,19 +6,19 @@ The cluster is read anew from the server's objects, and the oracle is asked abou
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from policysched.cluster.audit import audit
-from policysched.cluster.cache import Cache
+from policysched.cluster.audit import find_cache_differences
+from policysched.cluster.cache import ClusterCache
 from policysched.kube.decode import devices, pods, storage
 from policysched.lang.ir.program import GangMode, OnTimeout, Program
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.devices import DeviceKind
-from policysched.model.objects import NodeName, ObservedPod, Pod, PodFacts, PodSetKind, PodUid
+from policysched.model.objects import NodeName, ObservedPod, Pod, PodSetKind, PodUid, QueuedPodInfo
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference import GangTerms, evaluate, gang_terms, order_key, selected
-from tests.simulation.churn import NOBODY
-from tests.simulation.safety_checker import FAILED_FOR_GOOD, GangName, scheduled_condition
+from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
+from tests.simulation.churn import UNKNOWN_SCHEDULER
+from tests.simulation.safety_checker import GANG_FAILED_MESSAGE, GangKey, scheduled_condition
 
 Json = dict[str, Any]
 
@@ -40,8 +40,8 @@ _DEVICES: dict[str, DeviceKind] = {
 }
 
 
-class AtRest:
-    """One look at the server and at the scheduler that leads. `wrong` answers a sentence for each thing that is not
+class LivenessChecker:
+    """One look at the server and at the scheduler that leads. `problems` answers a sentence for each thing that is not
     as it must be. `expected` are the hashes of the policies that the ConfigMap now has; `disturbed` the gangs that
     something befell after they were placed. `vetoes` says of a pod's UID and a node whether extenders refuse that."""
 
@@ -52,54 +52,62 @@ class AtRest:
         *,
         now_ns: int,
         expected: Mapping[str, str],
-        disturbed: Iterable[GangName],
+        disturbed: Iterable[GangKey],
         vetoes: Callable[[str, str], bool],
     ) -> None:
-        self._local = Local(server)
+        self._local = LocalClient(server)
         self._scheduler = scheduler
         self._core = scheduler._core
         self._now_ns = now_ns
-        self._expected = expected
+        self._expected_hashes = expected
         self._disturbed = frozenset(disturbed)
         self._vetoes = vetoes
         self._programs = scheduler.programs()
         self._objects = list(self._local.list("pods"))
-        self._pods = [pods.pod(obj) for obj in self._objects]
-        self._failed = {
+        self._pods = [pods.decode_pod(obj) for obj in self._objects]
+        self._failed_gang_pods = {
             obj["metadata"]["uid"]
             for obj in self._objects
-            if FAILED_FOR_GOOD in scheduled_condition(obj).get("message", "")
+            if GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
         }
 
-    def wrong(self) -> list[str]:
-        return [*self._inside(), *self._policies(), *self._waiting(), *self._nominated(), *self._said()]
+    def problems(self) -> list[str]:
+        return [
+            *self._scheduler_problems(),
+            *self._policy_problems(),
+            *self._pending_problems(),
+            *self._nomination_problems(),
+            *self._report_problems(),
+        ]
 
     # ── the scheduler itself ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _inside(self) -> list[str]:
+    def _scheduler_problems(self) -> list[str]:
         core = self._core
         found = self._scheduler.check()
         found += [
             f"{one.pod.full_name} is still assumed on {one.node}" for one in core.cache.ledger.unconfirmed
         ]
-        found += [f"room of {name} is still held back" for name in self._scheduler.nodes_held_back]
-        found += [f"{key} is still promised to a pod" for key in core.cache.volumes.promises.given]
+        found += [f"room of {name} is still held back" for name in self._scheduler.nodes_with_capacity_holds]
+        found += [f"{key} is still promised to a pod" for key in core.cache.volumes.reservations.by_key]
         found += [
             f"devices of {key} are still promised to {pod}"
-            for key, pod in core.cache.devices.unwritten_promises()
+            for key, pod in core.cache.devices.unwritten_reservations()
         ]
-        found += self._stored()
+        found += self._cache_problems()
         counts = self._scheduler.pending_counts()
         found += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
-        nodes = [pods.node(obj) for obj in self._local.list("nodes")]
-        found += audit(core.cache, pods=self._pods, nodes=nodes)
-        spaces = {obj["metadata"]["name"]: pods.namespace(obj) for obj in self._local.list("namespaces")}
+        nodes = [pods.decode_node(obj) for obj in self._local.list("nodes")]
+        found += find_cache_differences(core.cache, pods=self._pods, nodes=nodes)
+        spaces = {
+            obj["metadata"]["name"]: pods.decode_namespace(obj) for obj in self._local.list("namespaces")
+        }
         if core.cache.namespaces != spaces:
             found.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
         return found
 
-    def _stored(self) -> list[str]:
-        known, fresh = self._core.cache, self._fresh()
+    def _cache_problems(self) -> list[str]:
+        known, fresh = self._core.cache, self._cache_from_server()
         pairs: list[tuple[str, Mapping[Any, Any], Mapping[Any, Any]]] = [
             ("volume", known.volumes.volumes, fresh.volumes.volumes),
             ("claim", known.volumes.claims, fresh.volumes.claims),
@@ -113,18 +121,18 @@ class AtRest:
             if ours.get(key) != its.get(key)
         ]
 
-    def _policies(self) -> list[str]:
+    def _policy_problems(self) -> list[str]:
         runs = {name: program.sha256 for name, program in self._programs.items()}
-        if runs != self._expected:
-            return [f"policies {runs} run, the ConfigMap has {dict(self._expected)}"]
+        if runs != self._expected_hashes:
+            return [f"policies {runs} run, the ConfigMap has {dict(self._expected_hashes)}"]
         return []
 
     # ── who waits ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _waiting(self) -> list[str]:
+    def _pending_problems(self) -> list[str]:
         found = []
         gangs: dict[tuple[str, str, str], list[tuple[ObservedPod, GangTerms]]] = {}
-        cache = self._fresh()
+        cache = self._cache_from_server()
         for seen in self._pods:
             pod = seen.pod
             program = self._programs.get(pod.scheduler)
@@ -133,29 +141,29 @@ class AtRest:
             terms = gang_terms(program, pod, cache.namespaces.get(pod.namespace))
             if terms is not None:
                 gangs.setdefault((pod.scheduler, *terms.key), []).append((seen, terms))
-            elif seen.node is None and (node := self._open_to(program, seen, cache)):
+            elif seen.node is None and (node := self._feasible_node(program, seen, cache)):
                 found.append(f"{pod.full_name} waits and the oracle finds {node}")
         for (policy, space, key), members in gangs.items():
-            found += self._gang(self._programs[policy], (policy, space, key), members)
+            found += self._gang_problems(self._programs[policy], (policy, space, key), members)
         return found
 
-    def _open_to(self, program: Program, seen: ObservedPod, cache: Cache) -> str | None:
+    def _feasible_node(self, program: Program, seen: ObservedPod, cache: ClusterCache) -> str | None:
         """A node that the pod could have."""
-        said = self._ask(program, seen, cache)
+        said = self._explain(program, seen, cache)
         if not program.extenders:
             return said.selected
         return next((node for node in said.feasible if not self._vetoes(seen.pod.uid, node)), None)
 
-    def _gang(
-        self, program: Program, gang: GangName, members: list[tuple[ObservedPod, GangTerms]]
+    def _gang_problems(
+        self, program: Program, gang: GangKey, members: list[tuple[ObservedPod, GangTerms]]
     ) -> list[str]:
-        cache = self._fresh()
+        cache = self._cache_from_server()
         placed = [(seen, terms) for seen, terms in members if seen.node is not None]
         due = [
             (seen, terms)
             for seen, terms in members
-            if seen.node is None and self._ask(program, seen, cache).pod_refusal is None
-            if seen.pod.uid not in self._failed
+            if seen.node is None and self._explain(program, seen, cache).pod_refusal is None
+            if seen.pod.uid not in self._failed_gang_pods
         ]
         counted = [terms for _, terms in (*placed, *due)]
         minimum = max((terms.minimum for terms in counted), default=0)
@@ -170,16 +178,18 @@ class AtRest:
         needed = max(0, minimum - len(placed)) if whole else 0
         for domain in _domains(counted[0].topology, [seen for seen, _ in placed], cache):
             waiting = [seen for seen, _ in due]
-            fits = self._place(program, waiting, self._fresh(), domain, keep=bool(whole))[:vacancies]
+            fits = self._place_members(program, waiting, self._cache_from_server(), domain, keep=bool(whole))[
+                :vacancies
+            ]
             if fits and len(fits) >= needed:
                 return [f"gang {gang}: {[pod for pod, _ in fits]} wait and the oracle finds {fits}"]
         return []
 
-    def _place(
+    def _place_members(
         self,
         program: Program,
         members: list[ObservedPod],
-        cache: Cache,
+        cache: ClusterCache,
         domain: frozenset[NodeName] | None,
         *,
         keep: bool,
@@ -190,8 +200,8 @@ class AtRest:
 
         fits = []
         for seen in sorted(members, key=order):
-            totals = self._ask(program, seen, cache).totals
-            node = selected(
+            totals = self._explain(program, seen, cache).totals
+            node = select_node(
                 {NodeName(name): total for name, total in totals.items() if domain is None or name in domain},
                 seen.pod,
             )
@@ -201,7 +211,7 @@ class AtRest:
                     cache.assume(seen.pod, NodeName(node))
         return fits
 
-    def _ask(self, program: Program, seen: ObservedPod, cache: Cache) -> Explanation:
+    def _explain(self, program: Program, seen: ObservedPod, cache: ClusterCache) -> PlacementExplanation:
         return evaluate(
             program,
             seen.pod,
@@ -211,30 +221,30 @@ class AtRest:
             samples=self._core.samples.get(program.name, {}),
         )
 
-    def _facts(self, uid: PodUid) -> PodFacts:
+    def _facts(self, uid: PodUid) -> QueuedPodInfo:
         pod = self._core.pods.get(uid)
-        return pod.facts if pod is not None else PodFacts(self._now_ns, 0)
+        return pod.facts if pod is not None else QueuedPodInfo(self._now_ns, 0)
 
-    def _fresh(self) -> Cache:
-        cache = Cache()
+    def _cache_from_server(self) -> ClusterCache:
+        cache = ClusterCache()
         for obj in self._local.list("namespaces"):
-            cache.put_namespace(pods.namespace(obj))
+            cache.put_namespace(pods.decode_namespace(obj))
         for obj in self._local.list("nodes"):
-            cache.put_node(pods.node(obj))
+            cache.put_node(pods.decode_node(obj))
         for plural, kind in _POD_SETS:
             for obj in self._local.list(plural):
-                cache.put_pod_set(pods.pod_set(obj, kind))
+                cache.put_pod_set(pods.decode_pod_set(obj, kind))
         for plural, stored in _STORAGE.items():
             for obj in self._local.list(plural):
-                cache.put_storage(storage.READERS[stored](obj))
+                cache.put_storage(storage.STORAGE_DECODERS[stored](obj))
         for plural, kept in _DEVICES.items():
             for obj in self._local.list(plural):
-                cache.put_device_object(devices.READERS[kept](obj))
+                cache.put_device_object(devices.DEVICE_DECODERS[kept](obj))
         for seen in self._pods:
             cache.put_pod(seen)
         return cache
 
-    def _nominated(self) -> list[str]:
+    def _nomination_problems(self) -> list[str]:
         """Who keeps room of a node waits for somebody who still ends there: else its last attempt has found that
         nobody is to be evicted for it, or it is held back, and the room is anybody's. Members of a gang that is placed whole
         wait for one another's."""
@@ -245,7 +255,7 @@ class AtRest:
             if seen.pod.scheduler in self._programs and seen.node is None and not seen.finished
             if seen.nominated_node is not None
         ]
-        gangs = [self._whole_gang(seen.pod) for seen in nominated]
+        gangs = [self._all_or_nothing_gang(seen.pod) for seen in nominated]
         wait = {gang for gang, seen in zip(gangs, nominated, strict=True) if seen.nominated_node in ending}
         return [
             f"{seen.pod.full_name} keeps room of {seen.nominated_node}, where nobody ends"
@@ -253,14 +263,14 @@ class AtRest:
             if seen.nominated_node not in ending and (gang is None or gang not in wait)
         ]
 
-    def _whole_gang(self, pod: Pod) -> GangName | None:
+    def _all_or_nothing_gang(self, pod: Pod) -> GangKey | None:
         program, space = self._programs[pod.scheduler], self._core.cache.namespaces.get(pod.namespace)
         terms = gang_terms(program, pod, space)
         return None if terms is None or terms.mode is not GangMode.WHOLE else (pod.scheduler, *terms.key)
 
     # ── what was said ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _said(self) -> list[str]:
+    def _report_problems(self) -> list[str]:
         """Each pod that waits says why, in the present words; pods that are none of ours were told nothing."""
         found = []
         about: dict[str, list[str]] = {}
@@ -268,7 +278,7 @@ class AtRest:
             about.setdefault(event["involvedObject"].get("uid", ""), []).append(event["reason"])
         for obj, seen in zip(self._objects, self._pods, strict=True):
             reasons = about.get(seen.pod.uid, [])
-            if seen.pod.scheduler == NOBODY and reasons:
+            if seen.pod.scheduler == UNKNOWN_SCHEDULER and reasons:
                 found.append(f"{seen.pod.full_name} is nobody's and has events: {reasons}")
             if seen.pod.scheduler not in self._programs:
                 continue
@@ -277,10 +287,10 @@ class AtRest:
                     f"{seen.pod.full_name} is on {seen.node} and was said to be scheduled: {reasons}"
                 )
             if seen.node is None and not seen.deleting and not seen.finished:
-                found += self._condition(obj, seen)
+                found += self._condition_problems(obj, seen)
         return found
 
-    def _condition(self, obj: Json, seen: ObservedPod) -> list[str]:
+    def _condition_problems(self, obj: Json, seen: ObservedPod) -> list[str]:
         condition, uid = scheduled_condition(obj), seen.pod.uid
         if uid not in self._core.pods:
             return [f"{seen.pod.full_name} waits and the scheduler does not know it"]
@@ -289,12 +299,12 @@ class AtRest:
         if seen.pod.gates:
             reason = condition.get("reason")
             return [] if reason == "SchedulingGated" else [f"{seen.pod.full_name} is gated and says {reason}"]
-        last, shown = self._core.reports.last(uid), (condition.get("reason"), condition.get("message"))
+        last, shown = self._core.reports.last_report(uid), (condition.get("reason"), condition.get("message"))
         return [] if shown == last else [f"{seen.pod.full_name} shows {shown}, what was said last is {last}"]
 
 
 def _domains(
-    topology: str | None, placed: list[ObservedPod], cache: Cache
+    topology: str | None, placed: list[ObservedPod], cache: ClusterCache
 ) -> list[frozenset[NodeName] | None]:
     """The nodes that a gang may choose from, one set for each domain that is open to it; None: all."""
     if topology is None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from policysched.cluster.samples import MetricSamples
 from policysched.lang.ir.program import Metric
-from policysched.lang.ir.recovery import watches_of
+from policysched.lang.ir.recovery import recovery_conditions
 from policysched.model.objects import Namespace, NodeName, Pod, PodUid
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import Event, SamplesArrived
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference.assume import assumed
+from tests.reference.assume import assumed_load
 from tests.simulation.texts import LOAD_HELD_NS, LOAD_LIMIT, WAITS_BELOW_RANK
 
 POLICY, METRIC = "alpha", "load"
@@ -35,7 +35,7 @@ class LoadWatch:
     """Of one life of a replica."""
 
     def __init__(
-        self, scheduler: Scheduler, local: Local, now_ns: Callable[[], int], fail: Callable[[str], None]
+        self, scheduler: Scheduler, local: LocalClient, now_ns: Callable[[], int], fail: Callable[[str], None]
     ) -> None:
         self._core = scheduler._core
         self._local, self._now_ns, self._fail = local, now_ns, fail
@@ -64,13 +64,13 @@ class LoadWatch:
         metric = program.metrics[METRIC]
         true_ns = known_from_ns(samples, metric, bind.node, now_ns)
         if program.outage is not None:
-            if program.outage.then == "wait" and true_ns is None and self._goes_by_the_load(bind):
+            if program.outage.action == "wait" and true_ns is None and self._goes_by_the_load(bind):
                 self._fail(f"{bind.name} goes to {bind.node}, whose load is not known, and is to wait for it")
             return
         if samples is None or true_ns is None:
             return
         load = samples.values[bind.node].value + sum(
-            assumed(program, metric, one.pod, one.namespace)
+            assumed_load(program, metric, one.pod, one.namespace)
             for one in self._sent.values()
             if one.node == bind.node and one.at_ns >= max(true_ns, running.since_ns)
             if self._is_on_its_way(one) or self._is_there(one)
@@ -82,7 +82,7 @@ class LoadWatch:
         over_ns = self._over_ns.get(bind.node, 0)
         gold = self._core.cache.namespaces[bind.namespace].labels.get("tier") == "gold"
         if (
-            watches_of(program)
+            recovery_conditions(program)
             and not gold
             and over_ns >= running.since_ns
             and now_ns < over_ns + LOAD_HELD_NS
@@ -97,7 +97,7 @@ class LoadWatch:
     def _is_on_its_way(self, sent: _Sent) -> bool:
         """Whether its bind is not answered yet, and the pod is alive for all that is known: a bind may outlive it."""
         seen = self._core.cache.pods.get(sent.pod.uid)
-        return sent.pod.uid in self._core.in_flight and seen is not None and not seen.deleting
+        return sent.pod.uid in self._core.in_flight_binds and seen is not None and not seen.deleting
 
     def _is_there(self, sent: _Sent) -> bool:
         found = self._local.get("pods", sent.pod.namespace, sent.pod.name)
@@ -115,10 +115,10 @@ def known_from_ns(samples: MetricSamples | None, metric: Metric, node: NodeName,
     if samples is None or node not in samples.values:
         return None
     true_ns = min(samples.values[node].at_ns, samples.polled_ns)
-    return None if now_ns - true_ns > metric.stale_ns else true_ns
+    return None if now_ns - true_ns > metric.stale_after_ns else true_ns
 
 
-def loads_wrong_at_rest(scheduler: Scheduler, local: Local, now_ns: int) -> list[str]:
+def loads_wrong_at_rest(scheduler: Scheduler, local: LocalClient, now_ns: int) -> list[str]:
     """While its metric is answered well, the policy knows the load of every node."""
     running = scheduler._core.policies.running.get(POLICY)
     if running is None or METRIC not in running.program.metrics:

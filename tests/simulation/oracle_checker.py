@@ -14,62 +14,64 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import Overlay, Plan, Verdict
 from policysched.lang.ir.program import GangMode
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import NodeName, Placement, Pod, PodUid
 from policysched.scheduler.commands import Evict
-from policysched.scheduler.gangs.gangs import Gang
-from policysched.scheduler.gangs.placement import Seats
-from policysched.scheduler.preemption.nominated import reserved_for_others
-from policysched.scheduler.queue.entries import PendingPod, Unit
+from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.placement import GangPlacement
+from policysched.scheduler.preemption.nominated import competing_nominations
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference import evaluate, order_key, selected
-from tests.simulation.churn import SPARED
+from tests.reference import evaluate, order_key, select_node
+from tests.simulation.churn import PROTECTED_LABEL
 
 
-class SecondOpinion:
+class OracleChecker:
     """Listens in on one scheduler. `fail` gets a sentence for each difference."""
 
     def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
         core = self._core = scheduler._core
         self._fail = fail
         self._now_ns = 0
-        self._agreed: tuple[str, str] | None = None
+        self._last_agreed: tuple[str, str] | None = None
         self._evaluate = core.evaluator.evaluate
         self._assume = core.cache.assume
-        core.evaluator.evaluate = self._evaluated  # type: ignore[method-assign]
-        core.cache.assume = self._assumed  # type: ignore[method-assign]
+        core.evaluator.evaluate = self._check_evaluate  # type: ignore[method-assign]
+        core.cache.assume = self._check_assume  # type: ignore[method-assign]
         preemption = scheduler._preemption
         self._evict_for_gang = preemption._evict_for_gang
-        preemption._evict_for_gang = self._making_room  # type: ignore[method-assign]
+        preemption._evict_for_gang = self._check_gang_preemption  # type: ignore[method-assign]
         self._advance, self._pop = core.queue.advance, core.queue.pop
-        core.queue.advance = self._advanced  # type: ignore[method-assign]
-        core.queue.pop = self._popped  # type: ignore[method-assign]
-        self._kept: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
-        self._told_to_end: set[PodUid] = set()
-        self.asked = 0
+        core.queue.advance = self._on_advance  # type: ignore[method-assign]
+        core.queue.pop = self._check_pop  # type: ignore[method-assign]
+        self._nominated_placements: dict[PodUid, list[tuple[Pod, NodeName]]] = {}
+        self._victims: set[PodUid] = set()
+        self.comparisons = 0
 
-    def _evaluated(self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any) -> Verdict:
+    def _check_evaluate(
+        self, plan: Plan, pod: Pod, *, overlay: Overlay | None = None, **asked: Any
+    ) -> Verdict:
         verdict = self._evaluate(plan, pod, overlay=overlay, **asked)
         self._now_ns = asked["now_ns"]
         nominated = self._core.cache.nominated
-        self._kept[pod.uid] = [
-            (other, node) for other, node in (overlay.placed if overlay else ()) if other.uid in nominated
+        self._nominated_placements[pod.uid] = [
+            (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
         if overlay is None:
-            self.asked += 1
+            self.comparisons += 1
             asked.pop("nominated")
             assert asked.pop("within") is None, f"{pod.full_name} is asked for alone, within a domain"
-            said = self._preferring_its_own(pod, evaluate(plan.program, pod, self._core.cache, **asked))
+            said = self._prefer_nominated_node(pod, evaluate(plan.program, pod, self._core.cache, **asked))
             self._compare(pod, verdict, said)
             if said.selected is not None:
-                self._agreed = (pod.uid, said.selected)
+                self._last_agreed = (pod.uid, said.selected)
         return verdict
 
-    def _compare(self, pod: Pod, verdict: Verdict, said: Explanation) -> None:
+    def _compare(self, pod: Pod, verdict: Verdict, said: PlacementExplanation) -> None:
         if (verdict.pod_refusal is None) != (said.pod_refusal is None):
             self._fail(
                 f"{pod.full_name}: the plan refuses it with {verdict.pod_refusal!r}, the oracle {said.pod_refusal!r}"
@@ -84,50 +86,56 @@ class SecondOpinion:
             self._fail(
                 f"{pod.full_name}: the plan finds {verdict.feasible_count} nodes, the oracle {said.feasible}"
             )
-        elif said.pod_refusal is None and said.selected is None and dict(verdict.counts()) != counts(said):
+        elif (
+            said.pod_refusal is None
+            and said.selected is None
+            and dict(verdict.reason_counts()) != rejection_counts(said)
+        ):
             self._fail(
-                f"{pod.full_name}: the plan counts {dict(verdict.counts())}, the oracle {counts(said)}"
+                f"{pod.full_name}: the plan counts {dict(verdict.reason_counts())}, the oracle {rejection_counts(said)}"
             )
 
-    def _assumed(self, pod: Pod, node: NodeName) -> Any:
-        if self._agreed != (pod.uid, node):
-            self._ask_about_member(pod, node)
-        self._agreed = None
+    def _check_assume(self, pod: Pod, node: NodeName) -> Any:
+        if self._last_agreed != (pod.uid, node):
+            self._check_gang_member(pod, node)
+        self._last_agreed = None
         return self._assume(pod, node)
 
-    def _preferring_its_own(self, pod: Pod, said: Explanation) -> Explanation:
+    def _prefer_nominated_node(self, pod: Pod, said: PlacementExplanation) -> PlacementExplanation:
         """A node that the pod is nominated to comes before all others."""
         nominated = self._core.cache.nominated.get(pod.uid)
         node = None if nominated is None else nominated.nominated_node
         return replace(said, selected=node) if node in said.feasible else said
 
-    def _keeping_together(self, pod: Pod, node: NodeName, said: Explanation) -> Explanation:
+    def _restrict_to_domain(
+        self, pod: Pod, node: NodeName, said: PlacementExplanation
+    ) -> PlacementExplanation:
         """A gang in one domain chooses among the nodes of that, also a member that is nominated to a node of another."""
         core = self._core
         gang = core.policies.running[pod.scheduler].program.gang
-        if gang is None or gang.topology is None:
+        if gang is None or gang.topology_key is None:
             return said
-        nodes, key = core.cache.nodes, gang.topology
+        nodes, key = core.cache.nodes, gang.topology_key
         inside = {
             NodeName(name): total
             for name, total in said.totals.items()
             if nodes[NodeName(name)].labels.get(key) == nodes[node].labels[key]
         }
         feasible = tuple(name for name in said.feasible if NodeName(name) in inside)
-        return replace(said, feasible=feasible, selected=selected(inside, pod))
+        return replace(said, feasible=feasible, selected=select_node(inside, pod))
 
-    def _ask_about_member(self, pod: Pod, node: NodeName) -> None:
+    def _check_gang_member(self, pod: Pod, node: NodeName) -> None:
         """The room that was kept for others, nominated to their nodes, counts as theirs here too."""
         core = self._core
         # Members of its own gang that were nominated have been assumed before it.
         kept = [
             (other, place)
-            for other, place in self._kept.pop(pod.uid, [])
+            for other, place in self._nominated_placements.pop(pod.uid, [])
             if core.cache.ledger.placement(other.uid) is None
         ]
         for other, place in kept:
             core.cache.ledger.assume(other, place)
-            core.assumed.landed(other, core.namespace_of(other), place, self._now_ns)
+            core.assumed_load.pod_placed(other, core.namespace_of(other), place, self._now_ns)
         said = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
@@ -138,39 +146,45 @@ class SecondOpinion:
         )
         for other, _ in kept:
             core.cache.ledger.withdraw(other.uid)
-            core.assumed.left(other.uid)
-        self.asked += 1
+            core.assumed_load.pod_removed(other.uid)
+        self.comparisons += 1
         if core.policies.running[pod.scheduler].program.extenders and node in said.feasible:
             return  # the extenders had their say about which of these it is
-        said = self._preferring_its_own(pod, self._keeping_together(pod, node, said))
+        said = self._prefer_nominated_node(pod, self._restrict_to_domain(pod, node, said))
         if said.selected != node:
-            why = said.pod_refusal or said.rejected.get(node) or f"its total is {said.totals.get(node)}"
+            why = said.pod_refusal or said.refusals.get(node) or f"its total is {said.totals.get(node)}"
             self._fail(
                 f"{pod.full_name} is to be bound to {node}, the oracle says {said.selected} ({node}: {why})"
             )
 
     # ── room for a gang ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _making_room(self, gang: Gang, found: Seats, now_ns: int) -> None:
+    def _check_gang_preemption(self, gang: QueuedGang, found: GangPlacement, now_ns: int) -> None:
         self._now_ns = now_ns
-        self.asked += 1
-        if len(found.seats) < gang.needed:
-            self._fail(f"gang {gang.name} needs {gang.needed} places, and {len(found.seats)} are made for it")
-        domains = {self._core.cache.nodes[seat.node].labels.get(gang.topology or "") for seat in found.seats}
+        self.comparisons += 1
+        if len(found.members) < gang.needed_count:
+            self._fail(
+                f"gang {gang.name} needs {gang.needed_count} places, and {len(found.members)} are made for it"
+            )
+        domains = {
+            self._core.cache.nodes[seat.node].labels.get(gang.topology or "") for seat in found.members
+        }
         if gang.topology is not None and len(domains) > 1:
             self._fail(f"gang {gang.name} is to keep together in {gang.topology}, and gets {domains}")
-        self._try_seats(gang, found)
+        self._check_gang_placements(gang, found)
         self._evict_for_gang(gang, found, now_ns)
 
-    def _try_seats(self, gang: Gang, found: Seats) -> None:
+    def _check_gang_placements(self, gang: QueuedGang, found: GangPlacement) -> None:
         """Its members stand there one after the other, their victims gone, and then everything is as it was."""
         ledger = self._core.cache.ledger
         laid: list[PodUid] = []
         lifted: list[tuple[Placement, PlacementState]] = []
-        for other, node in reserved_for_others(self._core, gang.speaker, but=gang.due.keys()):
+        for other, node in competing_nominations(
+            self._core, gang.representative_pod, excluding=gang.pending_members.keys()
+        ):
             ledger.assume(other, node)
             laid.append(other.uid)
-        for seat in found.seats:
+        for seat in found.members:
             pod = seat.pod.pod
             for victim in seat.candidate.victims:
                 placement = ledger.placement(victim.uid)
@@ -188,76 +202,80 @@ class SecondOpinion:
                 samples=self._core.samples.get(gang.policy, {}),
             )
             if seat.node not in said.feasible:
-                why = said.pod_refusal or said.rejected.get(seat.node)
+                why = said.pod_refusal or said.refusals.get(seat.node)
                 self._fail(f"room is made for {pod.full_name} on {seat.node}, the oracle says {why}")
             ledger.assume(pod, seat.node)
             laid.append(pod.uid)
         for uid in laid:
             ledger.withdraw(uid)
         for placement, state in lifted:
-            ledger._put(placement, state)
+            ledger._put_placement(placement, state)
 
     # ── who comes first ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _advanced(self, now_ns: int) -> None:
+    def _on_advance(self, now_ns: int) -> None:
         self._now_ns = now_ns
         self._advance(now_ns)
 
-    def _popped(self) -> Unit | None:
+    def _check_pop(self) -> QueueEntry | None:
         active = {policy: list(line) for policy, line in self._core.queue._active.items()}
         unit = self._pop()
         if unit is None or unit not in active.get(unit.policy, ()):
             return unit
-        first = self._order(unit)
+        first = self._order_key(unit)
         for other in active[unit.policy]:
-            if other is not unit and other.last_in_line == unit.last_in_line and self._order(other) < first:
+            if (
+                other is not unit
+                and other.ordered_last == unit.ordered_last
+                and self._order_key(other) < first
+            ):
                 self._fail(f"{unit} goes before {other}, the oracle has it the other way round")
         return unit
 
-    def _order(self, unit: Unit) -> Any:
-        core, pod = self._core, unit.speaker
+    def _order_key(self, unit: QueueEntry) -> Any:
+        core, pod = self._core, unit.representative_pod
         known = unit if isinstance(unit, PendingPod) else core.pods[pod.uid]
         program = core.policies.running[unit.policy].program
         return order_key(program, pod, core.namespace_of(pod), known.facts, self._now_ns, core.cache)
 
     # ── who has to go ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def evicting(self, evict: Evict) -> None:
+    def check_eviction(self, evict: Evict) -> None:
         """It was decided a moment ago."""
         core, pod = self._core, self._core.pods[evict.uid].pod
         victims = {one.uid for one in evict.victims}
-        gang = core.gangs.of(pod.uid)
+        gang = core.gangs.gang_of(pod.uid)
         if not victims or (gang is not None and gang.mode is GangMode.WHOLE):
-            self._told_to_end |= victims
-            return  # of a gang that is placed whole no member's place can be judged by itself: see `_making_room`
+            self._victims |= victims
+            return  # of a gang that is placed whole no member's place can be judged by itself: see `_check_gang_preemption`
         ending = {seen.pod.uid for seen in core.cache.pods.values() if seen.deleting}
-        ending |= self._told_to_end & core.cache.pods.keys()
-        self._told_to_end |= victims
+        ending |= self._victims & core.cache.pods.keys()
+        self._victims |= victims
         who = f"{pod.full_name} evicts {sorted(one.name for one in evict.victims)} on {evict.node}"
-        if evict.node not in self._feasible(pod, self._without(victims | ending)):
+        if evict.node not in self._feasible(pod, self._cache_without(victims | ending)):
             self._fail(f"{who}, and does not fit there without them")
         if ending or any(uid != pod.uid for uid in core.cache.nominated):
             return  # more is going on than can be thought through here
         for victim in sorted(victims):
-            if evict.node in self._feasible(pod, self._without(victims - {victim})):
+            if evict.node in self._feasible(pod, self._cache_without(victims - {victim})):
                 self._fail(f"{who}, of whom {core.cache.pods[victim].pod.full_name} need not go")
-        if any(self._in_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
-            harmless = [node for node in core.cache.nodes if self._harmless(pod, node)]
+        if any(self._is_counted_by_budget(core.cache.pods[uid].pod, allowed=0) for uid in victims):
+            harmless = [node for node in core.cache.nodes if self._is_feasible_within_budgets(pod, node)]
             if harmless:
                 self._fail(f"{who}, which breaks a budget, and on {harmless} none would have been broken")
 
-    def _harmless(self, pod: Pod, node: NodeName) -> bool:
+    def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
         """Whether the pod fits on the node once those are gone who may go and whom no budget counts."""
         core = self._core
         may_go = {
             other.uid
             for other in core.cache.ledger.usage(node).pods.values()
             if other.scheduler == pod.scheduler and other.priority < pod.priority
-            if SPARED not in other.labels and not self._in_budget(other)
+            if PROTECTED_LABEL not in other.labels and not self._is_counted_by_budget(other)
         }
-        return bool(may_go) and node in self._feasible(pod, self._without(may_go))
+        return bool(may_go) and node in self._feasible(pod, self._cache_without(may_go))
 
-    def _in_budget(self, pod: Pod, *, allowed: int = 2**31) -> bool:
+    def _is_counted_by_budget(self, pod: Pod, *, allowed: int = 2**31) -> bool:
         """Whether a budget counts the pod that allows at most so many disruptions."""
         return any(
             one.namespace == pod.namespace
@@ -267,17 +285,19 @@ class SecondOpinion:
             for one in self._core.cache.budgets.values()
         )
 
-    def _without(self, uids: set[PodUid]) -> Cache:
+    def _cache_without(self, uids: set[PodUid]) -> ClusterCache:
         known = self._core.cache
         del known.assume  # our own ear is not to be copied with it
-        selectors = known.devices.finder.selectors  # what is compiled in C++ cannot be copied, and need not
+        selectors = (
+            known.devices.allocation_cache.selectors
+        )  # what is compiled in C++ cannot be copied, and need not
         cache = deepcopy(known, {id(selectors): selectors})
-        known.assume = self._assumed  # type: ignore[method-assign]
+        known.assume = self._check_assume  # type: ignore[method-assign]
         for uid in sorted(uids):
             cache.drop_pod(uid)
         return cache
 
-    def _feasible(self, pod: Pod, cache: Cache) -> list[NodeName]:
+    def _feasible(self, pod: Pod, cache: ClusterCache) -> list[NodeName]:
         core = self._core
         said = evaluate(
             core.policies.running[pod.scheduler].program,
@@ -290,10 +310,10 @@ class SecondOpinion:
         return [NodeName(node) for node in said.feasible]
 
 
-def counts(said: Explanation) -> dict[str, int]:
+def rejection_counts(said: PlacementExplanation) -> dict[str, int]:
     """For each reason the nodes that it refuses, a node counted under the first rule that refuses it."""
     found: dict[str, int] = {}
-    for refusals in said.rejected.values():
-        for group in refusals[0].groups:
+    for refusals in said.refusals.values():
+        for group in refusals[0].event_reasons:
             found[group] = found.get(group, 0) + 1
     return found

@@ -14,13 +14,13 @@ from zlib import crc32
 
 import orjson
 
-from policysched.metric_sources.poll_status import Book, Unusable
-from policysched.metric_sources.polled import PolledSource
-from policysched.metric_sources.prometheus import PrometheusAsker
-from policysched.metric_sources.sources import Source, Sources
+from policysched.metric_sources.poll_status import PollError, SourcePollStatus
+from policysched.metric_sources.polled import PollingSource
+from policysched.metric_sources.prometheus import PrometheusQueryClient
+from policysched.metric_sources.sources import ConfiguredSource, SampleSourceRouter
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.local import Local
-from tests.simulation.fault_profile import Weather
+from policysched.sandbox.local import LocalClient
+from tests.simulation.fault_profile import FaultProfile
 
 Series = list[dict[str, Any]]
 
@@ -44,11 +44,11 @@ class PretendPrometheus:
 
     server: ApiServer
     dice: Random
-    weather: Weather
+    weather: FaultProfile
     calm: list[bool]
 
     async def query(self, query: str) -> bytes:
-        await asyncio.sleep(self.dice.uniform(0, self.weather.metric_answer_s))
+        await asyncio.sleep(self.dice.uniform(0, self.weather.metric_latency_s))
         if not self.calm and self.dice.random() < self.weather.metric_outage_share:
             return self._no_answer()
         series = self._flows() if query == FLOWS else self._loads()
@@ -59,13 +59,13 @@ class PretendPrometheus:
     def _no_answer(self) -> bytes:
         drawn = self.dice.randrange(len(_NO_ANSWERS) + 1)
         if drawn == len(_NO_ANSWERS):
-            raise Unusable("unreachable", "the connection was refused")
+            raise PollError("unreachable", "the connection was refused")
         return _NO_ANSWERS[drawn]
 
     # ── loads of nodes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _loads(self) -> Series:
-        series = [one for node in Local(self.server).list("nodes") for one in self._load(node)]
+        series = [one for node in LocalClient(self.server).list("nodes") for one in self._load(node)]
         return [*series, {"metric": {"node": "of-another-cluster"}, "value": [0, "0.1"]}]
 
     def _load(self, node: dict[str, Any]) -> Series:
@@ -83,7 +83,7 @@ class PretendPrometheus:
     def _gangs(self) -> Iterator[list[str]]:
         """The names of those of one gang, each with its namespace."""
         gangs: dict[tuple[str, str], list[str]] = {}
-        for pod in Local(self.server).list("pods"):
+        for pod in LocalClient(self.server).list("pods"):
             metadata = pod["metadata"]
             group = (metadata.get("labels") or {}).get("group")
             if group is not None:
@@ -108,8 +108,8 @@ class PretendPrometheus:
         return [{**one, "value": [0, "NaN"]}] if drawn < 0.93 else []
 
 
-def sources(road: PretendPrometheus, now_ns: Any, dice: Random) -> Sources:
-    book = Book("prometheus")
-    asker = PrometheusAsker(road, now_ns=now_ns)
-    polled = PolledSource(asker, book, now_ns=now_ns, random=dice)
-    return Sources({"prometheus": Source("prometheus", polled, book)})
+def sources(road: PretendPrometheus, now_ns: Any, dice: Random) -> SampleSourceRouter:
+    book = SourcePollStatus("prometheus")
+    asker = PrometheusQueryClient(road, now_ns=now_ns)
+    polled = PollingSource(asker, book, now_ns=now_ns, random=dice)
+    return SampleSourceRouter({"prometheus": ConfiguredSource("prometheus", polled, book)})

@@ -12,9 +12,9 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from policysched.config.settings import Place, Settings
+from policysched.config.settings import NamespacedName, Settings
 from policysched.daemon.compiling import POLICY_SUFFIX
-from policysched.kube.client.api import Api
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     ApiRequest,
     ApiResponse,
@@ -22,40 +22,40 @@ from policysched.kube.client.transport import (
     Transport,
     TransportError,
 )
-from policysched.kube.lease import Elector, LeaseSettings, Standing
+from policysched.kube.lease import LeaderElector, LeadershipStatus, LeaseSettings
 from policysched.kube.write.bind import BindSettings
-from policysched.kube.write.report import ReportSettings
-from policysched.lang.check.bundle import Bundle
-from policysched.runtime.leadership import ElectedHere
-from policysched.runtime.scheduler_app import Outcome, Runtime, SchedulerApp
+from policysched.kube.write.report import ReporterSettings
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.runtime.leadership import InLoopLeaderElection
+from policysched.runtime.scheduler_app import ExitReason, Runtime, SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.faults import Faults
+from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.transport import MemoryTransport
-from policysched.scheduler.commands import Bind, Prepare
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.commands import Bind, Prebind
+from policysched.scheduler.limits import SchedulerLimits
 from tests.simulation.extender import PEER, PretendExtender
-from tests.simulation.fault_profile import Weather
+from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.listening import Listening
-from tests.simulation.safety_checker import Watchman
+from tests.simulation.safety_checker import SafetyChecker
 
-POLICIES = Place("kube-system", "policies")
-LAST_GOOD = Place("kube-system", "policies-last-good")
+POLICIES = NamespacedName("kube-system", "policies")
+LAST_GOOD = NamespacedName("kube-system", "policies-last-good")
 
 
 class Surroundings(Protocol):
     """What a replica needs of the world."""
 
     server: ApiServer
-    watchman: Watchman
-    weather: Weather
+    watchman: SafetyChecker
+    weather: FaultProfile
 
     def now_ns(self) -> int: ...
     def dice(self, name: str) -> Random: ...
     def fail(self, words: str) -> None: ...
     def tell(self, words: str) -> None: ...
     def bound(self, replica: "Replica", bind: Bind) -> None: ...
-    def preparing(self, replica: "Replica", prepare: Prepare) -> None: ...
-    async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle: ...
+    def preparing(self, replica: "Replica", prepare: Prebind) -> None: ...
+    async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle: ...
     def samples(self) -> Any: ...
     def extender(self) -> PretendExtender: ...
 
@@ -88,18 +88,18 @@ class Road:
 class Replica:
     """`run` until cancelled. `app` is the present life's."""
 
-    def __init__(self, name: str, world: Surroundings, faults: Faults) -> None:
+    def __init__(self, name: str, world: Surroundings, faults: FaultInjector) -> None:
         self.name = name
         self._world = world
         self.faults = faults
         self._transport = MemoryTransport(world.server, faults=faults)
         self._lease_transport = MemoryTransport(
-            world.server, faults=None if world.weather.lease_roads_calm else faults
+            world.server, faults=None if world.weather.lease_connection_reliable else faults
         )
         self._dice = world.dice(f"{name}")
         self._life = 0
         self._road, self._lease_road = Road(self._transport), Road(self._lease_transport)
-        self._task: asyncio.Task[Outcome] | None = None
+        self._task: asyncio.Task[ExitReason] | None = None
         self.app: SchedulerApp | None = None
         self.deaths = 0
         self.asked = 0
@@ -133,7 +133,7 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        return self.app is not None and self.app.standing is Standing.LEADING
+        return self.app is not None and self.app.leadership_status is LeadershipStatus.LEADING
 
     @property
     def lost_words(self) -> bool:
@@ -173,7 +173,7 @@ class Replica:
         self._task = asyncio.create_task(app.run(), name=identity)
         self._world.tell(f"{identity} starts")
         await asyncio.wait((self._task,))
-        self.asked += listening.second_opinion.asked
+        self.asked += listening.second_opinion.comparisons
         if self._task.cancelled():
             self.deaths += 1
             return
@@ -186,9 +186,9 @@ class Replica:
         outcome = self._task.result()
         self._world.tell(f"{identity} ended: {outcome.name}")
         self.deaths += 1
-        if outcome is not Outcome.STOPPED or app.binder.in_flight:
+        if outcome is not ExitReason.STOPPED or app.binder.in_flight:
             self._mourn(app)
-        if outcome is Outcome.NOTHING_TO_RUN and kept:
+        if outcome is ExitReason.NOTHING_TO_RUN and kept:
             self._world.fail(f"{identity} found nothing to run, and {kept} were kept")
 
     def _app(self, identity: str) -> SchedulerApp:
@@ -200,8 +200,8 @@ class Replica:
             retry_s=duration_s / 6,
             request_timeout_s=duration_s / 4,
         )
-        elector = Elector(
-            Api(self._lease_road),
+        elector = LeaderElector(
+            ApiClient(self._lease_road),
             lease,
             identity=identity,
             monotonic_s=loop.time,
@@ -212,13 +212,13 @@ class Replica:
             policies=POLICIES,
             last_good=LAST_GOOD,
             binding=BindSettings(binders=8),
-            reporting=ReportSettings(writers=3),
+            reporting=ReporterSettings(writers=3),
             extenders={PEER.name: PEER},
-            limits=Limits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
+            limits=SchedulerLimits(rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
         runtime = Runtime(
             transport=self._road,
-            leadership=ElectedHere(elector),
+            leadership=InLoopLeaderElection(elector),
             compile_texts=world.compile_texts,
             now_ns=world.now_ns,
             monotonic_s=loop.time,
@@ -240,8 +240,8 @@ class Replica:
 
     def _mourn(self, app: SchedulerApp) -> None:
         """Binds of this life may be carried out or not: nobody is left to see to it."""
-        for flight in app.scheduler._core.in_flight.values():
-            self._world.watchman.disturb(flight.pod.pod)
+        for flight in app.scheduler._core.in_flight_binds.values():
+            self._world.watchman.mark_disturbed(flight.pod.pod)
 
 
 __all__ = ["LAST_GOOD", "POLICIES", "Replica"]

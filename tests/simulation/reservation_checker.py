@@ -10,10 +10,10 @@ from typing import Any
 from policysched.scheduler.scheduler import Scheduler
 
 
-def promised_twice(scheduler: Scheduler) -> list[str]:
+def duplicate_reservations(scheduler: Scheduler) -> list[str]:
     """A sentence for each volume and each device that is on its way to two claims."""
     promised: dict[Any, set[str]] = {}
-    for thing, claim in _promises(scheduler):
+    for thing, claim in _reservations(scheduler):
         promised.setdefault(thing, set()).add(claim)
     return [
         f"{thing} is promised to {len(claims)} claims: {sorted(claims)}"
@@ -22,11 +22,11 @@ def promised_twice(scheduler: Scheduler) -> list[str]:
     ]
 
 
-def _promises(scheduler: Scheduler) -> Iterator[tuple[str, str]]:
-    for preparation in scheduler._core.preparations.values():
-        needs = preparation.needs
+def _reservations(scheduler: Scheduler) -> Iterator[tuple[str, str]]:
+    for preparation in scheduler._core.prebinding.values():
+        needs = preparation.prebind_work
         if needs.volumes is not None:
-            for claim, volume in needs.volumes.choice.static:
+            for claim, volume in needs.volumes.choice.static_bindings:
                 yield f"volume {volume.name}", f"{claim.key} {claim.uid}"
         for asking, given in needs.devices.allocated:
             for one in given.devices:

@@ -11,24 +11,24 @@ that is made smaller, or comes back smaller, counts with the most that it ever h
 from collections.abc import Callable, Collection
 from typing import Any
 
-from policysched.cluster.usage import Usage
+from policysched.cluster.usage import NodeUsage
 from policysched.kube.decode import pods as wire
 from policysched.model.objects import NodeName, Pod, PodUid
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.local import Local
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.local import LocalClient
 from policysched.scheduler.commands import Bind, Evict
-from tests.simulation.churn import SPARED, STRANGER
+from tests.simulation.churn import OTHER_SCHEDULER, PROTECTED_LABEL
 
 Json = dict[str, Any]
-FAILED_FOR_GOOD = "recreate its pods to try again"
+GANG_FAILED_MESSAGE = "recreate its pods to try again"
 """What a member of a gang says whose policy does not try again (`on_timeout = fail`)."""
 
-GangName = tuple[str, str, str]
+GangKey = tuple[str, str, str]
 """schedulerName, namespace and the label `group`."""
 
 
-class Watchman:
+class SafetyChecker:
     """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be.
     `gang_timeout_s`: no gang fails for good before that. No policy lets pods be evicted that have the label `keep`,
     and only those of `evicts_anybody` pods of another schedulerName."""
@@ -42,32 +42,32 @@ class Watchman:
         gang_timeout_s: float = 0.0,
         evicts_anybody: Collection[str] = (),
     ) -> None:
-        self._local = Local(server)
-        self._patience_s = gang_timeout_s
-        self._evicts_anybody = evicts_anybody
-        self._ours = ours
+        self._local = LocalClient(server)
+        self._gang_timeout_s = gang_timeout_s
+        self._cross_scheduler_preemptors = evicts_anybody
+        self._own_schedulers = ours
         self._fail = fail
-        self._most: dict[str, dict[str, int]] = {}
+        self._allocatable_max: dict[str, dict[str, int]] = {}
         self._pods: dict[str, Pod] = {}
-        self._ordered: dict[str, dict[str, str]] = {}
-        self._decider = ""
-        self._told_to_end: set[str] = set()
-        self._gang_since_s: dict[GangName, float] = {}
-        self.landed_s: dict[PodUid, float] = {}
-        self.disturbed: set[GangName] = set()
+        self._decided_nodes: dict[str, dict[str, str]] = {}
+        self._last_decider = ""
+        self._victims: set[str] = set()
+        self._gang_since_s: dict[GangKey, float] = {}
+        self.bound_at_s: dict[PodUid, float] = {}
+        self.disturbed_gangs: set[GangKey] = set()
         self._local.listen("nodes", self._node_changed)
         self._local.listen("pods", self._pod_changed)
 
-    def ordered(self, bind: Bind, by: str) -> None:
+    def record_bind(self, bind: Bind, by: str) -> None:
         """One of us decided this, in the life of that name."""
-        self._ordered.setdefault(bind.uid, {})[bind.node] = self._decider = by
+        self._decided_nodes.setdefault(bind.uid, {})[bind.node] = self._last_decider = by
 
-    def evicting(self, evict: Evict) -> None:
+    def record_eviction(self, evict: Evict) -> None:
         """One of us decided this."""
         pods = {obj["metadata"]["uid"]: obj for obj in self._local.list("pods")}
         preemptor = pods.get(evict.uid)
         for victim in evict.victims:
-            self._told_to_end.add(victim.uid)
+            self._victims.add(victim.uid)
             obj = pods.get(victim.uid)
             if obj is None or preemptor is None:
                 continue
@@ -75,74 +75,82 @@ class Watchman:
             if obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
                 self._fail(f"{who}, whose priority is not higher")
             scheduler = preemptor["spec"]["schedulerName"]
-            if scheduler not in self._evicts_anybody and obj["spec"]["schedulerName"] != scheduler:
+            if (
+                scheduler not in self._cross_scheduler_preemptors
+                and obj["spec"]["schedulerName"] != scheduler
+            ):
                 self._fail(f"{who} and is of {obj['spec']['schedulerName']}")
-            if SPARED in (obj["metadata"].get("labels") or {}):
-                self._fail(f"{who}, and its label {SPARED} forbids that")
+            if PROTECTED_LABEL in (obj["metadata"].get("labels") or {}):
+                self._fail(f"{who}, and its label {PROTECTED_LABEL} forbids that")
 
-    def disturb(self, pod: Pod) -> None:
+    def mark_disturbed(self, pod: Pod) -> None:
         """Something happened to the pod, or to who was binding it, that may leave its gang incomplete."""
         if "group" in pod.labels:
-            self.disturbed.add((pod.scheduler, pod.namespace, pod.labels["group"]))
+            self.disturbed_gangs.add((pod.scheduler, pod.namespace, pod.labels["group"]))
 
-    def _node_changed(self, change: Change) -> None:
+    def _node_changed(self, change: StoreChange) -> None:
         if change.type == "DELETED":
             return
-        node = wire.node(change.entry.obj)
-        most = self._most.setdefault(node.name, {})
+        node = wire.decode_node(change.entry.obj)
+        most = self._allocatable_max.setdefault(node.name, {})
         for resource, amount in node.allocatable.items():
             most[resource] = max(most.get(resource, 0), amount)
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
-        if preempted(obj) and obj["metadata"]["uid"] not in self._told_to_end:
+        if is_preempted(obj) and obj["metadata"]["uid"] not in self._victims:
             self._fail(f"{_name(obj)} was evicted, and we decided nothing of the kind")
-        if obj["spec"]["schedulerName"] not in self._ours:
-            self._left_alone(change)
+        if obj["spec"]["schedulerName"] not in self._own_schedulers:
+            self._check_foreign_pod(change)
             return
-        self._see_to_gang(obj)
+        self._check_gang_timeout(obj)
         if (
             change.type == "DELETED"
             or obj["metadata"].get("deletionTimestamp")
             or obj["status"].get("phase") in ("Succeeded", "Failed")
         ):
-            self.disturb(self._pod(obj))
+            self.mark_disturbed(self._pod(obj))
         node = obj["spec"].get("nodeName")
         if change.type != "MODIFIED" or not node:
             return
-        if change.before is not None and not change.before.obj["spec"].get("nodeName"):
-            self._landed(obj, node)
+        if change.previous is not None and not change.previous.obj["spec"].get("nodeName"):
+            self._check_bind(obj, node)
         if scheduled_condition(obj).get("status") != "True":
             self._fail(f"{_name(obj)} is on {node} and its PodScheduled is {scheduled_condition(obj)}")
 
-    def _see_to_gang(self, obj: Json) -> None:
+    def _check_gang_timeout(self, obj: Json) -> None:
         """A gang that fails for good has had its time, counted from its first member ever."""
         labels = obj["metadata"].get("labels") or {}
         if "group" not in labels:
             return
         gang = (obj["spec"]["schedulerName"], obj["metadata"]["namespace"], labels["group"])
         age_s = self._local.now() - self._gang_since_s.setdefault(gang, self._local.now())
-        if FAILED_FOR_GOOD in scheduled_condition(obj).get("message", "") and age_s < self._patience_s:
+        if (
+            GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
+            and age_s < self._gang_timeout_s
+        ):
             self._fail(f"{_name(obj)} was told that its gang has failed for good after {age_s:.1f} s")
 
-    def _landed(self, obj: Json, node: str) -> None:
+    def _check_bind(self, obj: Json, node: str) -> None:
         uid = obj["metadata"]["uid"]
-        self.landed_s[uid] = self._local.now()
-        ordered = self._ordered.get(uid, {})
+        self.bound_at_s[uid] = self._local.now()
+        ordered = self._decided_nodes.get(uid, {})
         if node not in ordered:
             self._fail(f"{_name(obj)} is on {node}, we decided on {sorted(ordered) or 'nothing'}")
-        elif ordered[node] != self._decider:
-            self._fail(f"{_name(obj)} is on {node} by {ordered[node]}, after {self._decider} has decided")
-        usage = Usage()
+        elif ordered[node] != self._last_decider:
+            self._fail(
+                f"{_name(obj)} is on {node} by {ordered[node]}, after {self._last_decider} has decided"
+            )
+        usage = NodeUsage()
         for other in self._local.list("pods"):
             finished = other["status"].get("phase") in ("Succeeded", "Failed")
-            ours = other["spec"]["schedulerName"] in self._ours
+            ours = other["spec"]["schedulerName"] in self._own_schedulers
             if ours and not finished and other["spec"].get("nodeName") == node:
                 usage.add(self._pod(other))
-        self._recount(NodeName(node), usage)
+        self._check_capacity(NodeName(node), usage)
 
-    def _recount(self, node: NodeName, usage: Usage) -> None:
-        has = self._most.get(node)
+    def _check_capacity(self, node: NodeName, usage: NodeUsage) -> None:
+        has = self._allocatable_max.get(node)
         if has is None:
             self._fail(f"a pod is bound to {node}, which never was")
             return
@@ -156,9 +164,9 @@ class Watchman:
         if len(set(ports)) < len(ports):
             self._fail(f"{node} has a host port twice: {ports}")
 
-    def _left_alone(self, change: Change) -> None:
+    def _check_foreign_pod(self, change: StoreChange) -> None:
         obj = change.entry.obj
-        if obj["spec"].get("nodeName") and obj["spec"]["schedulerName"] != STRANGER:
+        if obj["spec"].get("nodeName") and obj["spec"]["schedulerName"] != OTHER_SCHEDULER:
             self._fail(f"{_name(obj)} is nobody's and was bound to {obj['spec']['nodeName']}")
         condition = scheduled_condition(obj)
         if condition.get("status") == "False" and condition.get("reason") != "SchedulingGated":
@@ -168,7 +176,7 @@ class Watchman:
         uid = obj["metadata"]["uid"]
         found = self._pods.get(uid)
         if found is None:
-            found = self._pods[uid] = wire.pod(obj).pod
+            found = self._pods[uid] = wire.decode_pod(obj).pod
         return found
 
 
@@ -178,7 +186,7 @@ def scheduled_condition(obj: Json) -> Json:
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
 
 
-def preempted(obj: Json) -> bool:
+def is_preempted(obj: Json) -> bool:
     """Whether a scheduler has marked the pod to end for another."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(one.get("reason") == "PreemptionByScheduler" for one in conditions)

@@ -12,20 +12,20 @@ from typing import Any
 import orjson
 
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.local import Local
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.local import LocalClient
 
 Json = dict[str, Any]
-Cell = tuple[str, str]
+StateCell = tuple[str, str]
 """Key and node."""
 
 
-def runs_of(value: float) -> int:
+def run_count(value: float) -> int:
     """How many runs such a value was fed."""
     return round(-math.log2(1.0 - value))
 
 
-class StateWatch:
+class StateChecker:
     """State `state` of `policy`, by the label `key` of its pods ("none" without it), as the ConfigMap `kept` has it. `fail`
     gets a sentence for each thing that must not be."""
 
@@ -39,14 +39,14 @@ class StateWatch:
         kept: tuple[str, str],
         fail: Callable[[str], None],
     ) -> None:
-        local = Local(server)
+        local = LocalClient(server)
         self._policy, self._state, self._key, self._place, self._fail = policy, state, key, kept, fail
-        self._ended: dict[Cell, set[tuple[str, str]]] = {}
-        self._most: dict[Cell, int] = {}
+        self._finished_pods: dict[StateCell, set[tuple[str, str]]] = {}
+        self._runs_max: dict[StateCell, int] = {}
         local.listen("pods", self._pod_changed)
-        local.listen("configmaps", self._kept_changed)
+        local.listen("configmaps", self._stored_state_changed)
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
         node = obj["spec"].get("nodeName")
         if obj["spec"]["schedulerName"] != self._policy or not node:
@@ -56,36 +56,36 @@ class StateWatch:
             ended = (one.get("state") or {}).get("terminated")
             if ended is not None:
                 run = (obj["metadata"]["uid"], f"{one['name']} {ended['finishedAt']}")
-                self._ended.setdefault((key, node), set()).add(run)
+                self._finished_pods.setdefault((key, node), set()).add(run)
 
-    def _kept_changed(self, change: Change) -> None:
+    def _stored_state_changed(self, change: StoreChange) -> None:
         if change.entry.key != self._place or change.type == "DELETED":
             return
         text = (change.entry.obj.get("data") or {}).get(f"{self._policy}.state.json")
         now = {} if text is None else self.cells(orjson.loads(text)["values"].get(self._state, []))
         for cell, fed in now.items():
-            ended = len(self._ended.get(cell, ()))
+            ended = len(self._finished_pods.get(cell, ()))
             if fed > ended:
                 self._fail(f"{self._state} of {cell} was fed {fed} runs, and {ended} have ended")
-        for cell, before in self._most.items():
+        for cell, before in self._runs_max.items():
             if now.get(cell, 0) < before:
                 self._fail(f"{self._state} of {cell} was kept with {before} runs and has {now.get(cell, 0)}")
-        self._most.update(now)
+        self._runs_max.update(now)
 
-    def wrong_at_rest(self, held: Mapping[Cell, float]) -> list[str]:
+    def problems(self, held: Mapping[StateCell, float]) -> list[str]:
         """What is wrong with what the leader holds: the next that is written down would be."""
-        now = {cell: runs_of(value) for cell, value in held.items()}
+        now = {cell: run_count(value) for cell, value in held.items()}
         fed = [
-            f"{self._state} of {cell} was fed {now[cell]} runs, and {len(self._ended.get(cell, ()))} have ended"
+            f"{self._state} of {cell} was fed {now[cell]} runs, and {len(self._finished_pods.get(cell, ()))} have ended"
             for cell in now
-            if now[cell] > len(self._ended.get(cell, ()))
+            if now[cell] > len(self._finished_pods.get(cell, ()))
         ]
         return fed + [
             f"{self._state} of {cell} was kept with {before} runs and is held with {now.get(cell, 0)}"
-            for cell, before in self._most.items()
+            for cell, before in self._runs_max.items()
             if now.get(cell, 0) < before
         ]
 
     @staticmethod
-    def cells(values: list[list[Any]]) -> dict[Cell, int]:
-        return {(key, node): runs_of(value) for key, node, value in values}
+    def cells(values: list[list[Any]]) -> dict[StateCell, int]:
+        return {(key, node): run_count(value) for key, node, value in values}

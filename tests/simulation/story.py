@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
-from policysched.sandbox.faults import CALM, Faults
+from policysched.sandbox.faults import NO_FAULTS, FaultInjector
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.scheduler import Scheduler
-from tests.simulation.fault_profile import Weather
+from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.replica import POLICIES, Replica
 from tests.simulation.virtual_time import run_virtual
 from tests.simulation.world import World, compiled
@@ -34,30 +34,30 @@ filter node_resources_fit
 """
 
 
-def still() -> Weather:
+def still() -> FaultProfile:
     """Nothing happens but what the story tells."""
-    return Weather(
-        roads=CALM,
-        storm_s=0.0,
-        deeds={},
-        deed_every_s=1.0,
+    return FaultProfile(
+        network_faults=NO_FAULTS,
+        fault_phase_s=0.0,
+        action_weights={},
+        action_interval_s=1.0,
         nodes=0,
         pods=0,
         pods_max=0,
         replicas=1,
-        second_from_s=0.0,
-        second_until_s=0.0,
+        second_replica_from_s=0.0,
+        second_replica_until_s=0.0,
         lease_duration_s=5.0,
         history_changes_max=10_000,
-        foreign_every_s=None,
+        foreign_bind_interval_s=None,
         deleted_in_flight_share=0.0,
         killed_in_flight_share=0.0,
-        metric_answer_s=2.0,
+        metric_latency_s=2.0,
         metric_outage_share=0.0,
-        extender_answer_s=0.1,
+        extender_latency_s=0.1,
         extender_outage_share=0.0,
-        lease_roads_calm=True,
-        cramped=False,
+        lease_connection_reliable=True,
+        small_nodes=False,
     )
 
 
@@ -96,14 +96,14 @@ class Story(World):
 
     def policies(self, **texts: str) -> None:
         data = {f"{name}.policy": text for name, text in texts.items()}
-        programs = (one.program for one in compiled(data).checked.values())
+        programs = (one.program for one in compiled(data).sources.values())
         self._good_hashes |= {program.sha256 for program in programs if program is not None}
         found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
         if found is None:
             body = {"metadata": {"name": POLICIES.name}, "data": data}
             self.local.create("configmaps", POLICIES.namespace, body)
         else:
-            self.local.change("configmaps", found, lambda one: {**one, "data": data})
+            self.local.update("configmaps", found, lambda one: {**one, "data": data})
 
     def node(self, name: str, **more: Any) -> None:
         manifest = node_manifest(name, **more)
@@ -117,7 +117,7 @@ class Story(World):
         self.local.create("pods", "default", manifest)
 
     def start(self, name: str) -> Replica:
-        replica = Replica(name, self, Faults(CALM, self.dice(name)))
+        replica = Replica(name, self, FaultInjector(NO_FAULTS, self.dice(name)))
         replica._transport = self.road = Held(replica._transport)  # type: ignore[assignment]
         self.replicas.append(replica)
         self._lives.append(asyncio.create_task(replica.run()))

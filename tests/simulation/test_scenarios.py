@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from policysched.daemon.policy_feed import LastGood
-from policysched.runtime.leadership import Alone
-from policysched.runtime.scheduler_app import Outcome, SchedulerApp
-from policysched.sandbox.faults import CALM, Faults
-from policysched.scheduler.kubelet_rejections import Rejections
+from policysched.daemon.policy_feed import LastGoodStore
+from policysched.runtime.leadership import NoLeaderElection
+from policysched.runtime.scheduler_app import ExitReason, SchedulerApp
+from policysched.sandbox.faults import NO_FAULTS, FaultInjector
+from policysched.scheduler.kubelet_rejections import KubeletRejections
 from tests.simulation.replica import Replica
 from tests.simulation.story import BETA, GAMMA, Held, Story, told
 from tests.simulation.told_leaders import (
@@ -54,7 +54,7 @@ async def _made_anew_in_flight(world: Story) -> None:
     pod = world.local.get("pods", "default", "web")
     assert pod is not None
     await asyncio.sleep(3.0)
-    world.local.change("pods", pod, lambda one: {**one, "spec": {**one["spec"], "schedulingGates": []}})
+    world.local.update("pods", pod, lambda one: {**one, "spec": {**one["spec"], "schedulingGates": []}})
     world.local.set_status("nodes", next(iter(world.local.list("nodes"))), allocatable={"cpu": "0"})
     await asyncio.sleep(20.0)
 
@@ -98,7 +98,7 @@ async def _a_job_beside_what_nobody_sees(world: Story) -> None:
     """What fails is made anew at once, as a ReplicaSet does it, for five minutes."""
     world.policies(beta=BETA)
     world.node("a", cpu="4")
-    world.kubelet.start_static("a", _hidden("3500m"), mirror_after_s=200.0)
+    world.kubelet.start_static_pod("a", _hidden("3500m"), mirror_after_s=200.0)
     world.start("leader")
     await world.until(lambda: world.replicas[0].leads, "the leader")
     for number in range(3000):
@@ -136,7 +136,7 @@ def test_a_node_that_is_fuller_than_it_looks_gets_a_pod_now_and_then_until_it_is
 
 
 def test_without_the_correction_pods_are_thrown_at_the_full_node_as_fast_as_they_are_made() -> None:
-    with patch.object(Rejections, "_held", lambda *_: {}):
+    with patch.object(KubeletRejections, "_held_capacity", lambda *_: {}):
         world = told(_a_job_beside_what_nobody_sees)
 
     assert rejections(world) > 100
@@ -146,7 +146,7 @@ def test_after_one_rejection_pods_go_where_there_is_room() -> None:
     async def story(world: Story) -> None:
         world.policies(beta=BETA)
         world.node("a", cpu="4")
-        world.kubelet.start_static("a", _hidden("3500m"), mirror_after_s=1000.0)
+        world.kubelet.start_static_pod("a", _hidden("3500m"), mirror_after_s=1000.0)
         world.start("leader")
         world.pod("job-0", cpu="1")
         await world.until(lambda: _failed(world, 0), "the rejection")
@@ -173,7 +173,7 @@ def test_after_a_restart_with_a_broken_policy_the_last_known_good_one_decides() 
 
 
 def test_a_last_known_good_text_that_is_not_kept_is_missed_after_the_restart() -> None:
-    with patch.object(LastGood, "keep", lambda *_: None):
+    with patch.object(LastGoodStore, "save_policies", lambda *_: None):
         world = told(a_policy_breaks_and_the_leader_dies)
 
     assert world.where()["after"] is None
@@ -183,7 +183,7 @@ def test_a_last_known_good_text_that_is_not_kept_is_missed_after_the_restart() -
 # ── a leadership lost in mid-bind ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Lapsed(Alone):
+class _Lapsed(NoLeaderElection):
     """Its Lease has run out, and it does not know yet: nothing may be sent."""
 
     def __init__(self) -> None:
@@ -199,12 +199,12 @@ class _Lapsed(Alone):
 
 def test_who_lost_the_lease_never_says_that_nothing_is_in_flight() -> None:
     leadership = _Lapsed()
-    outcomes: list[Outcome] = []
+    outcomes: list[ExitReason] = []
 
     async def story(world: Story) -> None:
         world.policies(beta=BETA)
         world.node("a", cpu="4")
-        replica = Replica("leader", world, Faults(CALM, world.dice("leader")))
+        replica = Replica("leader", world, FaultInjector(NO_FAULTS, world.dice("leader")))
         replica._transport = road = Held(replica._transport)  # type: ignore[assignment]
         replica._road._inner = road
         usual = replica._app("leader-1")
@@ -219,5 +219,5 @@ def test_who_lost_the_lease_never_says_that_nothing_is_in_flight() -> None:
 
     told(story)
 
-    assert outcomes == [Outcome.LOST_LEASE]
+    assert outcomes == [ExitReason.LOST_LEASE]
     assert leadership.said_nothing_in_flight is False

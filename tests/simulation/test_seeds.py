@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from policysched.daemon.compiling import compile_here
+from policysched.daemon.compiling import compile_sync
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.words import failure
 from tests.simulation.world import run_seed
@@ -51,10 +51,10 @@ def test_what_is_said_to_check_does_and_what_is_said_not_to_does_not(key: str) -
     usual = {name: texts[0] for name, texts in GOOD.items()}
 
     for text in GOOD[key]:
-        checked = compile_here({**usual, key: text}, "ConfigMap of the simulation").checked
+        checked = compile_sync({**usual, key: text}, "ConfigMap of the simulation").sources
         assert {one.program.name for one in checked.values() if one.program} == set(SCHEDULERS)
     for text in BAD[key]:
-        broken = compile_here({**usual, key: text}, "ConfigMap of the simulation").checked[key]
+        broken = compile_sync({**usual, key: text}, "ConfigMap of the simulation").sources[key]
         assert broken.program is None and broken.diagnostics
 
 

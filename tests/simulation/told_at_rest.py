@@ -6,22 +6,22 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.cluster.ledger import Ledger
-from policysched.cluster.volumes.reservations import Promises
+from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.daemon.policy_feed import PolicyFeed
 from policysched.evaluate import reasons
 from policysched.kube.decode import pods
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.report import Condition, Reporter, Words
-from policysched.metric_sources.polled import PolledSource
+from policysched.kube.write.report import EventContent, PodScheduledCondition, Reporter
+from policysched.metric_sources.polled import PollingSource
 from policysched.model.objects import Namespace, NodeName, ObservedPod, Pod
 from policysched.runtime import scheduler_app
 from policysched.sandbox.kubelet import RUN_SECONDS
 from policysched.scheduler.commands import Bind
-from policysched.scheduler.events import BindRefused, PodSeen
-from policysched.scheduler.queue.queue import Queue
+from policysched.scheduler.events import BindRefused, PodUpdated
+from policysched.scheduler.queue.queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.bugs import a_restart_forgets_what_its_states_were_fed, gangs_are_placed_in_part
 from tests.simulation.story import BETA, GAMMA, Story
@@ -64,7 +64,7 @@ async def a_namespace_is_relabelled(world: Story) -> None:
     space = world.local.get("namespaces", "", "default")
     assert space is not None, "a cluster has that one from the start"
     metadata = {**space["metadata"], "labels": {"tier": "gold"}}
-    world.local.change("namespaces", space, lambda one: {**one, "metadata": metadata})
+    world.local.update("namespaces", space, lambda one: {**one, "metadata": metadata})
     await world.look()
 
 
@@ -136,71 +136,71 @@ def who_is_shown_on_his_node_stays_assumed() -> AbstractContextManager[Any]:
 
 
 def promises_of_volumes_are_for_ever() -> AbstractContextManager[Any]:
-    return patch.object(Promises, "drop", lambda *_: None)
+    return patch.object(VolumeReservations, "drop", lambda *_: None)
 
 
 def nobody_is_tried() -> AbstractContextManager[Any]:
-    return patch.object(Queue, "busy", property(lambda _: False))
+    return patch.object(SchedulingQueue, "can_pop", property(lambda _: False))
 
 
 def every_bind_is_given_up() -> AbstractContextManager[Any]:
     async def give_up(_: Binder, bind: Bind) -> BindRefused:
         return BindRefused(bind.uid, "not in the mood")
 
-    return patch.object(Binder, "_carry_out", give_up)
+    return patch.object(Binder, "_bind_until_answered", give_up)
 
 
 def a_namespace_is_what_it_first_was() -> AbstractContextManager[Any]:
-    put = Cache.put_namespace
+    put = ClusterCache.put_namespace
 
-    def put_once(self: Cache, namespace: Namespace) -> Any:
+    def put_once(self: ClusterCache, namespace: Namespace) -> Any:
         return frozenset() if namespace.name in self.namespaces else put(self, namespace)
 
-    return patch.object(Cache, "put_namespace", put_once)
+    return patch.object(ClusterCache, "put_namespace", put_once)
 
 
 def a_bind_is_told_twice() -> AbstractContextManager[Any]:
-    say = Reporter.say
+    say = Reporter.record_event
 
-    def repeat(self: Reporter, words: Words) -> None:
+    def repeat(self: Reporter, words: EventContent) -> None:
         say(self, words)
         say(self, replace(words, note=f"{words.note}, as was said"))
 
-    return patch.object(Reporter, "say", repeat)
+    return patch.object(Reporter, "record_event", repeat)
 
 
 def a_pod_that_waits_is_overlooked() -> AbstractContextManager[Any]:
-    pod_seen = Scheduler._pod_seen
+    pod_seen = Scheduler._pod_updated
 
     def overlook(self: Scheduler, seen: ObservedPod, now_ns: int) -> None:
         if seen.node is not None:
             pod_seen(self, seen, now_ns)
 
-    return patch.object(Scheduler, "_pod_seen", overlook)
+    return patch.object(Scheduler, "_pod_updated", overlook)
 
 
 def conditions_are_not_written() -> AbstractContextManager[Any]:
-    return patch.object(Reporter, "mark", lambda *_: None)
+    return patch.object(Reporter, "set_condition", lambda *_: None)
 
 
 def only_the_first_condition_of_a_pod_is_written() -> AbstractContextManager[Any]:
-    mark = Reporter.mark
+    mark = Reporter.set_condition
     marked: set[str] = set()
 
-    def once(self: Reporter, condition: Condition) -> None:
+    def once(self: Reporter, condition: PodScheduledCondition) -> None:
         if condition.uid not in marked:
             marked.add(condition.uid)
             mark(self, condition)
 
-    return patch.object(Reporter, "mark", once)
+    return patch.object(Reporter, "set_condition", once)
 
 
 def gates_are_not_read() -> AbstractContextManager[Any]:
-    def seen(obj: Any) -> PodSeen:
-        found = pods.pod(obj)
-        return PodSeen(replace(found, pod=replace(found.pod, gates=())))
+    def seen(obj: Any) -> PodUpdated:
+        found = pods.decode_pod(obj)
+        return PodUpdated(replace(found, pod=replace(found.pod, gates=())))
 
-    return patch.object(scheduler_app, "PODS", replace(scheduler_app.PODS, seen=seen))
+    return patch.object(scheduler_app, "CLUSTER_PODS", replace(scheduler_app.CLUSTER_PODS, updated_event=seen))
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:
@@ -222,16 +222,16 @@ def nodes_are_never_read() -> AbstractContextManager[Any]:
 
 
 def samples_wake_nobody_who_waits_for_them() -> AbstractContextManager[Any]:
-    return patch.object(reasons, "_OUTAGE_WAKES", frozenset())
+    return patch.object(reasons, "_OUTAGE_REQUEUE_EVENTS", frozenset())
 
 
 def who_was_asked_in_vain_is_asked_no_more() -> AbstractContextManager[Any]:
-    wait_s = PolledSource._wait_s
+    wait_s = PollingSource._wait_s
 
-    def wait(self: PolledSource[Any], asked: Any) -> float:
+    def wait(self: PollingSource[Any], asked: Any) -> float:
         return 1e6 if asked.failures else wait_s(self, asked)
 
-    return patch.object(PolledSource, "_wait_s", wait)
+    return patch.object(PollingSource, "_wait_s", wait)
 
 
 TOLD = (

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import orjson
 
 from policysched.cluster.ledger import Ledger
-from policysched.evaluate.compile.victims import Victims
+from policysched.evaluate.compile.victims import CompiledVictims
 from policysched.evaluate.evaluator import Evaluator
 from policysched.evaluate.verdict import Verdict
 from policysched.kube.write import bind as binding
@@ -122,9 +122,9 @@ def the_plan_counts_a_node_twice() -> AbstractContextManager[Any]:
 
 
 def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
-    honest = Verdict.counts
+    honest = Verdict.reason_counts
     return patch.object(
-        Verdict, "counts", lambda self: {why: 2 * count for why, count in honest(self).items()}
+        Verdict, "reason_counts", lambda self: {why: 2 * count for why, count in honest(self).items()}
     )
 
 
@@ -139,13 +139,13 @@ def only_the_first_who_has_to_go_does() -> AbstractContextManager[Any]:
 
 def anybody_may_have_to_go() -> AbstractContextManager[Any]:
     stack = ExitStack()
-    stack.enter_context(patch.object(Victims, "allowed", lambda *_: lambda _: True))
+    stack.enter_context(patch.object(CompiledVictims, "predicate", lambda *_: lambda _: True))
     stack.enter_context(patch.object(Ledger, "lowest_priority", -1))
     return stack
 
 
 def room_for_a_gang_is_made_anywhere() -> AbstractContextManager[Any]:
-    return patch.object(placement, "domains_with_room_to_make", lambda *_: [None])
+    return patch.object(placement, "preemption_domains", lambda *_: [None])
 
 
 def who_makes_room_is_marked_to_end() -> AbstractContextManager[Any]:
@@ -153,7 +153,7 @@ def who_makes_room_is_marked_to_end() -> AbstractContextManager[Any]:
 
     async def mark(self: Evictor, uid: str, namespace: str, name: str, node: str | None) -> None:
         await nominate(self, uid, namespace, name, node)
-        target = self._target(Victim(PodUid(uid), namespace, name), "beta")
+        target = self._disruption_target_patch(Victim(PodUid(uid), namespace, name), "beta")
         await self._patch_status(namespace, name, target)
 
     return patch.object(Evictor, "_nominate", mark)

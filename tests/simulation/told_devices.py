@@ -4,10 +4,10 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.devices.device_cache import Devices
-from policysched.cluster.devices.reservations import Promise
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.reservations import DeviceReservation
 from policysched.kube.write import prebind, reserve
-from policysched.model.devices import Consumer
+from policysched.model.devices import ClaimConsumer
 from policysched.model.objects import PodUid
 from policysched.sandbox.claim_controller import DEVICE_CLAIMS
 from policysched.scheduler.commands import ClaimToReserve
@@ -60,7 +60,7 @@ async def two_share_a_claim_and_no_node_has_room_for_both(world: Story) -> None:
 
 def a_claim_is_written_over() -> AbstractContextManager[Any]:
     """Its devices are promised again, and what is written names no version."""
-    honest = reserve._patch
+    honest = reserve._metadata_patch
 
     def body(claim: ClaimToReserve, **metadata: object) -> Json:
         said = honest(claim, **metadata)
@@ -68,23 +68,23 @@ def a_claim_is_written_over() -> AbstractContextManager[Any]:
         return said
 
     stack = ExitStack()
-    stack.enter_context(patch.object(Devices, "promise", lambda *_: None))
-    stack.enter_context(patch.object(reserve, "_patch", body))
+    stack.enter_context(patch.object(DeviceCache, "reserve", lambda *_: None))
+    stack.enter_context(patch.object(reserve, "_metadata_patch", body))
     return stack
 
 
 def no_answer_ends_a_promise() -> AbstractContextManager[Any]:
-    def answered(self: Promise, _pod: PodUid, _version: int | None) -> Promise:
+    def answered(self: DeviceReservation, _pod: PodUid, _version: int | None) -> DeviceReservation:
         return self
 
-    return patch.object(Promise, "answered", answered)
+    return patch.object(DeviceReservation, "with_write_answered", answered)
 
 
 def a_claim_is_not_written() -> AbstractContextManager[Any]:
-    async def nothing(_: Any, claim: ClaimToReserve, __: Consumer) -> int:
+    async def nothing(_: Any, claim: ClaimToReserve, __: ClaimConsumer) -> int:
         return claim.version
 
-    return patch.object(prebind, "reserve", nothing)
+    return patch.object(prebind, "reserve_claim", nothing)
 
 
 def a_claim_is_written_and_not_reserved() -> AbstractContextManager[Any]:

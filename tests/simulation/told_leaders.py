@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from policysched.kube.lease import Elector
-from policysched.kube.write.report import Reporter, Words
+from policysched.kube.lease import LeaderElector
+from policysched.kube.write.report import EventContent, Reporter
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.bugs import (
@@ -78,13 +78,13 @@ def a_leader_does_not_ask_whether_it_may_decide() -> AbstractContextManager[Any]
 
 
 def a_new_leader_does_not_wait() -> AbstractContextManager[Any]:
-    acquired = Elector._acquired
+    acquired = LeaderElector._acquired
 
-    def at_once(self: Elector, sent_s: float, *, settle_s: float) -> None:
+    def at_once(self: LeaderElector, sent_s: float, *, settle_s: float) -> None:
         del settle_s
-        acquired(self, sent_s, settle_s=0.0)
+        acquired(self, sent_s, handover_wait_s=0.0)
 
-    return patch.object(Elector, "_acquired", at_once)
+    return patch.object(LeaderElector, "_acquired", at_once)
 
 
 def a_decision_breaks() -> AbstractContextManager[Any]:
@@ -95,10 +95,10 @@ def a_decision_breaks() -> AbstractContextManager[Any]:
 
 
 def something_breaks_where_nobody_waits_for_it() -> AbstractContextManager[Any]:
-    def say(_: Reporter, words: Words) -> None:
+    def say(_: Reporter, words: EventContent) -> None:
         asyncio.get_running_loop().call_soon(lambda: {}[words])
 
-    return patch.object(Reporter, "say", say)
+    return patch.object(Reporter, "record_event", say)
 
 
 TOLD = (

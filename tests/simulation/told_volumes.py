@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.volumes.volume_cache import Volumes
+from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.kube.write import prebind
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
-from policysched.sandbox.volume_controller import CLAIMS, CLASSES, VOLUMES, VolumeController
+from policysched.sandbox.volume_controller import CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeController
 from policysched.scheduler.commands import VolumeToBind
 from tests.simulation.story import Story
 from tests.simulation.told import Told
@@ -26,7 +26,7 @@ def _furnish(world: Story, *, disks: int, waits: bool) -> None:
     world.node("a", cpu="4")
     mode = "WaitForFirstConsumer" if waits else "Immediate"
     kind = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode}
-    world.local.create(CLASSES, "", {"metadata": {"name": "local"}, **kind})
+    world.local.create(STORAGE_CLASSES, "", {"metadata": {"name": "local"}, **kind})
     for number in range(disks):
         spec = {
             "storageClassName": "local",
@@ -86,7 +86,7 @@ async def claims_that_are_bound_at_once(world: Story) -> None:
 
 def a_volume_is_written_over() -> AbstractContextManager[Any]:
     """It is promised again, and what is written names no version."""
-    honest = prebind.volume_patch
+    honest = prebind.claim_ref_patch
 
     def body(one: VolumeToBind) -> Json:
         said = honest(one)
@@ -94,25 +94,25 @@ def a_volume_is_written_over() -> AbstractContextManager[Any]:
         return said
 
     stack = ExitStack()
-    stack.enter_context(patch.object(Volumes, "promise", lambda *_: None))
-    stack.enter_context(patch.object(prebind, "volume_patch", body))
+    stack.enter_context(patch.object(VolumeCache, "reserve", lambda *_: None))
+    stack.enter_context(patch.object(prebind, "claim_ref_patch", body))
     return stack
 
 
 def a_volume_is_what_it_first_was() -> AbstractContextManager[Any]:
-    put = Volumes.put_volume
+    put = VolumeCache.put_volume
 
-    def put_once(self: Volumes, volume: PersistentVolume) -> Any:
+    def put_once(self: VolumeCache, volume: PersistentVolume) -> Any:
         return frozenset() if volume.name in self.volumes else put(self, volume)
 
-    return patch.object(Volumes, "put_volume", put_once)
+    return patch.object(VolumeCache, "put_volume", put_once)
 
 
 def every_claim_gets_the_first_volume() -> AbstractContextManager[Any]:
     def first(self: VolumeController, _: PersistentVolumeClaim) -> Json | None:
         return next(self._local.list(VOLUMES), None)
 
-    return patch.object(VolumeController, "_meant_for", first)
+    return patch.object(VolumeController, "_prebound_volume", first)
 
 
 def a_claim_that_has_its_volume_gets_another() -> AbstractContextManager[Any]:
@@ -122,7 +122,7 @@ def a_claim_that_has_its_volume_gets_another() -> AbstractContextManager[Any]:
         honest(self, claim, volume)
         others = [one["metadata"]["name"] for one in self._local.list(VOLUMES)]
         others.remove(volume["metadata"]["name"])
-        self._local.change(
+        self._local.update(
             CLAIMS, claim, lambda one: {**one, "spec": {**one["spec"], "volumeName": others[0]}}
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from policysched.cluster.samples import MetricSamples
 from policysched.model.objects import NodeName, ObservedPod, PodUid
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.texts import TRAFFIC_ASSUMED, TRAFFIC_LIMIT
@@ -20,7 +20,7 @@ class TrafficWatch:
     """Of one life of a replica."""
 
     def __init__(
-        self, scheduler: Scheduler, local: Local, now_ns: Callable[[], int], fail: Callable[[str], None]
+        self, scheduler: Scheduler, local: LocalClient, now_ns: Callable[[], int], fail: Callable[[str], None]
     ) -> None:
         self._core = scheduler._core
         self._local, self._now_ns, self._fail = local, now_ns, fail
@@ -37,7 +37,7 @@ class TrafficWatch:
         program = self._core.policies.running[bind.policy].program
         samples = self._core.samples.get(bind.policy, {}).get(METRIC)
         metric = program.metrics.get(METRIC)
-        if metric is None or samples is None or self._now_ns() - samples.polled_ns > metric.stale_ns:
+        if metric is None or samples is None or self._now_ns() - samples.polled_ns > metric.stale_after_ns:
             return
         flows = [_flow(samples, seen, peer) for peer in self._peers(seen, bind.node)]
         known = [one for one in flows if one is not None]
@@ -58,7 +58,7 @@ class TrafficWatch:
                 yield other
 
     def _is_on_its_way(self, uid: PodUid, node: NodeName) -> bool:
-        return uid in self._core.in_flight and self._sent.get(uid) == node
+        return uid in self._core.in_flight_binds and self._sent.get(uid) == node
 
     def _is_there(self, seen: ObservedPod, node: NodeName) -> bool:
         found = self._local.get("pods", seen.pod.namespace, seen.pod.name)

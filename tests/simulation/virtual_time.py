@@ -21,7 +21,7 @@ class Deadlock(Exception):
     """Everything waits, and no timer will ever wake it."""
 
 
-class _Clock(selectors.BaseSelector):
+class _VirtualClockSelector(selectors.BaseSelector):
     """A selector without files, whose waiting is time passing."""
 
     def __init__(self, start_s: float):
@@ -46,7 +46,7 @@ class _Clock(selectors.BaseSelector):
 class _Timer(asyncio.TimerHandle):
     """asyncio compares timers by time alone: of two that are due together, its heap gives any."""
 
-    __slots__ = ("_place",)
+    __slots__ = ("_sequence",)
     _scheduled: bool
 
     def __init__(
@@ -59,11 +59,11 @@ class _Timer(asyncio.TimerHandle):
         context: Context | None,
     ) -> None:
         super().__init__(when_s, callback, args, loop, context)
-        self._place = place
+        self._sequence = place
 
     def __lt__(self, other: object) -> bool:
         assert isinstance(other, _Timer), f"{other!r} was not set by this loop"
-        return (self.when(), self._place) < (other.when(), other._place)
+        return (self.when(), self._sequence) < (other.when(), other._sequence)
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -73,7 +73,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     def __init__(self, start_s: float = 0.0):
         super().__init__()
-        self._selector = _Clock(start_s)
+        self._selector = _VirtualClockSelector(start_s)
         self._timers = 0
         # What is due is due: no rounding of timers to a clock's steps beyond what floats need.
         self._clock_resolution = 1e-9

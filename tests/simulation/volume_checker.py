@@ -8,36 +8,36 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.local import Local
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.volume_controller import CLAIMS, VOLUMES
 
 Json = dict[str, Any]
 
 
-class VolumeWatch:
+class VolumeChecker:
     """`ours` are the schedulerNames of our policies. `fail` gets a sentence for each thing that must not be."""
 
     def __init__(self, server: ApiServer, ours: Collection[str], fail: Callable[[str], None]) -> None:
-        self._local = Local(server)
-        self._ours = ours
+        self._local = LocalClient(server)
+        self._own_schedulers = ours
         self._fail = fail
         self._local.listen(VOLUMES, self._volume_changed)
         self._local.listen(CLAIMS, self._claim_changed)
         self._local.listen("pods", self._pod_changed)
 
-    def _volume_changed(self, change: Change) -> None:
-        if change.type != "MODIFIED" or change.before is None:
+    def _volume_changed(self, change: StoreChange) -> None:
+        if change.type != "MODIFIED" or change.previous is None:
             return
-        before, after = _owner(change.before.obj), _owner(change.entry.obj)
+        before, after = _claim_of_volume(change.previous.obj), _claim_of_volume(change.entry.obj)
         if before and after != before:
             self._fail(f"volume {change.entry.key[1]} was claim {before}'s and is {after}'s")
 
-    def _claim_changed(self, change: Change) -> None:
+    def _claim_changed(self, change: StoreChange) -> None:
         volume = change.entry.obj["spec"].get("volumeName")
-        if change.type != "MODIFIED" or change.before is None or not volume:
+        if change.type != "MODIFIED" or change.previous is None or not volume:
             return
-        before = change.before.obj["spec"].get("volumeName")
+        before = change.previous.obj["spec"].get("volumeName")
         if before and before != volume:
             self._fail(f"claim {change.entry.key} had volume {before} and has {volume}")
         sharing = [
@@ -48,15 +48,15 @@ class VolumeWatch:
         if len(sharing) > 1:
             self._fail(f"claims {sharing} have one volume: {volume}")
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: StoreChange) -> None:
         obj = change.entry.obj
         node = obj["spec"].get("nodeName")
-        landed = change.before is not None and node and not change.before.obj["spec"].get("nodeName")
-        if change.type == "MODIFIED" and landed and obj["spec"]["schedulerName"] in self._ours:
-            for claim in claims_of(obj):
-                self._see_to(obj, claim, node)
+        landed = change.previous is not None and node and not change.previous.obj["spec"].get("nodeName")
+        if change.type == "MODIFIED" and landed and obj["spec"]["schedulerName"] in self._own_schedulers:
+            for claim in claim_names(obj):
+                self._check_volume(obj, claim, node)
 
-    def _see_to(self, pod: Json, claim: str, node: str) -> None:
+    def _check_volume(self, pod: Json, claim: str, node: str) -> None:
         space = pod["metadata"]["namespace"]
         who = f"{space}/{pod['metadata']['name']} is on {node}, and its claim {claim}"
         found = self._local.get(CLAIMS, space, claim)
@@ -64,32 +64,34 @@ class VolumeWatch:
         if found is None or volume is None:
             self._fail(f"{who} is not bound")
             return
-        if _owner(volume) != found["metadata"]["uid"]:
-            self._fail(f"{who} has {volume['metadata']['name']}, which is {_owner(volume)}'s")
-        if node not in _homes(volume, node):
-            self._fail(f"{who} has {volume['metadata']['name']}, which is on {_homes(volume, node)}")
+        if _claim_of_volume(volume) != found["metadata"]["uid"]:
+            self._fail(f"{who} has {volume['metadata']['name']}, which is {_claim_of_volume(volume)}'s")
+        if node not in _reachable_nodes(volume, node):
+            self._fail(
+                f"{who} has {volume['metadata']['name']}, which is on {_reachable_nodes(volume, node)}"
+            )
         if "ReadWriteOncePod" in found["spec"]["accessModes"]:
             users = [
                 one["metadata"]["name"]
                 for one in self._local.list("pods", space)
-                if claim in claims_of(one) and one["spec"].get("nodeName")
+                if claim in claim_names(one) and one["spec"].get("nodeName")
                 if one["status"].get("phase") not in ("Succeeded", "Failed")
-                if one["spec"]["schedulerName"] in self._ours
+                if one["spec"]["schedulerName"] in self._own_schedulers
             ]
             if len(users) > 1:
                 self._fail(f"{who} is for one pod at a time and has {users}")
 
 
-def claims_of(pod: Json) -> list[str]:
+def claim_names(pod: Json) -> list[str]:
     found = [one.get("persistentVolumeClaim") for one in pod["spec"].get("volumes") or ()]
     return [one["claimName"] for one in found if one]
 
 
-def _owner(volume: Json) -> str:
+def _claim_of_volume(volume: Json) -> str:
     return str((volume["spec"].get("claimRef") or {}).get("uid") or "")
 
 
-def _homes(volume: Json, otherwise: str) -> list[str]:
+def _reachable_nodes(volume: Json, otherwise: str) -> list[str]:
     """The nodes that reach it: those of its affinity, which names hosts; a volume without one is everywhere."""
     terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms")
     if not terms:

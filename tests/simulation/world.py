@@ -8,31 +8,31 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from policysched.daemon.compiling import compile_here
+from policysched.daemon.compiling import compile_sync
 from policysched.kube.client.api import Json
-from policysched.lang.check.bundle import Bundle
-from policysched.metric_sources.sources import Sources
+from policysched.lang.check.bundle import PolicyBundle
+from policysched.metric_sources.sources import SampleSourceRouter
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.store import Change
-from policysched.sandbox.faults import Faults
+from policysched.sandbox.apiserver.store import StoreChange
+from policysched.sandbox.faults import FaultInjector
 from policysched.sandbox.kubelet import Kubelet
-from policysched.sandbox.local import Local
-from policysched.scheduler.commands import Bind, Prepare
+from policysched.sandbox.local import LocalClient
+from policysched.scheduler.commands import Bind, Prebind
 from policysched.scheduler.scheduler import Scheduler
 from tests.simulation.churn import Churn
-from tests.simulation.controllers import Hands
-from tests.simulation.device_checker import DeviceWatch, devices_of
+from tests.simulation.controllers import DelayedControllers
+from tests.simulation.device_checker import DeviceChecker, devices_of
 from tests.simulation.extender import PretendExtender, vetoes
-from tests.simulation.fault_profile import Weather, draw_weather
-from tests.simulation.liveness_checker import AtRest
+from tests.simulation.fault_profile import FaultProfile, draw_fault_profile
+from tests.simulation.liveness_checker import LivenessChecker
 from tests.simulation.load_watch import loads_wrong_at_rest
 from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import LAST_GOOD, POLICIES, Replica
-from tests.simulation.safety_checker import Watchman
-from tests.simulation.state_checker import StateWatch
+from tests.simulation.safety_checker import SafetyChecker
+from tests.simulation.state_checker import StateChecker
 from tests.simulation.texts import BAD, EVICTS_ANYBODY, GANG_TIMEOUT_S, GOOD, SCHEDULERS
 from tests.simulation.virtual_time import Deadlock, run_virtual
-from tests.simulation.volume_checker import VolumeWatch
+from tests.simulation.volume_checker import VolumeChecker
 
 EPOCH_S = 1_767_225_600
 """2026-01-01: where the world's clock begins."""
@@ -57,7 +57,7 @@ _TOLD = (
 )
 """Whose changes stand in the trace."""
 
-_bundles: dict[tuple[tuple[str, str], ...], Bundle] = {}
+_bundles: dict[tuple[tuple[str, str], ...], PolicyBundle] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class Report:
 class World:
     """Everything of one seed. Made inside its loop."""
 
-    def __init__(self, seed: int, weather: Weather | None = None) -> None:
+    def __init__(self, seed: int, weather: FaultProfile | None = None) -> None:
         self.seed = seed
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(self._escaped)
-        self.weather = weather or draw_weather(self.dice("weather"))
+        self.weather = weather or draw_fault_profile(self.dice("weather"))
         self.wrong: list[str] = []
         self.trace: list[str] = []
         self._failed = asyncio.Event()
@@ -92,19 +92,19 @@ class World:
             seed=seed,
             history_changes_max=self.weather.history_changes_max,
         )
-        self.local = Local(self.server)
+        self.local = LocalClient(self.server)
         for plural in _TOLD:
             self.local.listen(plural, lambda change, plural=plural: self._changed(plural, change))
-        self.watchman = Watchman(
+        self.watchman = SafetyChecker(
             self.server,
             SCHEDULERS,
             self.fail,
             gang_timeout_s=GANG_TIMEOUT_S,
             evicts_anybody=EVICTS_ANYBODY,
         )
-        VolumeWatch(self.server, SCHEDULERS, self.fail)
-        DeviceWatch(self.server, SCHEDULERS, self.fail)
-        self._state_watch = StateWatch(
+        VolumeChecker(self.server, SCHEDULERS, self.fail)
+        DeviceChecker(self.server, SCHEDULERS, self.fail)
+        self._state_watch = StateChecker(
             self.server,
             policy="epsilon",
             state="ended",
@@ -112,7 +112,7 @@ class World:
             kept=(LAST_GOOD.namespace, LAST_GOOD.name),
             fail=self.fail,
         )
-        self._hands = Hands(self.server, self.dice("hands"))
+        self._hands = DelayedControllers(self.server, self.dice("hands"))
         self.kubelet = Kubelet(self.server, start_s=0.3, stop_s=0.5)
         self.churn = Churn(
             self.server,
@@ -123,7 +123,7 @@ class World:
             config_map=(POLICIES.namespace, POLICIES.name),
             kubelet=self.kubelet,
             pods_max=self.weather.pods_max,
-            cramped=self.weather.cramped,
+            cramped=self.weather.small_nodes,
             tell=self.tell,
         )
         self.replicas: list[Replica] = []
@@ -149,10 +149,10 @@ class World:
     def tell(self, words: str) -> None:
         self.trace.append(f"{self.loop.time():10.6f} {words}")
 
-    async def compile_texts(self, texts: Mapping[str, str], place: str) -> Bundle:
+    async def compile_texts(self, texts: Mapping[str, str], place: str) -> PolicyBundle:
         return compiled(texts)
 
-    def samples(self) -> Sources:
+    def samples(self) -> SampleSourceRouter:
         road = PretendPrometheus(self.server, self.dice("samples"), self.weather, self._calm)
         return sources(road, self.now_ns, self.dice("polls"))
 
@@ -169,41 +169,41 @@ class World:
                 self.fail(f"{replica.name} decides while {other.name} may decide too")
         self._befall(replica, bind)
 
-    def preparing(self, replica: Replica, prepare: Prepare) -> None:
+    def preparing(self, replica: Replica, prepare: Prebind) -> None:
         """Writes for a pod that has its node, and no bind yet, are about to leave."""
         self._befall(replica, prepare)
 
-    def _befall(self, replica: Replica, command: Bind | Prepare) -> None:
+    def _befall(self, replica: Replica, command: Bind | Prebind) -> None:
         if self._calm:
             return
-        roads, dice = self.weather.roads, self._fatal
+        roads, dice = self.weather.network_faults, self._fatal
         soon_s = 3 * (roads.latency_s + roads.latency_spread_s) * dice.random()
         if dice.random() < self.weather.deleted_in_flight_share:
             self.loop.call_later(soon_s, self._delete, command)
         if dice.random() < self.weather.killed_in_flight_share:
             self.loop.call_later(soon_s, self._kill, replica, command)
 
-    def _delete(self, command: Bind | Prepare) -> None:
+    def _delete(self, command: Bind | Prebind) -> None:
         pod = self._pod_of(command)
         if pod is not None:
             delete = self._fatal.choice((self.churn.delete, self.churn.recreate))
             delete(pod)
 
-    def _kill(self, replica: Replica, command: Bind | Prepare) -> None:
+    def _kill(self, replica: Replica, command: Bind | Prebind) -> None:
         """Who comes after it finds somebody who would rather have the room that it had promised."""
         replica.kill()
         pod = self._pod_of(command)
         if pod is not None:
-            self.churn.create_rival(pod)
+            self.churn.create_competing_pod(pod)
 
-    def _pod_of(self, command: Bind | Prepare) -> Json | None:
+    def _pod_of(self, command: Bind | Prebind) -> Json | None:
         pod = self.local.get("pods", command.namespace, command.name)
         return pod if pod is not None and pod["metadata"]["uid"] == command.uid else None
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> Report:
-        self.churn.begin(nodes=self.weather.nodes, pods=self.weather.pods)
+        self.churn.populate(nodes=self.weather.nodes, pods=self.weather.pods)
         first, second = self._replica("first"), self._replica("second")
         work = [
             asyncio.create_task(self.kubelet.run(), name="kubelet"),
@@ -213,7 +213,7 @@ class World:
         if self.weather.replicas > 1:
             storm.append(asyncio.create_task(self._second(second)))
         try:
-            await self._until_failed(self.weather.storm_s)
+            await self._until_failed(self.weather.fault_phase_s)
             await self._end(storm)
             if not self.wrong:
                 await self._come_to_rest(work)
@@ -222,7 +222,7 @@ class World:
             self._hands.stop()
         drawn: dict[str, int] = {}
         for replica in self.replicas:
-            for name, count in replica.faults.drawn.items():
+            for name, count in replica.faults.counts.items():
                 drawn[name] = drawn.get(name, 0) + count
         return Report(
             self.seed,
@@ -230,29 +230,29 @@ class World:
             tuple(self.trace),
             drawn,
             self.decisions,
-            len(self.watchman.landed_s),
+            len(self.watchman.bound_at_s),
         )
 
     def _replica(self, name: str) -> Replica:
-        replica = Replica(name, self, Faults(self.weather.roads, self.dice(f"{name}/road")))
+        replica = Replica(name, self, FaultInjector(self.weather.network_faults, self.dice(f"{name}/road")))
         self.replicas.append(replica)
         return replica
 
     async def _second(self, second: Replica) -> None:
         """Two of us for a while."""
-        await asyncio.sleep(self.weather.second_from_s)
+        await asyncio.sleep(self.weather.second_replica_from_s)
         try:
-            async with asyncio.timeout(self.weather.second_until_s):
+            async with asyncio.timeout(self.weather.second_replica_until_s):
                 await second.run()
         except TimeoutError:
             self.tell("second is taken away")
 
     async def _deeds(self) -> None:
         dice = self.dice("deeds")
-        names = list(self.weather.deeds)
-        weights = [self.weather.deeds[name] for name in names]
+        names = list(self.weather.action_weights)
+        weights = [self.weather.action_weights[name] for name in names]
         while True:
-            await asyncio.sleep(dice.expovariate(1 / self.weather.deed_every_s))
+            await asyncio.sleep(dice.expovariate(1 / self.weather.action_interval_s))
             deed = dice.choices(names, weights)[0]
             replica = dice.choice(self.replicas)
             match deed:
@@ -268,14 +268,14 @@ class World:
                     for one in self.replicas:
                         one.cut_off(span_s)
                 case _:
-                    self.churn.do(deed)
+                    self.churn.perform(deed)
 
     async def _stranger(self) -> None:
-        every_s = self.weather.foreign_every_s
+        every_s = self.weather.foreign_bind_interval_s
         dice = self.dice("stranger")
         while every_s is not None:
             await asyncio.sleep(dice.expovariate(1 / every_s))
-            self.churn.stranger_binds()
+            self.churn.bind_by_other_scheduler()
 
     async def _until_failed(self, longest_s: float) -> None:
         try:
@@ -289,8 +289,8 @@ class World:
         self.calm_from_s = self.loop.time()
         self._calm.append(True)
         for replica in self.replicas:
-            replica.faults.calm()
-        self.churn.restore()
+            replica.faults.disable()
+        self.churn.restore_policies()
         wrong = ["nobody has looked"]
         while wrong and not self.wrong and self.loop.time() < self.calm_from_s + REST_S:
             await self._until_failed(LOOK_EVERY_S)
@@ -307,31 +307,31 @@ class World:
         assert app is not None
         if not app.synced:
             return ["the leader has not read the cluster"]
-        rest = AtRest(
+        rest = LivenessChecker(
             self.server,
             app.scheduler,
             now_ns=self.now_ns(),
             expected=self._expected(),
-            disturbed=self.watchman.disturbed,
+            disturbed=self.watchman.disturbed_gangs,
             vetoes=vetoes,
         )
         return [
-            *rest.wrong(),
+            *rest.problems(),
             *self._unsaid(),
             *self._states_at_rest(app.scheduler),
             *loads_wrong_at_rest(app.scheduler, self.local, self.now_ns()),
         ]
 
     def _states_at_rest(self, scheduler: Scheduler) -> list[str]:
-        kept = scheduler._core.states._policies.get("epsilon")
+        kept = scheduler._core.policy_states._policies.get("epsilon")
         if kept is None:
             return ["the policy with a state does not run yet"]
-        return self._state_watch.wrong_at_rest(kept.tables["ended"].held)
+        return self._state_watch.problems(kept.tables["ended"].values)
 
     def _expected(self) -> dict[str, str]:
         found = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
         assert found is not None, "the ConfigMap was restored"
-        checked = compiled(found["data"]).checked.values()
+        checked = compiled(found["data"]).sources.values()
         return {one.program.name: one.program.sha256 for one in checked if one.program is not None}
 
     def _unsaid(self) -> list[str]:
@@ -344,7 +344,7 @@ class World:
         nothing_lost = not any(one.lost_words for one in self.replicas)
         there = {pod["metadata"]["uid"] for pod in self.local.list("pods")}
         found = []
-        for uid, landed_s in self.watchman.landed_s.items():
+        for uid, landed_s in self.watchman.bound_at_s.items():
             in_calm = landed_s - EPOCH_S > self.calm_from_s + 15.0
             if (nothing_lost or in_calm) and uid in there and said.get(uid, 0) != 1:
                 found.append(f"{uid} was bound, and that was said {said.get(uid, 0)} times")
@@ -362,7 +362,7 @@ class World:
     def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.fail(f"escaped: {context.get('message')}: {context.get('exception')!r}")
 
-    def _changed(self, plural: str, change: Change) -> None:
+    def _changed(self, plural: str, change: StoreChange) -> None:
         self.tell(f"{plural} {change.type} {_in_short(plural, change.entry.obj)}")
 
 
@@ -391,12 +391,12 @@ def _in_short(plural: str, obj: Json) -> str:
             return name
 
 
-def compiled(texts: Mapping[str, str]) -> Bundle:
+def compiled(texts: Mapping[str, str]) -> PolicyBundle:
     """Once for each state of the ConfigMap that any seed comes to."""
     key = tuple(sorted(texts.items()))
     found = _bundles.get(key)
     if found is None:
-        found = _bundles[key] = compile_here(dict(key), "ConfigMap of the simulation")
+        found = _bundles[key] = compile_sync(dict(key), "ConfigMap of the simulation")
     return found
 
 
@@ -406,13 +406,13 @@ def good_programs() -> dict[str, Any]:
     for base in GOOD["base.policy"]:
         for key, texts in GOOD.items():
             for text in texts:
-                for one in compiled({"base.policy": base, key: text}).checked.values():
+                for one in compiled({"base.policy": base, key: text}).sources.values():
                     if one.program is not None:
                         found[one.program.sha256] = one.program
     return found
 
 
-def run_seed(seed: int, weather: Weather | None = None) -> Report:
+def run_seed(seed: int, weather: FaultProfile | None = None) -> Report:
     """Play one seed through. A deadlock is a report like any other wrong."""
     world: list[World] = []
 

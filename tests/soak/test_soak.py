@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from policysched.cluster.cache import Cache
+from policysched.cluster.cache import ClusterCache
 from policysched.model.objects import ObservedPod, PodUid
 from tests.soak.flatness import flatness
 from tests.soak.holdings import holdings
@@ -24,14 +24,14 @@ def soaked(planted: AbstractContextManager[Any] | None = None) -> Soak:
 
 
 def pods_are_kept() -> AbstractContextManager[Any]:
-    drop_pod = Cache.drop_pod
+    drop_pod = ClusterCache.drop_pod
 
-    def hoarding(self: Cache, uid: PodUid) -> Any:
+    def hoarding(self: ClusterCache, uid: PodUid) -> Any:
         there: list[ObservedPod | None] = self.__dict__.setdefault("gone_pods", [])
         there.append(self.pods.get(uid))
         return drop_pod(self, uid)
 
-    return patch.object(Cache, "drop_pod", hoarding)
+    return patch.object(ClusterCache, "drop_pod", hoarding)
 
 
 def test_some_minutes_of_churn_leave_nothing_behind() -> None:

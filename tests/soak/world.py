@@ -20,24 +20,24 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.config.settings import Settings
-from policysched.daemon.compiling import compile_in_line
+from policysched.daemon.compiling import compile_inline
 from policysched.evaluate import evaluation, evaluation_cache
 from policysched.evaluate.columns import columns, placed_pods
 from policysched.kube.watch import reflector
-from policysched.kube.write.report import ReportSettings
-from policysched.runtime.leadership import Alone
+from policysched.kube.write.report import ReporterSettings
+from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import Runtime, SchedulerApp
 from policysched.runtime.telemetry import Telemetry
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.faults import Climate, Faults
+from policysched.sandbox.faults import FaultInjector, FaultRates
 from policysched.sandbox.kubelet import Kubelet
-from policysched.sandbox.local import Local
+from policysched.sandbox.local import LocalClient
 from policysched.sandbox.transport import MemoryTransport
-from policysched.scheduler.limits import Limits
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue import heap
 from tests.simulation.churn import Churn
 from tests.simulation.extender import PEER, PretendExtender
-from tests.simulation.fault_profile import draw_weather
+from tests.simulation.fault_profile import draw_fault_profile
 from tests.simulation.prometheus import PretendPrometheus, sources
 from tests.simulation.replica import LAST_GOOD, POLICIES
 from tests.simulation.texts import BAD, GOOD, SCHEDULERS
@@ -76,14 +76,14 @@ filter measured_{n} require load_{n} < 99% missing pass
 filter closed_{n} require node.labels["edition-{n}"] else "open" != "closed"
 """
 EVENTS_LIVE_S = 120.0
-ROADS = Climate(
+ROADS = FaultRates(
     latency_s=0.005,
     latency_spread_s=0.02,
     lost_before_share=0.01,
     lost_after_share=0.01,
     late_share=0.01,
-    doubled_share=0.01,
-    watch_lives_s=120.0,
+    duplicate_share=0.01,
+    watch_lifetime_s=120.0,
 )
 DEEDS = {
     "create a pod": 12.0,
@@ -166,7 +166,7 @@ class Soak:
             cramped=False,
             tell=lambda _: None,
         )
-        churn.begin(nodes=12, pods=self.pods_max // 2)
+        churn.populate(nodes=12, pods=self.pods_max // 2)
         app, telemetry = self._app(server)
         work = [
             asyncio.create_task(one, name=name)
@@ -220,33 +220,35 @@ class Soak:
             policies=POLICIES,
             last_good=LAST_GOOD,
             # What remembers a bounded number of things remembers few, so that it is full soon.
-            reporting=ReportSettings(remembered_max=20, series_every_s=10.0),
+            reporting=ReporterSettings(series_max=20, series_every_s=10.0),
             extenders={PEER.name: PEER},
-            limits=Limits(decisions_kept=10, rejection_hold_s=10.0, rejection_hold_max_s=40.0),
+            limits=SchedulerLimits(decisions_kept=10, rejection_hold_s=10.0, rejection_hold_max_s=40.0),
         )
 
         def now_ns() -> int:
             return EPOCH_S * 10**9 + round(loop.time() * 1e9)
 
-        weather = draw_weather(self._dice("weather"))  # of which counts what concerns metrics and extenders
+        weather = draw_fault_profile(
+            self._dice("weather")
+        )  # of which counts what concerns metrics and extenders
         metrics = PretendPrometheus(server, self._dice("samples"), weather, [])
         app = SchedulerApp(
             settings,
             Runtime(
-                transport=MemoryTransport(server, faults=Faults(ROADS, self._dice("road"))),
-                leadership=Alone(),
-                compile_texts=compile_in_line,
+                transport=MemoryTransport(server, faults=FaultInjector(ROADS, self._dice("road"))),
+                leadership=NoLeaderElection(),
+                compile_texts=compile_inline,
                 now_ns=now_ns,
                 monotonic_s=loop.time,
                 random=self._dice,
                 identity="soaked",
                 samples=sources(metrics, now_ns, self._dice("polls")),
                 extenders={PEER.name: PretendExtender(self._dice("extender"), weather, [])},
-                observe_decision_s=telemetry.decision_s,
-                observe_bind_s=telemetry.bind_s,
+                observe_decision_s=telemetry.observe_decision_s,
+                observe_bind_s=telemetry.observe_bind_s,
             ),
         )
-        telemetry.watch(app, now_ns)
+        telemetry.attach(app, now_ns)
         return app, telemetry
 
     async def _deeds(self, server: ApiServer, churn: Churn) -> None:
@@ -256,16 +258,16 @@ class Soak:
             deed = dice.choices(list(DEEDS), list(DEEDS.values()))[0]
             if self.resting:
                 continue
-            churn.do(deed)
+            churn.perform(deed)
             if deed == "edit a policy":
                 self._make_it_new(server, dice)
             if deed in ("delete the ConfigMap", "delete a policy"):
-                churn.restore()
+                churn.restore_policies()
 
     def _make_it_new(self, server: ApiServer, dice: Random) -> None:
         """An input, a metric and a key of labels that no text had before."""
         self.editions += 1
-        found = Local(server).get("configmaps", POLICIES.namespace, POLICIES.name)
+        found = LocalClient(server).get("configmaps", POLICIES.namespace, POLICIES.name)
         key = dice.choice(("alpha.policy", "beta.policy"))
         if found is not None and key in found["data"]:
             _write_policies(
@@ -276,7 +278,7 @@ class Soak:
         dice = self._dice("stranger")
         while True:
             await asyncio.sleep(dice.expovariate(1 / 4.0))
-            churn.stranger_binds()
+            churn.bind_by_other_scheduler()
 
     def _dice(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
@@ -284,7 +286,7 @@ class Soak:
 
 async def _forget_events(server: ApiServer) -> None:
     """As the real server does after an hour."""
-    local, seen = Local(server), dict[str, float]()
+    local, seen = LocalClient(server), dict[str, float]()
     while True:
         await asyncio.sleep(10.0)
         there = {one["metadata"]["uid"]: one for one in local.list("events")}
@@ -295,16 +297,16 @@ async def _forget_events(server: ApiServer) -> None:
 
 
 def _clear_away(server: ApiServer) -> None:
-    local = Local(server)
+    local = LocalClient(server)
     for pod in local.list("pods"):
         local.delete("pods", pod, grace_period_s=0)
 
 
 def _write_policies(server: ApiServer, texts: Mapping[str, str]) -> None:
-    local = Local(server)
+    local = LocalClient(server)
     found = local.get("configmaps", POLICIES.namespace, POLICIES.name)
     assert found is not None, "what deletes the ConfigMap makes it anew"
-    local.change("configmaps", found, lambda one: {**one, "data": texts})
+    local.update("configmaps", found, lambda one: {**one, "data": texts})
 
 
 def _read(app: SchedulerApp, at_s: float, held_bytes: int, *, pods: int, waiting: int) -> Reading:

@@ -1,9 +1,9 @@
 """Claims for devices are given devices that the node can use."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="dynamic_resources",
     plugin="DynamicResources",
     summary="refuses nodes that cannot use the devices of the pod's resource claims, and on which claims that have none yet would "
@@ -15,7 +15,7 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("device_claims", "extended"),
     node_reads=("labels", "allocatable", "volumes"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_LABEL,
@@ -49,10 +49,10 @@ DECLARATION = Declaration(
     ),
     default_weight=2,
     scaleup=True,
-    cost=8,
+    cost_per_node=8,
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/dynamic-resource-allocation v0.36.3",
     filter_parameters=(
-        Parameter(
+        BuiltinParameter(
             name="binding_timeout_seconds",
             kind="int",
             default=600,

@@ -1,15 +1,15 @@
 """Prefers nodes that have the pod's images already, the less so the rarer an image is in the cluster."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="image_locality",
     plugin="ImageLocality",
     summary="prefers nodes that have the images already, by their size and by how many nodes have them",
     filters=False,
     scores=True,
     parameters=(
-        Parameter(
+        BuiltinParameter(
             name="image_volumes",
             kind="choice",
             default="yes",
@@ -19,10 +19,10 @@ DECLARATION = Declaration(
     ),
     pod_reads=("images", "image_volumes"),
     node_reads=("images", "cluster"),
-    filter_wakes=frozenset(),
+    filter_requeue_events=frozenset(),
     reasons=(),
     default_weight=1,
     scaleup=True,
-    cost=4,
+    cost_per_node=4,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/imagelocality/image_locality.go",
 )

@@ -10,41 +10,50 @@ import numpy as np
 from policysched.evaluate.columns.column_kinds import ImageSize
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.kernel import MAX_SCORE, Around, Params, PlainScore, ScoreKernel, Touch
+from policysched.evaluate.kernel import (
+    MAX_SCORE,
+    ClusterContext,
+    Dependency,
+    KernelParams,
+    ScoreKernel,
+    ScoreKernelBase,
+)
 from policysched.model.objects import Pod
 
 _MIB = 1024 * 1024
-_LEAST = 23 * _MIB
-_MOST_A_CONTAINER = 1000 * _MIB
+_THRESHOLD_BYTES_MIN = 23 * _MIB
+_CONTAINER_THRESHOLD_BYTES_MAX = 1000 * _MIB
 
 
-def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
     volumes = pod.image_volumes if params["image_volumes"] == "yes" else ()
     return _Score(pod.images + volumes, len(pod.images))
 
 
-class _Normalizer:
+class _ImageSizeNormalizer:
     """Bytes onto 0..100, between 23 MiB and 1000 MiB a container."""
 
-    local = True
+    node_local = True
 
     def __init__(self, container_count: int) -> None:
-        self._most = _MOST_A_CONTAINER * container_count
+        self._threshold_bytes_max = _CONTAINER_THRESHOLD_BYTES_MAX * container_count
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         return ()
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
-        held = np.maximum(np.minimum(raw, self._most), _LEAST)
-        return np.asarray(MAX_SCORE * (held - _LEAST) // (self._most - _LEAST))
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
+        held = np.maximum(np.minimum(raw, self._threshold_bytes_max), _THRESHOLD_BYTES_MIN)
+        return np.asarray(
+            MAX_SCORE * (held - _THRESHOLD_BYTES_MIN) // (self._threshold_bytes_max - _THRESHOLD_BYTES_MIN)
+        )
 
 
-class _Score(PlainScore):
-    touch = Touch.NODE | Touch.CLUSTER
+class _Score(ScoreKernelBase):
+    depends_on = Dependency.NODE | Dependency.CLUSTER
 
     def __init__(self, images: tuple[str, ...], container_count: int) -> None:
         self._images = images
-        self.normalizer = _Normalizer(container_count)
+        self.normalizer = _ImageSizeNormalizer(container_count)
 
     def raw(self, view: View) -> Array:
         total = np.zeros(view.count, np.int64)

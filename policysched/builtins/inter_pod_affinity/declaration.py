@@ -1,9 +1,9 @@
 """Inter-pod affinity and anti-affinity, the pod's own and that of the pods already placed."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="inter_pod_affinity",
     plugin="InterPodAffinity",
     summary="refuses nodes where required affinity or anti-affinity of the pod, or required anti-affinity of a placed "
@@ -11,7 +11,7 @@ DECLARATION = Declaration(
     filters=True,
     scores=True,
     parameters=(
-        Parameter(
+        BuiltinParameter(
             name="hard_pod_affinity_weight",
             kind="int",
             default=1,
@@ -19,7 +19,7 @@ DECLARATION = Declaration(
             high=100,
             doc="what a placed pod's required affinity for this pod adds",
         ),
-        Parameter(
+        BuiltinParameter(
             name="ignore_preferred_terms_of_existing_pods",
             kind="choice",
             default="no",
@@ -29,7 +29,7 @@ DECLARATION = Declaration(
     ),
     pod_reads=("namespace", "pod_affinity", "selected_labels"),
     node_reads=("labels", "cluster"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_DELETE,
@@ -48,6 +48,6 @@ DECLARATION = Declaration(
     ),
     default_weight=2,
     scaleup=True,
-    cost=20,
+    cost_per_node=20,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/interpodaffinity",
 )

@@ -10,33 +10,33 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.domains import domains, sums
-from policysched.evaluate.columns.placed_pods import HeldTerm, Tally
+from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
+from policysched.evaluate.columns.placed_pods import ExistingPodTerm, PodTally
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
-    Around,
+    ClusterContext,
+    Dependency,
     FilterKernel,
+    FilterKernelBase,
+    KernelParams,
     Normalizer,
-    Params,
-    PlainFilter,
-    PlainScore,
     ScoreKernel,
-    Touch,
+    ScoreKernelBase,
 )
-from policysched.model.objects import AffinityTerm, Pod, PodAffinity
+from policysched.model.objects import Pod, PodAffinity, PodAffinityTerm
 
-Counted = Tally | HeldTerm
+PodCounter = PodTally | ExistingPodTerm
 
-_MOST = 2**62
+_RAW_SCORE_LIMIT = 2**62
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     return _Filter(pod)
 
 
-def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
     weight = params["hard_pod_affinity_weight"]
     assert isinstance(weight, int), f"a weight of {weight!r}"
     own = pod.pod_affinity or _NO_TERMS
@@ -45,15 +45,19 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
     return _Score(pod, weight)
 
 
-class _Filter(PlainFilter):
-    touch = Touch.NODE | Touch.CLUSTER
+class _Filter(FilterKernelBase):
+    depends_on = Dependency.NODE | Dependency.CLUSTER
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
-        self._own = pod.pod_affinity or _NO_TERMS
+        self._affinity = pod.pod_affinity or _NO_TERMS
 
     def refused(self, view: View) -> Array:
-        masks = (self._far_from_friends(view), self._near_to_foes(view), self._unwelcome(view))
+        masks = (
+            self._violates_affinity(view),
+            self._violates_anti_affinity(view),
+            self._violates_existing_anti_affinity(view),
+        )
         found = [mask for mask in masks if mask is not None]
         if not found:
             return np.zeros(view.count, np.bool_)
@@ -64,9 +68,12 @@ class _Filter(PlainFilter):
         left = np.ones(view.count, np.bool_)
         found = []
         for reason, refused in (
-            ("node(s) didn't match pod affinity rules", self._far_from_friends(view)),
-            ("node(s) didn't match pod anti-affinity rules", self._near_to_foes(view)),
-            ("node(s) didn't satisfy existing pods anti-affinity rules", self._unwelcome(view)),
+            ("node(s) didn't match pod affinity rules", self._violates_affinity(view)),
+            ("node(s) didn't match pod anti-affinity rules", self._violates_anti_affinity(view)),
+            (
+                "node(s) didn't satisfy existing pods anti-affinity rules",
+                self._violates_existing_anti_affinity(view),
+            ),
         ):
             if refused is not None:
                 here = refused[view.rows]
@@ -75,68 +82,75 @@ class _Filter(PlainFilter):
         return found
 
     def unresolvable(self, view: View) -> Array:
-        far = self._far_from_friends(view)
+        far = self._violates_affinity(view)
         return np.zeros(view.count, np.bool_) if far is None else far[view.rows]
 
     def fingerprint(self, view: View) -> Hashable:
-        own = self._own
+        own = self._affinity
         tallies = [_tally(view, terms) for terms in (own.required, *[[one] for one in own.required_anti])]
-        counted: list[Counted] = [*_refusing(view, self._pod), *[one for one in tallies if one is not None]]
+        counted: list[PodCounter] = [
+            *_existing_anti_affinity_terms(view, self._pod),
+            *[one for one in tallies if one is not None],
+        ]
         return _fingerprint(view, counted, has_own=bool(own.required or own.required_anti))
 
-    def _far_from_friends(self, view: View) -> Array | None:
+    def _violates_affinity(self, view: View) -> Array | None:
         """Where required affinity does not hold; for all rows."""
-        terms = self._own.required
+        terms = self._affinity.required
         if not terms:
             return None
-        tally, count = _tally(view, terms), view.everywhere().count
-        there = np.zeros(count) if tally is None else _amounts(view, tally)
+        tally, count = _tally(view, terms), view.all_rows().count
+        there = np.zeros(count) if tally is None else _counts_by_row(view, tally)
         unlabelled = np.zeros(count, np.bool_)
         alone = np.zeros(count, np.bool_)
         nobody = True
         for key in dict.fromkeys(term.topology_key for term in terms):
-            codes = domains(view, key)
-            in_domains = sums(codes, there)
+            codes = domain_codes(view, key)
+            in_domains = sum_by_domain(codes, there)
             nobody = nobody and not in_domains.any()
             unlabelled |= codes == 0
             alone |= (in_domains == 0)[codes]
-        if nobody and self._own.selects_itself and self._in_own_scope(view, terms):
+        if nobody and self._affinity.selects_itself and self._namespace_in_scope(view, terms):
             return unlabelled
         return unlabelled | alone
 
-    def _in_own_scope(self, view: View, terms: Iterable[AffinityTerm]) -> bool:
-        scopes = [view.placed.scope(term.pods) for term in terms]
+    def _namespace_in_scope(self, view: View, terms: Iterable[PodAffinityTerm]) -> bool:
+        scopes = [view.placed_pods.resolve_scope(term.pods) for term in terms]
         return all(scope is None or self._pod.namespace in scope for scope in scopes)
 
-    def _near_to_foes(self, view: View) -> Array | None:
+    def _violates_anti_affinity(self, view: View) -> Array | None:
         found: Array | None = None
-        for term in self._own.required_anti:
+        for term in self._affinity.required_anti:
             tally = _tally(view, [term])
-            if tally is not None and view.cells(tally).rows:
-                codes = domains(view, term.topology_key)
-                near = (sums(codes, _amounts(view, tally)) > 0)[codes]
+            if tally is not None and view.row_counts(tally).rows:
+                codes = domain_codes(view, term.topology_key)
+                near = (sum_by_domain(codes, _counts_by_row(view, tally)) > 0)[codes]
                 found = near if found is None else found | near
         return found
 
-    def _unwelcome(self, view: View) -> Array | None:
-        holders = _by_key(view, ((one.term.topology_key, one, 1) for one in _refusing(view, self._pod)))
+    def _violates_existing_anti_affinity(self, view: View) -> Array | None:
+        holders = _weighted_counts_by_key(
+            view, ((one.term.topology_key, one, 1) for one in _existing_anti_affinity_terms(view, self._pod))
+        )
         found: Array | None = None
         for key, amounts in holders.items():
-            codes = domains(view, key)
-            near = (sums(codes, amounts) > 0)[codes]
+            codes = domain_codes(view, key)
+            near = (sum_by_domain(codes, amounts) > 0)[codes]
             found = near if found is None else found | near
         return found
 
 
-class _MinMax:
+class _MinMaxNormalizer:
     """`floor(100 * (raw - min) / (max - min))` over the candidates, in float64; 0 where all are equal."""
 
-    local = False
+    node_local = False
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
-        return int(np.where(taking_part, raw, _MOST).min()), int(np.where(taking_part, raw, -_MOST).max())
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
+        return int(np.where(taking_part, raw, _RAW_SCORE_LIMIT).min()), int(
+            np.where(taking_part, raw, -_RAW_SCORE_LIMIT).max()
+        )
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
         least, most = facts
         if most == least:
@@ -145,81 +159,83 @@ class _MinMax:
         return np.asarray(np.clip(marks, 0, MAX_SCORE), np.int64)
 
 
-class _Score(PlainScore):
+class _Score(ScoreKernelBase):
     """Raw: the sum of the weights of the terms that are about the node's domains."""
 
-    touch = Touch.NODE | Touch.CLUSTER
-    normalizer: Normalizer = _MinMax()
+    depends_on = Dependency.NODE | Dependency.CLUSTER
+    normalizer: Normalizer = _MinMaxNormalizer()
 
     def __init__(self, pod: Pod, hard_weight: int) -> None:
         self._pod = pod
         self._hard_weight = hard_weight
-        self._own = pod.pod_affinity or _NO_TERMS
+        self._affinity = pod.pod_affinity or _NO_TERMS
 
     def raw(self, view: View) -> Array:
         total = np.zeros(view.count)
-        for key, amounts in _by_key(view, self._weighted(view)).items():
-            codes = domains(view, key)
-            total += sums(codes, amounts)[codes[view.rows]]
+        for key, amounts in _weighted_counts_by_key(view, self._weighted_terms(view)).items():
+            codes = domain_codes(view, key)
+            total += sum_by_domain(codes, amounts)[codes[view.rows]]
         return total.astype(np.int64)
 
-    def skips(self, view: View) -> bool:
+    def skip(self, view: View) -> bool:
         """Where no term is about any domain. Weights that cancel each other are something else."""
-        about = _by_key(view, ((key, counted, abs(weight)) for key, counted, weight in self._weighted(view)))
-        return not any(domains(view, key)[amounts > 0].any() for key, amounts in about.items())
+        about = _weighted_counts_by_key(
+            view, ((key, counted, abs(weight)) for key, counted, weight in self._weighted_terms(view))
+        )
+        return not any(domain_codes(view, key)[amounts > 0].any() for key, amounts in about.items())
 
     def fingerprint(self, view: View) -> Hashable:
-        counted = [one for _, one, _ in self._weighted(view)]
-        return _fingerprint(view, counted, has_own=bool(self._own.preferred))
+        counted = [one for _, one, _ in self._weighted_terms(view)]
+        return _fingerprint(view, counted, has_own=bool(self._affinity.preferred))
 
-    def _weighted(self, view: View) -> Iterator[tuple[str, Counted, int]]:
+    def _weighted_terms(self, view: View) -> Iterator[tuple[str, PodCounter, int]]:
         """Each term with its topology key: what counts the pods that it is about or that hold it, and its weight."""
-        for one in self._own.preferred:
+        for one in self._affinity.preferred:
             tally = _tally(view, [one.term])
             if tally is not None:
                 yield one.term.topology_key, tally, one.weight
-        for held in view.placed.terms_about(self._pod.namespace, self._pod.labels):
+        for held in view.placed_pods.terms_selecting(self._pod.namespace, self._pod.labels):
             if held.use == "prefers":
                 yield held.term.topology_key, held, held.weight
             elif held.use == "requires" and self._hard_weight:
                 yield held.term.topology_key, held, self._hard_weight
 
 
-def _amounts(view: View, counted: Counted) -> Array:
+def _counts_by_row(view: View, counted: PodCounter) -> Array:
     """float64, for all rows."""
-    array: Array = view.cells(counted).array(view.placed.capacity)
-    return array[: view.everywhere().count]
+    array: Array = view.row_counts(counted).array(view.placed_pods.capacity)
+    return array[: view.all_rows().count]
 
 
-def _tally(view: View, terms: Iterable[AffinityTerm]) -> Tally | None:
+def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> PodTally | None:
     """Of the pods that all the terms select; None where there can be none, and where there are no terms."""
-    placed = view.placed
-    meant = placed.meant(term.pods for term in terms)
+    placed = view.placed_pods
+    meant = placed.matcher(term.pods for term in terms)
     return None if meant is None or not meant.selectors else placed.tally(meant)
 
 
-def _refusing(view: View, pod: Pod) -> list[HeldTerm]:
+def _existing_anti_affinity_terms(view: View, pod: Pod) -> list[ExistingPodTerm]:
     """The required anti-affinity terms of placed pods that select this one."""
-    about = view.placed.terms_about(pod.namespace, pod.labels)
+    about = view.placed_pods.terms_selecting(pod.namespace, pod.labels)
     return [held for held in about if held.use == "refuses"]
 
 
-def _by_key(view: View, weighted: Iterable[tuple[str, Counted, int]]) -> dict[str, Array]:
+def _weighted_counts_by_key(view: View, weighted: Iterable[tuple[str, PodCounter, int]]) -> dict[str, Array]:
     """The counts times their weights, for all rows, by topology key."""
     found: dict[str, Array] = {}
     for key, counted, weight in weighted:
-        cells = view.cells(counted)
+        cells = view.row_counts(counted)
         if cells.rows:
             if key not in found:
-                found[key] = np.zeros(view.everywhere().count)
-            cells.add_to(found[key], weight, view.placed.capacity)
+                found[key] = np.zeros(view.all_rows().count)
+            cells.add_to(found[key], weight, view.placed_pods.capacity)
     return found
 
 
-def _fingerprint(view: View, counted: Iterable[Counted], *, has_own: bool) -> Hashable:
+def _fingerprint(view: View, counted: Iterable[PodCounter], *, has_own: bool) -> Hashable:
     """Nothing where no term is about the pod: then no change of the cluster matters."""
-    versions = tuple([view.cells(one).version for one in counted])
+    versions = tuple([view.row_counts(one).version for one in counted])
     if not versions and not has_own:
         return ()
-    placed = view.placed
+    placed = view.placed_pods
     return view.topology_version, placed.namespaces_version, placed.terms_version, versions

@@ -1,9 +1,9 @@
 """A pod's nodeSelector and node affinity: the required terms filter, the preferred ones score."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_affinity",
     plugin="NodeAffinity",
     summary="refuses nodes that nodeSelector or the required node affinity terms do not match; "
@@ -13,7 +13,7 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("node_selector", "affinity"),
     node_reads=("labels", "name"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.UNSCHEDULED_POD_UPDATE}
     ),
     reasons=(
@@ -22,6 +22,6 @@ DECLARATION = Declaration(
     ),
     default_weight=2,
     scaleup=True,
-    cost=3,
+    cost_per_node=3,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go",
 )

@@ -10,73 +10,73 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import ColumnKind, Name, Text
+from policysched.evaluate.columns.column_kinds import ColumnKind, NodeMapEntry, NodeNameCode
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.interner import ABSENT
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
-    Around,
-    ByMaximum,
+    ClusterContext,
+    DefaultNormalizer,
     FilterKernel,
+    FilterKernelBase,
+    KernelParams,
     Normalizer,
-    Params,
-    PlainFilter,
-    PlainScore,
     ScoreKernel,
+    ScoreKernelBase,
 )
-from policysched.model.objects import NodeSelectorTerm, Pod, PreferredTerm, Requirement
+from policysched.model.objects import NodeSelectorTerm, Pod, PreferredSchedulingTerm, SelectorRequirement
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
-COLUMNS = (Name(),)
-_NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+COLUMNS = (NodeNameCode(),)
+_PREFILTER_RESULT_REASON = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     required = None if pod.affinity is None else pod.affinity.required
     if not pod.node_selector and required is None:
         return None
     return _Filter(pod, required)
 
 
-def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
     return _Score(pod.affinity.preferred) if pod.affinity and pod.affinity.preferred else None
 
 
-class _Filter(PlainFilter):
+class _Filter(FilterKernelBase):
     reason = "node(s) didn't match Pod's node affinity/selector"
 
     def __init__(self, pod: Pod, required: tuple[NodeSelectorTerm, ...] | None) -> None:
         self._selector = pod.node_selector
         self._required = required
-        self._named = named_nodes(required or ())
+        self._named_nodes = named_nodes(required or ())
 
     def refused(self, view: View) -> Array:
-        ahead = self.ahead(view)
+        ahead = self.early_reject(view)
         unmatched = self._unmatched(view)
         return unmatched if ahead is None else unmatched | ahead
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        ahead = self.ahead(view)
+        ahead = self.early_reject(view)
         unmatched = self._unmatched(view)
         if ahead is None:
             return ((self.reason, unmatched),)
-        return ((_NOT_NAMED, ahead), (self.reason, unmatched & ~ahead))
+        return ((_PREFILTER_RESULT_REASON, ahead), (self.reason, unmatched & ~ahead))
 
-    def ahead(self, view: View) -> Array | None:
+    def early_reject(self, view: View) -> Array | None:
         """Where every term names nodes, kube-scheduler does not look at the others at all."""
-        if not self._named:
+        if not self._named_nodes:
             return None
         names = view.column(
-            Name()
+            NodeNameCode()
         )  # first: a column that is read for the first time gives its texts their codes
-        codes = [view.codes.strings.find(name) for name in self._named]
+        codes = [view.codes.strings.find(name) for name in self._named_nodes]
         return np.isin(names, codes, invert=True)
 
     def _unmatched(self, view: View) -> Array:
         matched = np.ones(view.count, np.bool_)
         for key, value in self._selector.items():
-            matched &= view.column(Text("labels", key)) == view.codes.strings.find(value)
+            matched &= view.column(NodeMapEntry("labels", key)) == view.codes.strings.find(value)
         if self._required is not None:
             any_term = np.zeros(view.count, np.bool_)
             for term in self._required:
@@ -85,12 +85,12 @@ class _Filter(PlainFilter):
         return ~matched
 
 
-class _Score(PlainScore):
+class _Score(ScoreKernelBase):
     """Raw: the sum of the weights of the terms that match."""
 
-    normalizer: Normalizer = ByMaximum(reverse=False)
+    normalizer: Normalizer = DefaultNormalizer(reverse=False)
 
-    def __init__(self, preferred: tuple[PreferredTerm, ...]) -> None:
+    def __init__(self, preferred: tuple[PreferredSchedulingTerm, ...]) -> None:
         self._preferred = preferred
 
     def raw(self, view: View) -> Array:
@@ -118,53 +118,53 @@ def term_matches(term: NodeSelectorTerm, view: View) -> Array:
     """bool[view.count]; a term without requirements matches nothing."""
     matched = np.full(view.count, bool(term.expressions or term.fields))
     for one in term.expressions:
-        matched &= holds(one, Text("labels", one.key), view)
+        matched &= requirement_matches(one, NodeMapEntry("labels", one.key), view)
     for one in term.fields:
         if one.key == "metadata.name":
-            matched &= holds(one, Name(), view)
+            matched &= requirement_matches(one, NodeNameCode(), view)
         else:
             matched &= one.operator in ("NotIn", "DoesNotExist")
     return matched
 
 
-def holds(requirement: Requirement, kind: ColumnKind, view: View) -> Array:
+def requirement_matches(requirement: SelectorRequirement, kind: ColumnKind, view: View) -> Array:
     """bool[view.count]: of a label, or another column of texts."""
     codes = view.column(kind)
     match requirement.operator:
         case "In":
-            return _among(codes, requirement.values, view)
+            return _in_values(codes, requirement.values, view)
         case "NotIn":
-            return ~_among(codes, requirement.values, view)
+            return ~_in_values(codes, requirement.values, view)
         case "Exists":
             return np.asarray(codes != ABSENT)
         case "DoesNotExist":
             return np.asarray(codes == ABSENT)
         case "Gt" | "Lt":
-            return _beyond(codes, requirement, view)
+            return _compare_number(codes, requirement, view)
 
 
-def _among(codes: Array, values: Sequence[str], view: View) -> Array:
+def _in_values(codes: Array, values: Sequence[str], view: View) -> Array:
     wanted = [view.codes.strings.find(value) for value in values]
     if len(wanted) == 1:
         return np.asarray(codes == wanted[0])
     return np.isin(codes, wanted)
 
 
-def _beyond(codes: Array, requirement: Requirement, view: View) -> Array:
-    bound = _whole_number(requirement.values[0]) if len(requirement.values) == 1 else None
+def _compare_number(codes: Array, requirement: SelectorRequirement, view: View) -> Array:
+    bound = _parse_int64(requirement.values[0]) if len(requirement.values) == 1 else None
     if bound is None:
         return np.zeros(view.count, np.bool_)
     texts = view.codes.strings.values
     fitting = []
     for code in set(codes.tolist()):
         if 0 <= code < len(texts):
-            found = _whole_number(texts[code])
+            found = _parse_int64(texts[code])
             if found is not None and (found > bound if requirement.operator == "Gt" else found < bound):
                 fitting.append(code)
     return np.isin(codes, fitting)
 
 
-def _whole_number(text: str) -> int | None:
+def _parse_int64(text: str) -> int | None:
     """As Go's `strconv.ParseInt(text, 10, 64)`, None for its error."""
     if not _WHOLE_NUMBER.match(text):
         return None

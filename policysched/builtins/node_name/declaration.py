@@ -4,10 +4,10 @@ A pod with `spec.nodeName` is bound already and never comes into our queue, so t
 declared all the same: `include kube_default` is then the list that an operator knows from kube-scheduler.
 """
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_name",
     plugin="NodeName",
     summary="accepts only the node that `spec.nodeName` names (such a pod is bound already and never waits)",
@@ -16,10 +16,10 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=(),
     node_reads=(),
-    filter_wakes=frozenset({ClusterEvent.NODE_ADD}),
+    filter_requeue_events=frozenset({ClusterEvent.NODE_ADD}),
     reasons=("node(s) didn't match the requested node name",),
     default_weight=None,
     scaleup=False,
-    cost=1,
+    cost_per_node=1,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodename/node_name.go",
 )

@@ -3,9 +3,9 @@
 `model.objects.Pod` does not hold `spec.nodeName`: where a pod is belongs to its placement.
 """
 
-from policysched.evaluate.kernel import Around, FilterKernel, Params
+from policysched.evaluate.kernel import ClusterContext, FilterKernel, KernelParams
 from policysched.model.objects import Pod
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     return None

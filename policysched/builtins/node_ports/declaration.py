@@ -1,9 +1,9 @@
 """Two pods on one node cannot have the same host port."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_ports",
     plugin="NodePorts",
     summary="refuses nodes on which a host port that the pod wants is taken",
@@ -12,10 +12,10 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("host_ports",),
     node_reads=("usage",),
-    filter_wakes=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.ASSIGNED_POD_DELETE}),
+    filter_requeue_events=frozenset({ClusterEvent.NODE_ADD, ClusterEvent.ASSIGNED_POD_DELETE}),
     reasons=("node(s) didn't have free ports for the requested pod ports",),
     default_weight=None,
     scaleup=True,
-    cost=2,
+    cost_per_node=2,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeports/node_ports.go",
 )

@@ -4,20 +4,26 @@ import numpy as np
 
 from policysched.evaluate.columns.column_kinds import PortSet
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.view import View, by_code
-from policysched.evaluate.kernel import Around, FilterKernel, Params, PlainFilter, Touch
+from policysched.evaluate.columns.view import View, map_codes
+from policysched.evaluate.kernel import (
+    ClusterContext,
+    Dependency,
+    FilterKernel,
+    FilterKernelBase,
+    KernelParams,
+)
 from policysched.model.objects import HostPort, Pod
 
 COLUMNS = (PortSet(),)
-_EVERY_ADDRESS = "0.0.0.0"
+_ANY_ADDRESS = "0.0.0.0"
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     return _Filter(pod.host_ports) if pod.host_ports else None
 
 
-class _Filter(PlainFilter):
-    touch = Touch.NODE | Touch.USAGE
+class _Filter(FilterKernelBase):
+    depends_on = Dependency.NODE | Dependency.USAGE
     reason = "node(s) didn't have free ports for the requested pod ports"
     resolvable = True
 
@@ -25,13 +31,13 @@ class _Filter(PlainFilter):
         self._wanted = wanted
 
     def refused(self, view: View) -> Array:
-        return by_code(view.column(PortSet()), view.codes.ports.values, self._clashes, np.bool_)
+        return map_codes(view.column(PortSet()), view.codes.ports.values, self._conflicts_with_any, np.bool_)
 
-    def _clashes(self, held: frozenset[HostPort]) -> bool:
-        return any(_clash(wanted, one) for wanted in self._wanted for one in held)
+    def _conflicts_with_any(self, held: frozenset[HostPort]) -> bool:
+        return any(_conflicts(wanted, one) for wanted in self._wanted for one in held)
 
 
-def _clash(wanted: HostPort, held: HostPort) -> bool:
+def _conflicts(wanted: HostPort, held: HostPort) -> bool:
     if (wanted.protocol, wanted.port) != (held.protocol, held.port):
         return False
-    return wanted.ip == held.ip or _EVERY_ADDRESS in (wanted.ip, held.ip)
+    return wanted.ip == held.ip or _ANY_ADDRESS in (wanted.ip, held.ip)

@@ -1,15 +1,15 @@
 """Prefers nodes on which the pod makes the resources more evenly used."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_resources_balanced_allocation",
     plugin="NodeResourcesBalancedAllocation",
     summary="prefers nodes whose resources the pod would leave more evenly used",
     filters=False,
     scores=True,
     parameters=(
-        Parameter(
+        BuiltinParameter(
             name="resources",
             kind="weights",
             default=(("cpu", 1), ("memory", 1)),
@@ -17,7 +17,7 @@ DECLARATION = Declaration(
             high=1,
             doc="the resources that are compared; kube-scheduler takes no other weight than 1",
         ),
-        Parameter(
+        BuiltinParameter(
             name="formula",
             kind="choice",
             default="change",
@@ -27,10 +27,10 @@ DECLARATION = Declaration(
     ),
     pod_reads=("requests", "scoring_requests", "extended"),
     node_reads=("allocatable", "usage"),
-    filter_wakes=frozenset(),
+    filter_requeue_events=frozenset(),
     reasons=(),
     default_weight=1,
     scaleup=True,
-    cost=8,
+    cost_per_node=8,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go",
 )

@@ -10,13 +10,20 @@ import numpy as np
 
 from policysched.evaluate.columns.column_kinds import Allocatable, Requested
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.saturating import everywhere
+from policysched.evaluate.columns.saturating import all_true
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.kernel import MAX_SCORE, Around, Params, PlainScore, ScoreKernel, Touch
+from policysched.evaluate.kernel import (
+    MAX_SCORE,
+    ClusterContext,
+    Dependency,
+    KernelParams,
+    ScoreKernel,
+    ScoreKernelBase,
+)
 from policysched.evaluate.rules.device_amounts import (
-    capacity_and_held,
-    device_stamps,
-    perhaps_devices,
+    capacity_and_requested,
+    device_backed_resources,
+    device_change_stamps,
 )
 from policysched.model.objects import Pod
 
@@ -28,7 +35,7 @@ _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _HALF = MAX_SCORE // 2
 
 
-def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
     weights = params["resources"]
     assert isinstance(weights, tuple), f"a map of weights, not {weights!r}"
     resources = [str(resource) for resource, _ in weights]
@@ -36,55 +43,61 @@ def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
         return None
     counted = [one for one in resources if one in _ALWAYS_COUNTED or pod.requests.get(one, 0)]
     wanted = [(resource, pod.requests.get(resource, 0)) for resource in counted]
-    devices = perhaps_devices(pod, around)
-    return _Score(wanted, devices) if params["formula"] == "change" else _Balance(wanted, devices)
+    devices = device_backed_resources(pod, around)
+    return (
+        _BalanceChangeScore(wanted, devices)
+        if params["formula"] == "change"
+        else _BalanceScore(wanted, devices)
+    )
 
 
-class _Balance(PlainScore):
+class _BalanceScore(ScoreKernelBase):
     """How evenly the resources are used with the pod."""
 
-    touch = Touch.NODE | Touch.USAGE
+    depends_on = Dependency.NODE | Dependency.USAGE
 
     def __init__(self, wanted: Sequence[tuple[str, int]], devices: Sequence[str]) -> None:
-        self._wanted = [
+        self._requests = [
             (Allocatable(resource), Requested(resource), amount, resource if resource in devices else "")
             for resource, amount in wanted
         ]
-        self._devices = [given for *_, given in self._wanted if given]
-        if self._devices:
-            self.touch |= Touch.CLUSTER
+        self._device_resources = [given for *_, given in self._requests if given]
+        if self._device_resources:
+            self.depends_on |= Dependency.CLUSTER
 
     def fingerprint(self, view: View) -> Hashable:
-        return device_stamps(view, self._devices)
+        return device_change_stamps(view, self._device_resources)
 
     def raw(self, view: View) -> Array:
-        return self._marks(view, {"with the pod": True})["with the pod"]
+        return self._balances(view, {"with the pod": True})["with the pod"]
 
-    def _marks(self, view: View, asked: Mapping[str, bool]) -> dict[str, Array]:
+    def _balances(self, view: View, asked: Mapping[str, bool]) -> dict[str, Array]:
         """The balance of every row, with the pod or without it."""
         there: list[Array] = []
         fractions: dict[str, list[Array]] = {name: [] for name in asked}
-        for allocatable, requested, amount, devices in self._wanted:
-            capacity, held = capacity_and_held(view, allocatable, requested, devices)
+        for allocatable, requested, amount, devices in self._requests:
+            capacity, held = capacity_and_requested(view, allocatable, requested, devices)
             there.append(capacity > 0)
-            divisor = capacity if everywhere(there[-1]) else np.maximum(capacity, 1)
+            divisor = capacity if all_true(there[-1]) else np.maximum(capacity, 1)
             for name, with_pod in asked.items():
                 total = held + amount if with_pod else held
                 fractions[name].append(np.minimum(total / divisor, 1.0))
-        if all(everywhere(one) for one in there):
+        if all(all_true(one) for one in there):
             return {name: _balance(found, view.count) for name, found in fractions.items()}
-        return {name: _balance_by_groups(found, there, view.count) for name, found in fractions.items()}
+        return {
+            name: _balance_by_resource_pattern(found, there, view.count) for name, found in fractions.items()
+        }
 
 
-class _Score(_Balance):
+class _BalanceChangeScore(_BalanceScore):
     """How much better that is than without it."""
 
     def raw(self, view: View) -> Array:
-        marks = self._marks(view, {"with": True, "without": False})
+        marks = self._balances(view, {"with": True, "without": False})
         return _HALF + (_HALF + marks["with"] - marks["without"]) // 2
 
 
-def _balance_by_groups(fractions: Sequence[Array], there: Sequence[Array], count: int) -> Array:
+def _balance_by_resource_pattern(fractions: Sequence[Array], there: Sequence[Array], count: int) -> Array:
     """Nodes that have the same resources are done together; in a cluster there are few such groups."""
     pattern = sum(
         (one.astype(np.int64) << place for place, one in enumerate(there)), np.zeros(count, np.int64)

@@ -1,23 +1,23 @@
 """Requests must fit into what the node has left; the score packs or spreads by how full the node would be."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_resources_fit",
     plugin="NodeResourcesFit",
     summary="refuses nodes without room for the pod's requests or for one more pod; scores by how full the node would be",
     filters=True,
     scores=True,
     parameters=(
-        Parameter(
+        BuiltinParameter(
             name="strategy",
             kind="choice",
             default="least_allocated",
             choices=("least_allocated", "most_allocated", "requested_to_capacity_ratio"),
             doc="spread, pack, or score by `shape`",
         ),
-        Parameter(
+        BuiltinParameter(
             name="resources",
             kind="weights",
             default=(("cpu", 1), ("memory", 1)),
@@ -25,7 +25,7 @@ DECLARATION = Declaration(
             high=100,
             doc="the resources that are scored and their weights",
         ),
-        Parameter(
+        BuiltinParameter(
             name="shape",
             kind="shape",
             default=((0, 0), (100, 10)),
@@ -35,13 +35,13 @@ DECLARATION = Declaration(
         ),
     ),
     filter_parameters=(
-        Parameter(
+        BuiltinParameter(
             name="ignored_resources",
             kind="names",
             default=frozenset(),
             doc="extended resources that need not fit, as an extender sees to them",
         ),
-        Parameter(
+        BuiltinParameter(
             name="ignored_resource_groups",
             kind="names",
             default=frozenset(),
@@ -50,7 +50,7 @@ DECLARATION = Declaration(
     ),
     pod_reads=("requests", "scoring_requests", "extended"),
     node_reads=("allocatable", "usage"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_ALLOCATABLE,
@@ -64,6 +64,6 @@ DECLARATION = Declaration(
     reasons=("Insufficient {resource}", "Too many pods"),
     default_weight=1,
     scaleup=True,
-    cost=6,
+    cost_per_node=6,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/noderesources/fit.go",
 )

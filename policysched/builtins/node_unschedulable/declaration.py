@@ -1,9 +1,9 @@
 """Nodes that are cordoned take only pods that tolerate it."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_unschedulable",
     plugin="NodeUnschedulable",
     summary="refuses cordoned nodes, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`",
@@ -12,12 +12,12 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("tolerations",),
     node_reads=("unschedulable",),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}
     ),
     reasons=("node(s) were unschedulable",),
     default_weight=None,
     scaleup=True,
-    cost=1,
+    cost_per_node=1,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go",
 )

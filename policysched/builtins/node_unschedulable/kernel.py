@@ -1,22 +1,22 @@
 """Nodes with `spec.unschedulable` refuse pods that do not tolerate the taint which stands for it."""
 
-from policysched.evaluate.columns.column_kinds import Unschedulable
+from policysched.evaluate.columns.column_kinds import NodeUnschedulable
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.kernel import Around, FilterKernel, Params, PlainFilter
+from policysched.evaluate.kernel import ClusterContext, FilterKernel, FilterKernelBase, KernelParams
 from policysched.evaluate.rules.tolerations import tolerated
 from policysched.model.objects import Pod, Taint
 
-COLUMNS = (Unschedulable(),)
+COLUMNS = (NodeUnschedulable(),)
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     return None if tolerated(pod.tolerations, _TAINT) else _Filter()
 
 
-class _Filter(PlainFilter):
+class _Filter(FilterKernelBase):
     reason = "node(s) were unschedulable"
 
     def refused(self, view: View) -> Array:
-        return view.column(Unschedulable())
+        return view.column(NodeUnschedulable())

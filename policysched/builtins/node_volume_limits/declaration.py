@@ -1,9 +1,9 @@
 """A node takes as many volumes of a CSI driver as its CSINode says."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="node_volume_limits",
     plugin="NodeVolumeLimits",
     summary="refuses nodes on which the pod's volumes would be more than the CSI driver can attach",
@@ -12,7 +12,7 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("claims", "mounts"),
     node_reads=("csi", "attachments", "usage", "volumes"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.CSI_NODE_ADD,
@@ -28,6 +28,6 @@ DECLARATION = Declaration(
     ),
     default_weight=None,
     scaleup=True,
-    cost=4,
+    cost_per_node=4,
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/nodevolumelimits/csi.go",
 )

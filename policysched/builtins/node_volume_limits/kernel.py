@@ -4,54 +4,60 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from policysched.cluster.volumes.claims import not_found
+from policysched.cluster.volumes.claims import not_found_message
 from policysched.evaluate.columns.column_kinds import VolumeLimit
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.kernel import Around, FilterKernel, Params, PlainFilter, Touch
-from policysched.model.objects import Mount, Pod
+from policysched.evaluate.kernel import (
+    ClusterContext,
+    Dependency,
+    FilterKernel,
+    FilterKernelBase,
+    KernelParams,
+)
+from policysched.model.objects import CsiVolume, Pod
 
-_TOO_MANY = "node(s) exceed max volume count"
+_MAX_VOLUME_COUNT_EXCEEDED = "node(s) exceed max volume count"
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     return _Filter(pod) if pod.claims or pod.mounts else None
 
 
-class _Filter(PlainFilter):
-    touch = Touch.NODE | Touch.USAGE | Touch.VOLUMES
-    reason = _TOO_MANY
+class _Filter(FilterKernelBase):
+    depends_on = Dependency.NODE | Dependency.USAGE | Dependency.VOLUMES
+    reason = _MAX_VOLUME_COUNT_EXCEEDED
     resolvable = True
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
 
     def refused(self, view: View) -> Array:
-        if self._absent(view) is not None:
+        if self._missing_claim_message(view) is not None:
             return np.ones(view.count, np.bool_)
         found = np.zeros(view.count, np.bool_)
-        own: dict[str, list[Mount]] = {}
-        for mount in view.stock.mounts_of(self._pod):
+        own: dict[str, list[CsiVolume]] = {}
+        for mount in view.available_volumes.csi_volumes_of(self._pod):
             own.setdefault(mount.driver, []).append(mount)
         for driver, mounts in own.items():
             limit = view.column(VolumeLimit(driver))
             if limit.any():
-                counts, new = view.attached(driver, mounts)
+                counts, new = view.attached_volume_counts(driver, mounts)
                 found |= (limit > 0) & (new > 0) & (counts + new >= limit)
         return found
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        return ((self._absent(view) or _TOO_MANY, self.refused(view)),)
+        return ((self._missing_claim_message(view) or _MAX_VOLUME_COUNT_EXCEEDED, self.refused(view)),)
 
     def unresolvable(self, view: View) -> Array:
-        return np.full(view.count, self._absent(view) is not None)
+        return np.full(view.count, self._missing_claim_message(view) is not None)
 
     def fingerprint(self, view: View) -> Hashable:
-        return self._absent(view), view.stock.mounts_stamp
+        return self._missing_claim_message(view), view.available_volumes.csi_volumes_stamp
 
-    def _absent(self, view: View) -> str | None:
+    def _missing_claim_message(self, view: View) -> str | None:
         for use in self._pod.claims:
-            if view.stock.claim(use.claim) is None:
-                words = not_found("persistentvolumeclaim", use.claim.name)
+            if view.available_volumes.claim(use.claim) is None:
+                words = not_found_message("persistentvolumeclaim", use.claim.name)
                 return f"looking up PVC {use.claim.namespace}/{use.claim.name}: {words}"
         return None

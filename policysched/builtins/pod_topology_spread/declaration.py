@@ -1,16 +1,16 @@
 """A pod's topologySpreadConstraints: the DoNotSchedule ones filter, the ScheduleAnyway ones score."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="pod_topology_spread",
     plugin="PodTopologySpread",
     summary="refuses nodes in domains that already have too many pods of the kind; prefers domains with fewer",
     filters=True,
     scores=True,
     parameters=(
-        Parameter(
+        BuiltinParameter(
             name="default_constraints",
             kind="constraints",
             default="system",
@@ -22,7 +22,7 @@ DECLARATION = Declaration(
         ),
     ),
     filter_parameters=(
-        Parameter(
+        BuiltinParameter(
             name="default_constraints",
             kind="constraints",
             default="none",
@@ -30,12 +30,12 @@ DECLARATION = Declaration(
             low=1,
             high=2**31 - 1,
             doc="the same as DoNotSchedule",
-            wakes=frozenset({ClusterEvent.POD_SET}),
+            requeue_events=frozenset({ClusterEvent.POD_SELECTOR_UPDATE}),
         ),
     ),
     pod_reads=("namespace", "spread", "node_selector", "affinity", "tolerations", "siblings"),
     node_reads=("labels", "taints", "cluster"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_DELETE,
@@ -53,6 +53,6 @@ DECLARATION = Declaration(
     ),
     default_weight=2,
     scaleup=True,
-    cost=20,
+    cost_per_node=20,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/podtopologyspread",
 )

@@ -13,121 +13,137 @@ import numpy as np
 from policysched.builtins.node_affinity import kernel as node_affinity
 from policysched.builtins.taint_toleration import kernel as taint_toleration
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.domains import domains, sums
+from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
 from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.placed_pods import Meant, Tally
+from policysched.evaluate.columns.placed_pods import PodMatcher, PodTally
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
+    EMPTY_CLUSTER_CONTEXT,
     MAX_SCORE,
-    NOTHING_AROUND,
-    Around,
+    ClusterContext,
+    Dependency,
     FilterKernel,
+    FilterKernelBase,
+    KernelParams,
     Normalizer,
-    Params,
-    PlainFilter,
-    PlainScore,
     ScoreKernel,
-    Touch,
+    ScoreKernelBase,
 )
-from policysched.model.objects import Pod, SpreadConstraint
+from policysched.model.objects import Pod, TopologySpreadConstraint
 
-_MOST = 2**62
+_RAW_SCORE_LIMIT = 2**62
 _HOSTNAME = "kubernetes.io/hostname"
-_SYSTEM = ((_HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
+_SYSTEM_DEFAULT_CONSTRAINTS = ((_HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
-    hard = [one for one in pod.spread if one.hard] if pod.spread else _defaults(params, around, hard=True)
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
+    hard = (
+        [one for one in pod.spread if one.hard]
+        if pod.spread
+        else _default_constraints(params, around, hard=True)
+    )
     return _Filter(pod, hard) if hard else None
 
 
-def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
     soft = (
-        [one for one in pod.spread if not one.hard] if pod.spread else _defaults(params, around, hard=False)
+        [one for one in pod.spread if not one.hard]
+        if pod.spread
+        else _default_constraints(params, around, hard=False)
     )
     kind = not pod.spread and params["default_constraints"] == "system"
-    return _Score(pod, soft, every_key=not kind) if soft else None
+    return _Score(pod, soft, require_all_topologies=not kind) if soft else None
 
 
-def _defaults(params: Params, around: Around, *, hard: bool) -> list[SpreadConstraint]:
+def _default_constraints(
+    params: KernelParams, around: ClusterContext, *, hard: bool
+) -> list[TopologySpreadConstraint]:
     """Those of a pod that has none of its own."""
-    given, siblings = params["default_constraints"], around.siblings
+    given, siblings = params["default_constraints"], around.selector_group
     if siblings is None or given == "none":
         return []
-    skews = _SYSTEM if given == "system" else given
+    skews = _SYSTEM_DEFAULT_CONSTRAINTS if given == "system" else given
     assert isinstance(skews, tuple), f"constraints {given!r}"
     return [
-        SpreadConstraint(
+        TopologySpreadConstraint(
             str(key),
             int(skew),
             min_domains=1,
             hard=hard,
-            labels=siblings.labels,
+            label_selector=siblings.label_selector,
             honors_affinity=True,
             honors_taints=False,
-            selects_itself=siblings.includes_itself,
+            selects_itself=siblings.selects_itself,
         )
         for key, skew in skews
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _ConstraintDomains:
     """For one constraint, of all rows: the code of each row's domain, whether it is counted (as 0.0 and 1.0; None: all
     that have a domain), which codes have a counted row, and which rows have the label. Where not every key is needed, rows
     without the label are in the domain of the empty value, as in kube-scheduler."""
 
     codes: Array
     counted: Array | None
-    there: Array
+    has_counted_rows: Array
     labelled: Array
     all_labelled: bool
 
 
-class _Constraints:
+class _ConstraintSet:
     """Those of one pod that are looked at together."""
 
-    def __init__(self, pod: Pod, constraints: Sequence[SpreadConstraint], *, every_key: bool = True) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        constraints: Sequence[TopologySpreadConstraint],
+        *,
+        require_all_topologies: bool = True,
+    ) -> None:
         self.all = constraints
-        self._every_key = every_key
-        self._meant = [_meant(pod, one) for one in constraints]
-        self._affinity = node_affinity.bind_filter(pod, {}, NOTHING_AROUND)
-        self._taints = taint_toleration.bind_filter(pod, {}, NOTHING_AROUND)
-        self._grounds: tuple[int, list[_Ground]] | None = None
+        self._require_all_topologies = require_all_topologies
+        self._pod_selectors = [_pod_selector(pod, one) for one in constraints]
+        self._affinity = node_affinity.specialize_filter(pod, {}, EMPTY_CLUSTER_CONTEXT)
+        self._taints = taint_toleration.specialize_filter(pod, {}, EMPTY_CLUSTER_CONTEXT)
+        self._domains: tuple[int, list[_ConstraintDomains]] | None = None
 
-    def grounds(self, view: View) -> list[_Ground]:
+    def domains(self, view: View) -> list[_ConstraintDomains]:
         version = view.topology_version
-        if self._grounds is None or self._grounds[0] != version:
-            self._grounds = version, self._made(view.everywhere())
-        return self._grounds[1]
+        if self._domains is None or self._domains[0] != version:
+            self._domains = version, self._build_domains(view.all_rows())
+        return self._domains[1]
 
-    def amounts(self, view: View, place: int) -> Array:
+    def counts_by_row(self, view: View, place: int) -> Array:
         """float64, for all rows: how many pods the constraint of this place counts there."""
-        tally, count = self._tally(view, place), view.everywhere().count
+        tally, count = self._tally(view, place), view.all_rows().count
         if tally is None:
             return np.zeros(count)
-        return view.cells(tally).array(view.placed.capacity)[:count]
+        return view.row_counts(tally).array(view.placed_pods.capacity)[:count]
 
-    def in_domains(self, view: View, place: int) -> Array:
+    def counts_by_domain(self, view: View, place: int) -> Array:
         """float64 by code: the counted pods."""
-        ground, amounts = self.grounds(view)[place], self.amounts(view, place)
-        return sums(ground.codes, amounts if ground.counted is None else amounts * ground.counted)
+        ground, amounts = self.domains(view)[place], self.counts_by_row(view, place)
+        return sum_by_domain(ground.codes, amounts if ground.counted is None else amounts * ground.counted)
 
     def fingerprint(self, view: View) -> Hashable:
         tallies = [self._tally(view, place) for place in range(len(self.all))]
-        return view.topology_version, tuple([view.cells(one).version for one in tallies if one is not None])
+        return view.topology_version, tuple(
+            [view.row_counts(one).version for one in tallies if one is not None]
+        )
 
-    def _tally(self, view: View, place: int) -> Tally | None:
-        meant = self._meant[place]
-        return None if meant is None else view.placed.tally(meant)
+    def _tally(self, view: View, place: int) -> PodTally | None:
+        meant = self._pod_selectors[place]
+        return None if meant is None else view.placed_pods.tally(meant)
 
-    def _made(self, view: View) -> list[_Ground]:
-        codes = [domains(view, one.topology_key) for one in self.all]
+    def _build_domains(self, view: View) -> list[_ConstraintDomains]:
+        codes = [domain_codes(view, one.topology_key) for one in self.all]
         labelled = [one > 0 for one in codes]
         whole = np.logical_and.reduce(labelled)
-        if not self._every_key:
+        if not self._require_all_topologies:
             whole = np.ones(view.count, np.bool_)
-            nameless = [_nameless(view, one.topology_key) for one in self.all]
+            nameless = [_empty_value_domain(view, one.topology_key) for one in self.all]
             codes = [np.where(one > 0, one, other) for one, other in zip(codes, nameless, strict=True)]
         found = []
         for one, of_rows, has in zip(self.all, codes, labelled, strict=True):
@@ -139,7 +155,7 @@ class _Constraints:
             there = np.bincount(of_rows, weights=counted) > 0
             everywhere = np.array_equal(counted, of_rows > 0)
             found.append(
-                _Ground(
+                _ConstraintDomains(
                     of_rows.copy(),
                     None if everywhere else counted.astype(np.float64),
                     there,
@@ -150,30 +166,30 @@ class _Constraints:
         return found
 
 
-def _nameless(view: View, key: str) -> int:
+def _empty_value_domain(view: View, key: str) -> int:
     """The code of the domain of the empty value."""
     return 1 + view.codes.domains.setdefault(key, Interner()).code("")
 
 
-def _meant(pod: Pod, one: SpreadConstraint) -> Meant | None:
+def _pod_selector(pod: Pod, one: TopologySpreadConstraint) -> PodMatcher | None:
     """A selector without requirements counts nothing, as one that is not there."""
-    if one.labels is None or not one.labels.requirements:
+    if one.label_selector is None or not one.label_selector.requirements:
         return None
-    return Meant(((frozenset((pod.namespace,)), one.labels),), living=True)
+    return PodMatcher(((frozenset((pod.namespace,)), one.label_selector),), exclude_terminating=True)
 
 
-class _Filter(PlainFilter):
-    touch = Touch.NODE | Touch.CLUSTER
+class _Filter(FilterKernelBase):
+    depends_on = Dependency.NODE | Dependency.CLUSTER
 
-    def __init__(self, pod: Pod, hard: Sequence[SpreadConstraint]) -> None:
-        self._constraints = _Constraints(pod, hard)
+    def __init__(self, pod: Pod, hard: Sequence[TopologySpreadConstraint]) -> None:
+        self._constraints = _ConstraintSet(pod, hard)
 
     def refused(self, view: View) -> Array:
-        unlabelled, crowded = self._found(view)
+        unlabelled, crowded = self._violations(view)
         return np.asarray((unlabelled | crowded)[view.rows])
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        unlabelled, crowded = self._found(view)
+        unlabelled, crowded = self._violations(view)
         reason = "node(s) didn't match pod topology spread constraints"
         return (
             (f"{reason} (missing required label)", unlabelled[view.rows]),
@@ -181,20 +197,20 @@ class _Filter(PlainFilter):
         )
 
     def unresolvable(self, view: View) -> Array:
-        return np.asarray(self._found(view)[0][view.rows])
+        return np.asarray(self._violations(view)[0][view.rows])
 
     def fingerprint(self, view: View) -> Hashable:
         return self._constraints.fingerprint(view)
 
-    def _found(self, view: View) -> tuple[Array, Array]:
+    def _violations(self, view: View) -> tuple[Array, Array]:
         """For all rows: which lack a label, and which have too many pods. The first constraint that refuses decides."""
-        count = view.everywhere().count
+        count = view.all_rows().count
         unlabelled, crowded = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        grounds = self._constraints.grounds(view)
+        grounds = self._constraints.domains(view)
         for place, (one, ground) in enumerate(zip(self._constraints.all, grounds, strict=True)):
-            in_domains = self._constraints.in_domains(view, place)
-            domain_count = int(np.count_nonzero(ground.there))
-            least = float(in_domains[ground.there].min()) if domain_count else math.inf
+            in_domains = self._constraints.counts_by_domain(view, place)
+            domain_count = int(np.count_nonzero(ground.has_counted_rows))
+            least = float(in_domains[ground.has_counted_rows].min()) if domain_count else math.inf
             if domain_count < one.min_domains:
                 least = 0
             too_many = in_domains + (int(one.selects_itself) - least) > one.max_skew
@@ -203,34 +219,38 @@ class _Filter(PlainFilter):
         return unlabelled, crowded
 
 
-class _ByCandidates:
+class _SpreadNormalizer:
     """Sums of counts times how many domains the candidates have. Raw has, a column each, the counts, the codes of the
     domains (but of hostnames, of which each candidate is one), what the skews add, and whether the node is scored (others
     get 0)."""
 
-    local = False
+    node_local = False
 
-    def __init__(self, soft: Sequence[SpreadConstraint]) -> None:
+    def __init__(self, soft: Sequence[TopologySpreadConstraint]) -> None:
         self._soft = soft
         keys = [one.topology_key for one in soft]
-        self._code_column = {
+        self._domain_code_column = {
             key: len(keys) + place for place, key in enumerate(key for key in keys if key != _HOSTNAME)
         }
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         scored = taking_part & np.asarray(raw[:, -1], np.bool_)
         weights = []
         for one in self._soft:
             if one.topology_key == _HOSTNAME:
                 size = int(np.count_nonzero(scored))
             else:
-                codes = raw[:, self._code_column[one.topology_key]]
+                codes = raw[:, self._domain_code_column[one.topology_key]]
                 size = int(np.count_nonzero(np.bincount(codes * scored)[1:]))
             weights.append(math.log(size + 2))
         totals = self.totals(raw, weights)
-        return tuple(weights), int(np.where(scored, totals, _MOST).min()), int((totals * scored).max())
+        return (
+            tuple(weights),
+            int(np.where(scored, totals, _RAW_SCORE_LIMIT).min()),
+            int((totals * scored).max()),
+        )
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
         weights, least, most = facts
         if most == 0:
@@ -247,35 +267,37 @@ class _ByCandidates:
         return np.asarray(np.floor(total), np.int64)
 
 
-class _Score(PlainScore):
-    touch = Touch.NODE | Touch.CLUSTER
+class _Score(ScoreKernelBase):
+    depends_on = Dependency.NODE | Dependency.CLUSTER
 
-    def __init__(self, pod: Pod, soft: Sequence[SpreadConstraint], *, every_key: bool) -> None:
-        self._every_key = every_key
-        self._constraints = _Constraints(pod, soft, every_key=every_key)
-        self._by_candidates = _ByCandidates(soft)
-        self._still: tuple[int, Array] | None = None
-        self.normalizer: Normalizer = self._by_candidates
+    def __init__(
+        self, pod: Pod, soft: Sequence[TopologySpreadConstraint], *, require_all_topologies: bool
+    ) -> None:
+        self._require_all_topologies = require_all_topologies
+        self._constraints = _ConstraintSet(pod, soft, require_all_topologies=require_all_topologies)
+        self._spread_normalizer = _SpreadNormalizer(soft)
+        self._node_columns_cache: tuple[int, Array] | None = None
+        self.normalizer: Normalizer = self._spread_normalizer
 
     def raw(self, view: View) -> Array:
-        constraints, grounds = self._constraints, self._constraints.grounds(view)
-        raw = np.empty((view.count, self._columns()), np.int64, order="F")
-        raw[:, len(grounds) :] = self._not_counted(view, grounds)[view.rows]
+        constraints, grounds = self._constraints, self._constraints.domains(view)
+        raw = np.empty((view.count, self._column_count()), np.int64, order="F")
+        raw[:, len(grounds) :] = self._node_columns(view, grounds)[view.rows]
         for place, (one, ground) in enumerate(zip(constraints.all, grounds, strict=True)):
             if one.topology_key == _HOSTNAME:
-                counts = constraints.amounts(view, place)[view.rows]
+                counts = constraints.counts_by_row(view, place)[view.rows]
             else:
-                counts = constraints.in_domains(view, place)[ground.codes[view.rows]]
+                counts = constraints.counts_by_domain(view, place)[ground.codes[view.rows]]
             raw[:, place] = counts if ground.all_labelled else counts * ground.labelled[view.rows]
         return raw
 
-    def _columns(self) -> int:
+    def _column_count(self) -> int:
         return sum(1 if one.topology_key == _HOSTNAME else 2 for one in self._constraints.all) + 2
 
-    def _not_counted(self, view: View, grounds: Sequence[_Ground]) -> Array:
+    def _node_columns(self, view: View, grounds: Sequence[_ConstraintDomains]) -> Array:
         """For all rows what depends on nodes alone: the columns behind the counts."""
         version = view.topology_version
-        if self._still is None or self._still[0] != version:
+        if self._node_columns_cache is None or self._node_columns_cache[0] != version:
             constraints = self._constraints.all
             columns = [
                 ground.codes
@@ -287,13 +309,16 @@ class _Score(PlainScore):
                 for one, ground in zip(constraints, grounds, strict=True)
             )
             whole = np.logical_and.reduce([ground.labelled for ground in grounds])
-            columns += [np.asarray(skews), whole if self._every_key else np.ones(len(whole), np.bool_)]
-            self._still = version, np.asfortranarray(np.column_stack(columns).astype(np.int64))
-        return self._still[1]
+            columns += [
+                np.asarray(skews),
+                whole if self._require_all_topologies else np.ones(len(whole), np.bool_),
+            ]
+            self._node_columns_cache = version, np.asfortranarray(np.column_stack(columns).astype(np.int64))
+        return self._node_columns_cache[1]
 
-    def shown(self, raw: Array, facts: Hashable) -> Array:
+    def display_raw(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
-        return self._by_candidates.totals(raw, facts[0]) * raw[:, -1]
+        return self._spread_normalizer.totals(raw, facts[0]) * raw[:, -1]
 
     def fingerprint(self, view: View) -> Hashable:
         return self._constraints.fingerprint(view)

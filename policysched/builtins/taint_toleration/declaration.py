@@ -1,9 +1,9 @@
 """Taints keep pods off that do not tolerate them; tainted nodes that only would rather not have them come last."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="taint_toleration",
     plugin="TaintToleration",
     summary="refuses nodes with a NoSchedule or NoExecute taint that the pod does not tolerate; "
@@ -13,12 +13,12 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("tolerations",),
     node_reads=("taints",),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT, ClusterEvent.UNSCHEDULED_POD_UPDATE}
     ),
     reasons=("node(s) had untolerated taint(s)",),
     default_weight=3,
     scaleup=True,
-    cost=2,
+    cost_per_node=2,
     source="kubernetes v1.36.2 pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go",
 )

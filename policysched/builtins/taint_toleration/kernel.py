@@ -7,16 +7,16 @@ import numpy as np
 
 from policysched.evaluate.columns.column_kinds import TaintSet
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.view import View, by_code
+from policysched.evaluate.columns.view import View, map_codes
 from policysched.evaluate.kernel import (
-    Around,
-    ByMaximum,
+    ClusterContext,
+    DefaultNormalizer,
     FilterKernel,
+    FilterKernelBase,
+    KernelParams,
     Normalizer,
-    Params,
-    PlainFilter,
-    PlainScore,
     ScoreKernel,
+    ScoreKernelBase,
 )
 from policysched.evaluate.rules.tolerations import tolerated
 from policysched.model.objects import Pod, Taint, Toleration
@@ -24,41 +24,41 @@ from policysched.model.objects import Pod, Taint, Toleration
 COLUMNS = (TaintSet(),)
 
 
-def bind_filter(pod: Pod, params: Params, around: Around) -> FilterKernel | None:
+def specialize_filter(pod: Pod, params: KernelParams, around: ClusterContext) -> FilterKernel | None:
     return _Filter(pod.tolerations)
 
 
-def bind_score(pod: Pod, params: Params, around: Around) -> ScoreKernel | None:
+def specialize_score(pod: Pod, params: KernelParams, around: ClusterContext) -> ScoreKernel | None:
     return _Score(tuple(one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")))
 
 
-class _Filter(PlainFilter):
+class _Filter(FilterKernelBase):
     reason = "node(s) had untolerated taint(s)"
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
         self._tolerations = tolerations
 
     def refused(self, view: View) -> Array:
-        return by_code(view.column(TaintSet()), view.codes.taints.values, self._refuses, np.bool_)
+        return map_codes(view.column(TaintSet()), view.codes.taints.values, self._has_untolerated, np.bool_)
 
-    def _refuses(self, taints: tuple[Taint, ...]) -> bool:
+    def _has_untolerated(self, taints: tuple[Taint, ...]) -> bool:
         return any(
             taint.effect != "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
         )
 
 
-class _Score(PlainScore):
+class _Score(ScoreKernelBase):
     """Raw: how many PreferNoSchedule taints are not tolerated; fewer is better."""
 
-    normalizer: Normalizer = ByMaximum(reverse=True)
+    normalizer: Normalizer = DefaultNormalizer(reverse=True)
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
         self._tolerations = tolerations
 
     def raw(self, view: View) -> Array:
-        return by_code(view.column(TaintSet()), view.codes.taints.values, self._intolerable, np.int64)
+        return map_codes(view.column(TaintSet()), view.codes.taints.values, self._count_untolerated, np.int64)
 
-    def _intolerable(self, taints: tuple[Taint, ...]) -> int:
+    def _count_untolerated(self, taints: tuple[Taint, ...]) -> int:
         return sum(
             taint.effect == "PreferNoSchedule" and not tolerated(self._tolerations, taint) for taint in taints
         )

@@ -1,9 +1,9 @@
 """Claims are bound to volumes that the node can reach, or such a volume can be made."""
 
-from policysched.builtins.declaration import Declaration, Parameter
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="volume_binding",
     plugin="VolumeBinding",
     summary="refuses nodes that the volumes of the pod's claims cannot be used on, and on which no volume can be found or made for claims that wait for the pod's node; binds these before the pod is bound",
@@ -12,7 +12,7 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("claims",),
     node_reads=("labels", "csi", "volumes"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_LABEL,
@@ -43,10 +43,10 @@ DECLARATION = Declaration(
     ),
     default_weight=None,
     scaleup=True,
-    cost=8,
+    cost_per_node=8,
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumebinding",
     filter_parameters=(
-        Parameter(
+        BuiltinParameter(
             name="bind_timeout_seconds",
             kind="int",
             default=600,

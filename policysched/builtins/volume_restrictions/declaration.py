@@ -1,9 +1,9 @@
 """Disks that two pods may not mount at a time, and claims for one pod alone."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="volume_restrictions",
     plugin="VolumeRestrictions",
     summary="refuses nodes where a disk that the pod names is mounted in a way that it cannot be shared, and all nodes while another pod has a ReadWriteOncePod claim of it",
@@ -12,7 +12,7 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("claims", "disks"),
     node_reads=("usage", "volumes"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.ASSIGNED_POD_DELETE,
@@ -26,6 +26,6 @@ DECLARATION = Declaration(
     ),
     default_weight=None,
     scaleup=True,
-    cost=2,
+    cost_per_node=2,
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumerestrictions",
 )

@@ -1,9 +1,9 @@
 """A volume with a zone or region in its labels is used there and nowhere else."""
 
-from policysched.builtins.declaration import Declaration
+from policysched.builtins.declaration import BuiltinDeclaration
 from policysched.model.cluster_events import ClusterEvent
 
-DECLARATION = Declaration(
+DECLARATION = BuiltinDeclaration(
     name="volume_zone",
     plugin="VolumeZone",
     summary="refuses nodes of another zone or region than the labels of the pod's volumes name",
@@ -12,7 +12,7 @@ DECLARATION = Declaration(
     parameters=(),
     pod_reads=("claims",),
     node_reads=("labels", "volumes"),
-    filter_wakes=frozenset(
+    filter_requeue_events=frozenset(
         {
             ClusterEvent.NODE_ADD,
             ClusterEvent.NODE_LABEL,
@@ -33,6 +33,6 @@ DECLARATION = Declaration(
     ),
     default_weight=None,
     scaleup=True,
-    cost=3,
+    cost_per_node=3,
     source="kubernetes v1.36.3 pkg/scheduler/framework/plugins/volumezone/volume_zone.go",
 )

@@ -2,31 +2,33 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from policysched.cluster.devices.device_cache import Devices
-from policysched.cluster.devices.finder import LaidDevices, Outcome
+from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.finder import DeviceOverlay, SearchOutcome
 from policysched.cluster.devices.reservations import DeviceChoice
-from policysched.model.devices import Allocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
+from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
 from policysched.model.objects import Node, PodUid, ResourceClaimKey
 
 
-class DeviceStock:
+class AvailableDevices:
     """What there is to choose from: devices and claims as seen, with everything that is promised, and with what else is
     promised on a cluster that is not (`laid`)."""
 
-    __slots__ = ("_devices", "_fresh", "_laid")
+    __slots__ = ("_devices", "_fresh", "_overlay")
 
-    def __init__(self, devices: Devices, laid: LaidDevices | None = None, *, fresh: bool = False) -> None:
-        """`fresh`: each search is made anew, to be held against what is kept."""
+    def __init__(
+        self, devices: DeviceCache, overlay: DeviceOverlay | None = None, *, uncached: bool = False
+    ) -> None:
+        """`uncached`: each search is made anew, to be held against what is kept."""
         self._devices = devices
-        self._laid = laid
-        self._fresh = fresh
+        self._overlay = overlay
+        self._fresh = uncached
 
-    def laid(self, laid: LaidDevices) -> "DeviceStock":
-        return DeviceStock(self._devices, laid)
+    def with_overlay(self, overlay: DeviceOverlay) -> "AvailableDevices":
+        return AvailableDevices(self._devices, overlay)
 
     @property
-    def absent(self) -> frozenset[DeviceKind]:
-        return self._devices.absent
+    def unserved_kinds(self) -> frozenset[DeviceKind]:
+        return self._devices.unserved_kinds
 
     def claim(self, key: ResourceClaimKey) -> ResourceClaim | None:
         return self._devices.claims.get(key)
@@ -34,27 +36,27 @@ class DeviceStock:
     def device_class(self, name: str) -> DeviceClass | None:
         return self._devices.classes.get(name)
 
-    def class_of(self, resource: str) -> DeviceClass | None:
+    def class_of_resource(self, resource: str) -> DeviceClass | None:
         """The class whose devices stand for the resource where nodes do not offer it."""
-        return self._devices.class_of(resource)
+        return self._devices.class_of_resource(resource)
 
-    def has_made_for(self, pod: PodUid) -> bool:
+    def has_extended_claim(self, pod: PodUid) -> bool:
         """Whether a claim for its extended resources is there, or may be."""
-        return bool(self._devices.made_for(pod))
+        return bool(self._devices.extended_claims_of(pod))
 
-    def allocation(self, key: ResourceClaimKey) -> Allocation | None:
+    def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
         """What the claim has, or is promised."""
         found = self._devices.allocation(key)
-        return self._laid.allocations.get(key) if found is None and self._laid is not None else found
+        return self._overlay.allocations.get(key) if found is None and self._overlay is not None else found
 
-    def amounts(self, one: DeviceClass, node: Node) -> tuple[int, int]:
+    def device_counts(self, one: DeviceClass, node: Node) -> tuple[int, int]:
         """How many devices of the class the node can use, and how many of these are taken."""
-        return self._devices.finder.amounts(one, node, self._laid)
+        return self._devices.allocation_cache.device_counts(one, node, self._overlay)
 
-    def find(self, claims: Sequence[ResourceClaim], node: Node) -> Outcome:
+    def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
         if self._fresh:
-            return self._devices.finder.search(claims, node, self._laid)
-        return self._devices.finder.find(claims, node, self._laid)
+            return self._devices.allocation_cache.search_uncached(claims, node, self._overlay)
+        return self._devices.allocation_cache.find(claims, node, self._overlay)
 
     @property
     def stamp(self) -> int:
@@ -69,22 +71,27 @@ class DeviceStock:
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
         """Equal stamps, equal answers about these claims on every node whose own devices did not change: which did, `changed_nodes` says,
         and the overlay."""
-        devices, laid = self._devices, self._laid
+        devices, laid = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
         if laid is None:
             return devices.shared_stamp, claims
-        return devices.shared_stamp, claims, laid.anywhere, tuple([key in laid.allocations for key in keys])
+        return (
+            devices.shared_stamp,
+            claims,
+            laid.shared_changes,
+            tuple([key in laid.allocations for key in keys]),
+        )
 
-    def lay(self, laid: LaidDevices, choice: DeviceChoice) -> None:
+    def add_to_overlay(self, overlay: DeviceOverlay, choice: DeviceChoice) -> None:
         """As if the devices were given away."""
         for claim, given in choice.allocated:
-            if self.laid(laid).allocation(claim.key) is not None:
+            if self.with_overlay(overlay).allocation(claim.key) is not None:
                 continue
-            laid.allocations[claim.key] = given
-            laid.use.add(given)
+            overlay.allocations[claim.key] = given
+            overlay.usage.add(given)
             for pool in {PoolId(one.device.driver, one.device.pool) for one in given.devices}:
-                node = self._devices.node_of(pool)
+                node = self._devices.exclusive_node_of(pool)
                 if node is None:
-                    laid.anywhere += 1
+                    overlay.shared_changes += 1
                 else:
-                    laid.nodes[node] = laid.nodes.get(node, 0) + 1
+                    overlay.node_changes[node] = overlay.node_changes.get(node, 0) + 1

@@ -5,23 +5,23 @@ first). They are reported in the claim's status, device by device. Source: `isCl
 kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`.
 """
 
-from policysched.model.devices import Allocation, DeviceCondition, ResourceClaim
+from policysched.model.devices import DeviceAllocation, DeviceCondition, ResourceClaim
 
 BINDING_TIMEOUT_S = 600
 """Where nothing else is said. Source: `DynamicResourcesBindingTimeoutDefault` of kube-scheduler's configuration."""
 _SECOND_NS = 10**9
 
 
-class BindingFailed(Exception):
+class DeviceBindingFailed(Exception):
     """A condition says so: in kube-scheduler's words."""
 
 
-def is_awaited(given: Allocation) -> bool:
+def has_binding_conditions(given: DeviceAllocation) -> bool:
     """Whether a pod has to wait for the devices."""
     return any(one.binding_conditions for one in given.devices)
 
 
-def is_ready(claim: ResourceClaim) -> bool:
+def is_ready_for_binding(claim: ResourceClaim) -> bool:
     """Whether all conditions are met that devices name. Of those that are missing none are looked at behind the first. Raises
     BindingFailed."""
     if claim.allocation is None:
@@ -33,10 +33,10 @@ def is_ready(claim: ResourceClaim) -> bool:
         if status is None:
             return False
         conditions = {condition.type: condition for condition in status.conditions}
-        for name in one.failure_conditions:
+        for name in one.binding_failure_conditions:
             failed = conditions.get(name)
             if failed is not None and failed.status == "True":
-                raise BindingFailed(_words(claim, failed))
+                raise DeviceBindingFailed(_failure_message(claim, failed))
         if any(
             conditions[name].status != "True" if name in conditions else True
             for name in one.binding_conditions
@@ -45,28 +45,28 @@ def is_ready(claim: ResourceClaim) -> bool:
     return True
 
 
-def ends_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
+def binding_deadline_ns(claim: ResourceClaim, timeout_s: int) -> int | None:
     """When it is too late for devices that are not ready; None: nobody waits for them, or nobody wrote since when."""
     given = claim.allocation
-    if given is None or given.allocated_ns is None or not is_awaited(given):
+    if given is None or given.allocated_ns is None or not has_binding_conditions(given):
         return None
     return given.allocated_ns + timeout_s * _SECOND_NS
 
 
-def is_lost(claim: ResourceClaim, now_ns: int, timeout_s: int) -> bool:
+def is_unbindable(claim: ResourceClaim, now_ns: int, timeout_s: int) -> bool:
     """Whether the claim had better be given other devices."""
     if claim.allocation is None:
         return False
     try:
-        if is_ready(claim):
+        if is_ready_for_binding(claim):
             return False
-    except BindingFailed:
+    except DeviceBindingFailed:
         return True
-    end_ns = ends_ns(claim, timeout_s)
+    end_ns = binding_deadline_ns(claim, timeout_s)
     return end_ns is not None and end_ns < now_ns
 
 
-def _words(claim: ResourceClaim, failed: DeviceCondition) -> str:
+def _failure_message(claim: ResourceClaim, failed: DeviceCondition) -> str:
     return (
         f'device binding failed: claim={claim.key.name}, reason={failed.reason}, message="{failed.message}"'
     )

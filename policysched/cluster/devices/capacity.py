@@ -6,64 +6,68 @@ Source: `consumable_capacity.go` in k8s.io/dynamic-resource-allocation v0.36.3, 
 from collections.abc import Mapping
 from fractions import Fraction
 
-from policysched.model.devices import Amounts, Capacity, Device, RequestPolicy
+from policysched.model.devices import Amounts, CapacityRequestPolicy, Device, DeviceCapacity
 
 
-def has_room(device: Device, asked: Amounts, consumed: Amounts) -> bool:
+def has_capacity(device: Device, asked: Amounts, consumed: Amounts) -> bool:
     """Whether the device can give what is asked on top of what is consumed of it. What it does not have at all it cannot
     give."""
     if not asked.keys() <= device.capacity.keys():
         return False
     for name, capacity in device.capacity.items():
-        amount = taken(capacity, asked.get(name))
-        if _violates(amount, capacity.policy) or consumed.get(name, 0) + amount > capacity.amount:
+        amount = consumed_amount(capacity, asked.get(name))
+        if _violates_policy(amount, capacity.policy) or consumed.get(name, 0) + amount > capacity.amount:
             return False
     return True
 
 
-def consumption(device: Device, asked: Amounts) -> dict[str, Fraction]:
+def capacity_consumption(device: Device, asked: Amounts) -> dict[str, Fraction]:
     """What a share for this request takes of each capacity."""
-    return {name: taken(capacity, asked.get(name)) for name, capacity in device.capacity.items()}
+    return {name: consumed_amount(capacity, asked.get(name)) for name, capacity in device.capacity.items()}
 
 
-def taken(capacity: Capacity, asked: Fraction | None) -> Fraction:
+def consumed_amount(capacity: DeviceCapacity, asked: Fraction | None) -> Fraction:
     """The amount that is asked, rounded up as the device's policy says; what it takes by default where none is."""
     policy = capacity.policy
     if asked is None:
         return policy.default if policy is not None and policy.default is not None else capacity.amount
     if policy is None:
         return asked
-    if policy.range and policy.least is not None:
-        return _in_steps(asked, policy.least, policy.step)
-    return next((one for one in policy.values if asked <= one), asked)
+    if policy.has_range and policy.range_min is not None:
+        return _rounded_up_to_step(asked, policy.range_min, policy.range_step)
+    return next((one for one in policy.valid_values if asked <= one), asked)
 
 
-def _in_steps(asked: Fraction, least: Fraction, step: Fraction | None) -> Fraction:
+def _rounded_up_to_step(asked: Fraction, least: Fraction, step: Fraction | None) -> Fraction:
     if asked < least:
         return least
     if step is None:
         return asked
-    whole, base, width = _whole(asked), _whole(least), _whole(step)
+    whole, base, width = _ceil(asked), _ceil(least), _ceil(step)
     return Fraction(base + width * -(-(whole - base) // width))
 
 
-def _violates(amount: Fraction, policy: RequestPolicy | None) -> bool:
+def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> bool:
     if policy is None or amount == policy.default:
         return False
-    if policy.range:
-        if policy.most is not None and amount > policy.most:
+    if policy.has_range:
+        if policy.range_max is not None and amount > policy.range_max:
             return True
-        least = policy.least or Fraction(0)
-        return policy.step is not None and (_whole(amount) - _whole(least)) % _whole(policy.step) != 0
-    return bool(policy.values) and amount not in policy.values
+        least = policy.range_min or Fraction(0)
+        return (
+            policy.range_step is not None and (_ceil(amount) - _ceil(least)) % _ceil(policy.range_step) != 0
+        )
+    return bool(policy.valid_values) and amount not in policy.valid_values
 
 
-def _whole(amount: Fraction) -> int:
+def _ceil(amount: Fraction) -> int:
     """Rounded up, as `Quantity.Value`."""
     return -(-amount.numerator // amount.denominator)
 
 
-def added(one: Mapping[str, Fraction], other: Mapping[str, Fraction], times: int = 1) -> dict[str, Fraction]:
+def add_amounts(
+    one: Mapping[str, Fraction], other: Mapping[str, Fraction], times: int = 1
+) -> dict[str, Fraction]:
     """The sum by name, without what comes to nothing."""
     found = dict(one)
     for name, amount in other.items():

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policysched.cluster.devices import cel_values as values
-from policysched.model.devices import Attribute, Device
+from policysched.model.devices import Device, DeviceAttribute
 
 COMPILED_MAX = 256
 LENGTH_MAX = 10 * 1024
@@ -25,15 +25,15 @@ _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
 
 
-class SelectorError(Exception):
-    """The selector says nothing about the device. `compiling`: it is no expression at all, whatever the device."""
+class CelSelectorError(Exception):
+    """The selector says nothing about the device. `is_compile_error`: it is no expression at all, whatever the device."""
 
     def __init__(self, words: str, *, compiling: bool) -> None:
         super().__init__(words)
-        self.compiling = compiling
+        self.is_compile_error = compiling
 
     def __str__(self) -> str:
-        return f"CEL {'compile' if self.compiling else 'runtime'} error: {self.args[0]}"
+        return f"CEL {'compile' if self.is_compile_error else 'runtime'} error: {self.args[0]}"
 
 
 class DeviceSelectors:
@@ -41,7 +41,7 @@ class DeviceSelectors:
 
     def __init__(self) -> None:
         self._environment: Any = None
-        self._compiled: OrderedDict[str, _Selector | SelectorError] = OrderedDict()
+        self._compiled: OrderedDict[str, _Selector | CelSelectorError] = OrderedDict()
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
         """Raises SelectorError."""
@@ -52,26 +52,26 @@ class DeviceSelectors:
                 self._compiled.popitem(last=False)
         else:
             self._compiled.move_to_end(expression)
-        if isinstance(selector, SelectorError):
-            raise SelectorError(str(selector.args[0]), compiling=True)
+        if isinstance(selector, CelSelectorError):
+            raise CelSelectorError(str(selector.args[0]), compiling=True)
         return selector.matches(driver, device)
 
-    def _compile(self, expression: str) -> "_Selector | SelectorError":
+    def _compile(self, expression: str) -> "_Selector | CelSelectorError":
         if len(expression) > LENGTH_MAX:
-            return SelectorError(f"longer than {LENGTH_MAX} characters", compiling=True)
+            return CelSelectorError(f"longer than {LENGTH_MAX} characters", compiling=True)
         try:
             if self._environment is None:
                 self._environment = _environment()
             compiled = self._environment.compile(expression)
         except ImportError:
             words = "selectors cannot be evaluated here, for the package cel-expr-python is not installed"
-            return SelectorError(words, compiling=True)
+            return CelSelectorError(words, compiling=True)
         except RuntimeError as error:
-            return SelectorError(_compile_words(str(error)), compiling=True)
+            return CelSelectorError(_compile_message(str(error)), compiling=True)
         returned = compiled.return_type().name()
         if returned not in ("BOOL", "DYN"):
             words = f"must evaluate to bool or the unknown type, not {returned.lower()}"
-            return SelectorError(words, compiling=True)
+            return CelSelectorError(words, compiling=True)
         return _Selector(compiled, frozenset(one or other for one, other in _DOMAIN.findall(expression)))
 
 
@@ -96,7 +96,7 @@ class _Selector:
             "capacity": capacity,
         }
         for _ in range(1 + len(self._domains)):
-            kind, found = self._ask(given)
+            kind, found = self._evaluate(given)
             missing = _NO_KEY.match(str(found)) if kind == "ERROR" else None
             if missing is None or missing.group(1) not in self._domains:
                 break
@@ -104,13 +104,13 @@ class _Selector:
             attributes.setdefault(missing.group(1), {})
             capacity.setdefault(missing.group(1), {})
         if kind == "ERROR":
-            raise SelectorError(_runtime_words(str(found)), compiling=False)
+            raise CelSelectorError(_runtime_message(str(found)), compiling=False)
         if not isinstance(found, bool):
             words = f"CEL result of type {kind.lower()} could not be converted to bool"
-            raise SelectorError(words, compiling=False)
+            raise CelSelectorError(words, compiling=False)
         return found
 
-    def _ask(self, given: Mapping[str, object]) -> tuple[str, object]:
+    def _evaluate(self, given: Mapping[str, object]) -> tuple[str, object]:
         try:
             result = self._compiled.eval(data={"device": given})
         except RuntimeError as error:
@@ -118,16 +118,16 @@ class _Selector:
         return result.type().name(), result.value()
 
 
-def _attribute(name: str, attribute: Attribute) -> object:
+def _attribute(name: str, attribute: DeviceAttribute) -> object:
     if attribute.kind == "version":
         try:
             return values.semver_value(str(attribute.value))
         except ValueError as error:
-            raise SelectorError(
+            raise CelSelectorError(
                 f"attribute {name}: parse semantic version: {error}", compiling=False
             ) from error
     if attribute.kind == "other":
-        raise SelectorError(f"attribute {name}: unsupported attribute value", compiling=False)
+        raise CelSelectorError(f"attribute {name}: unsupported attribute value", compiling=False)
     return attribute.value
 
 
@@ -140,12 +140,12 @@ def _by_domain(driver: str, found: Mapping[str, object]) -> dict[str, dict[str, 
     return domains
 
 
-def _compile_words(error: str) -> str:
+def _compile_message(error: str) -> str:
     """The first line, without the runtime's codes."""
     return "compilation failed: " + _STATUS.sub("", error.splitlines()[0]).removesuffix(" [INVALID_ARGUMENT]")
 
 
-def _runtime_words(error: str) -> str:
+def _runtime_message(error: str) -> str:
     """In cel-go's words where people know them."""
     missing = _NO_KEY.match(error)
     if missing is not None:

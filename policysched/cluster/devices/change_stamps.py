@@ -5,12 +5,12 @@ from collections.abc import Hashable
 from policysched.model.objects import NodeName, ResourceClaimKey
 
 
-class DeviceStamps:
+class DeviceChangeStamps:
     """`latest` moves with every change of slices, classes, kinds and of what is taken; claims have stamps of their own beside it."""
 
     def __init__(self) -> None:
         self.latest = 0
-        self._now = 0
+        self._last_stamp = 0
         self._shared = 0
         self._classes = 0
         self._nodes: dict[NodeName, int] = {}
@@ -20,15 +20,15 @@ class DeviceStamps:
     # ── what changed ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def claim_changed(self, key: ResourceClaimKey) -> None:
-        self._claims[key] = self._tick()
+        self._claims[key] = self._next_stamp()
 
-    def claim_gone(self, key: ResourceClaimKey) -> None:
+    def claim_deleted(self, key: ResourceClaimKey) -> None:
         self._claims.pop(key, None)
-        self._tick()
+        self._next_stamp()
 
     def pool_changed(self, node: NodeName | None) -> None:
         """Slices of a pool, or what is taken of it. `node` alone can use it; None: several can."""
-        stamp = self._moved()
+        stamp = self._advance_latest()
         if node is None:
             self._shared = stamp
         else:
@@ -36,18 +36,18 @@ class DeviceStamps:
             self._changed_nodes.add(node)
 
     def classes_changed(self) -> None:
-        self._classes = self._moved()
+        self._classes = self._advance_latest()
 
     def kinds_changed(self) -> None:
-        self._moved()
+        self._advance_latest()
 
-    def _moved(self) -> int:
-        self.latest = self._tick()
+    def _advance_latest(self) -> int:
+        self.latest = self._next_stamp()
         return self.latest
 
-    def _tick(self) -> int:
-        self._now += 1
-        return self._now
+    def _next_stamp(self) -> int:
+        self._last_stamp += 1
+        return self._last_stamp
 
     # ── when ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,11 +55,11 @@ class DeviceStamps:
         """Of all that a search on this node goes by: its own devices, those of several, and the classes."""
         return self._nodes.get(node, 0), self._shared, self._classes
 
-    def of_slices_for(self, node: NodeName) -> tuple[int, int]:
+    def of_slices(self, node: NodeName) -> tuple[int, int]:
         """The same without the classes."""
         return self._nodes.get(node, 0), self._shared
 
-    def of_all_nodes(self) -> Hashable:
+    def of_shared_devices(self) -> Hashable:
         """Of what more nodes than one can use, and of the classes."""
         return self._shared, self._classes
 

@@ -5,46 +5,46 @@ that does not have it satisfies no constraint. Different on purpose from kube-sc
 forgets a request's earlier devices: here all are held against each other.
 """
 
-from policysched.model.devices import Attribute, Device, DeviceConstraint
+from policysched.model.devices import Device, DeviceAttribute, DeviceConstraint
 
 
-class Constraint:
+class ConstraintChecker:
     """`add` and `remove` in the order of a stack."""
 
     def __init__(self, declared: DeviceConstraint) -> None:
         self._declared = declared
-        self._found: list[Attribute | None] = []  # None: of a request that it is not about
+        self._attributes: list[DeviceAttribute | None] = []  # None: of a request that it is not about
 
     def add(self, request: str, full_name: str, driver: str, device: Device) -> bool:
         """Whether the constraint holds with this device as well; then it counts from now on."""
         about = self._declared.requests
         if about and request not in about and full_name not in about:
-            self._found.append(None)
+            self._attributes.append(None)
             return True
         attribute = _attribute(self._declared.attribute, driver, device)
         if attribute is None:
             return False
-        others = [one for one in self._found if one is not None]
+        others = [one for one in self._attributes if one is not None]
         if others and (attribute.kind == "other" or not self._allows(attribute, others)):
             return False
-        self._found.append(attribute)
+        self._attributes.append(attribute)
         return True
 
     def remove(self) -> None:
-        self._found.pop()
+        self._attributes.pop()
 
-    def _allows(self, attribute: Attribute, others: list[Attribute]) -> bool:
+    def _allows(self, attribute: DeviceAttribute, others: list[DeviceAttribute]) -> bool:
         if self._declared.kind == "match":
             return attribute == others[0]
         return attribute not in others
 
 
-def constraint(declared: DeviceConstraint) -> Constraint:
+def constraint_checker(declared: DeviceConstraint) -> ConstraintChecker:
     assert declared.kind in ("match", "distinct"), f"a constraint of kind {declared.kind}"
-    return Constraint(declared)
+    return ConstraintChecker(declared)
 
 
-def _attribute(name: str, driver: str, device: Device) -> Attribute | None:
+def _attribute(name: str, driver: str, device: Device) -> DeviceAttribute | None:
     found = device.attributes.get(name)
     if found is None:
         domain, _, own = name.partition("/")

@@ -9,15 +9,15 @@ Source: `createRequestsAndMappings` in kubernetes' `pkg/scheduler/framework/plug
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from policysched.model.devices import Ask, DeviceClass, DeviceRequest
-from policysched.model.objects import ExtendedRequest
+from policysched.model.devices import DeviceClass, DeviceRequest, ExactDeviceRequest
+from policysched.model.objects import ExtendedResourceRequest
 
-OF_A_CLASS = "deviceclass.resource.kubernetes.io/"
+CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Before a class's name: the resource of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class ExtendedResourceMapping:
     """Which request of the claim gives a container its resource: the pod's status says so to the kubelet."""
 
     container: str
@@ -25,9 +25,9 @@ class Mapped:
     request: str
 
 
-def may_be_devices(resource: str) -> bool:
+def may_be_device_resource(resource: str) -> bool:
     """Names that are not Kubernetes' own have a slash."""
-    if resource.startswith(OF_A_CLASS):
+    if resource.startswith(CLASS_RESOURCE_PREFIX):
         return True
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
@@ -36,47 +36,47 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass
     """Of classes that name the same resource the newest has it, of equally new ones the first by name."""
     found: dict[str, DeviceClass] = {}
     for one in sorted(classes, key=lambda one: (-one.created_ns, one.name)):
-        if one.extended_resource:
-            found.setdefault(one.extended_resource, one)
-        found[f"{OF_A_CLASS}{one.name}"] = one
+        if one.extended_resource_name:
+            found.setdefault(one.extended_resource_name, one)
+        found[f"{CLASS_RESOURCE_PREFIX}{one.name}"] = one
     return found
 
 
-def requests_for(
-    asked: Sequence[ExtendedRequest], classes: Mapping[str, str]
-) -> tuple[tuple[DeviceRequest, ...], tuple[Mapped, ...]]:
+def requests_and_mappings(
+    asked: Sequence[ExtendedResourceRequest], classes: Mapping[str, str]
+) -> tuple[tuple[DeviceRequest, ...], tuple[ExtendedResourceMapping, ...]]:
     """For the resources of `classes`, each by its class's name: the claim's requests, in their order, and which container
     uses which."""
     counts: dict[str, tuple[str, int]] = {}
-    mapped: list[Mapped] = []
+    mapped: list[ExtendedResourceMapping] = []
     for resource in sorted(classes):
-        lasting = [one for one in asked if one.resource == resource and not one.passing]
-        mapped += [Mapped(one.container, resource, _name(one)) for one in lasting]
-        passing = [one for one in asked if one.resource == resource and one.passing]
-        more, used = _of_passing(passing, lasting)
+        lasting = [one for one in asked if one.resource == resource and not one.runs_to_completion]
+        mapped += [ExtendedResourceMapping(one.container, resource, _request_name(one)) for one in lasting]
+        passing = [one for one in asked if one.resource == resource and one.runs_to_completion]
+        more, used = _init_container_requests(passing, lasting)
         mapped += used
-        for name, count in (*((_name(one), one.amount) for one in lasting), *more):
+        for name, count in (*((_request_name(one), one.amount) for one in lasting), *more):
             counts[name] = classes[resource], count
-    requests = tuple(_request(name, *counts[name]) for name in sorted(counts))
+    requests = tuple(_device_request(name, *counts[name]) for name in sorted(counts))
     return requests, tuple(mapped)
 
 
-def _of_passing(
-    passing: Sequence[ExtendedRequest], lasting: Sequence[ExtendedRequest]
-) -> tuple[list[tuple[str, int]], list[Mapped]]:
+def _init_container_requests(
+    passing: Sequence[ExtendedResourceRequest], lasting: Sequence[ExtendedResourceRequest]
+) -> tuple[list[tuple[str, int]], list[ExtendedResourceMapping]]:
     """They run one after the other, so the greatest of their requests is enough for all."""
-    used: list[Mapped] = []
+    used: list[ExtendedResourceMapping] = []
     own: dict[str, int] = {}
     for one in passing:
         missing = one.amount
         for later in lasting:
-            if later.index < one.index or missing <= 0:
+            if later.container_index < one.container_index or missing <= 0:
                 continue
-            used.append(Mapped(one.container, one.resource, _name(later)))
+            used.append(ExtendedResourceMapping(one.container, one.resource, _request_name(later)))
             missing -= later.amount
         if missing > 0:
-            own[_name(one)] = missing
-            used.append(Mapped(one.container, one.resource, _name(one)))
+            own[_request_name(one)] = missing
+            used.append(ExtendedResourceMapping(one.container, one.resource, _request_name(one)))
     if not own:
         return [], used
     greatest = max(own, key=lambda name: own[name])
@@ -84,18 +84,18 @@ def _of_passing(
     return [(greatest, own[greatest])], shared
 
 
-def _name(one: ExtendedRequest) -> str:
-    return f"container-{one.index}-request-{one.place}"
+def _request_name(one: ExtendedResourceRequest) -> str:
+    return f"container-{one.container_index}-request-{one.resource_index}"
 
 
-def _request(name: str, class_name: str, count: int) -> DeviceRequest:
-    ask = Ask(
+def _device_request(name: str, class_name: str, count: int) -> DeviceRequest:
+    ask = ExactDeviceRequest(
         name=name,
         class_name=class_name,
         selectors=(),
         mode="ExactCount",
         count=count,
-        admin=False,
+        admin_access=False,
         tolerations=(),
         tolerations_json="[]",
         capacity={},

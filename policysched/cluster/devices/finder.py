@@ -8,14 +8,19 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.allocator import OVERRUN, Found, SearchFailed, search
-from policysched.cluster.devices.cel_selectors import DeviceSelectors, SelectorError
-from policysched.cluster.devices.change_stamps import DeviceStamps
-from policysched.cluster.devices.pools import Pool, pools_for
-from policysched.cluster.devices.slices import DeviceSlices
-from policysched.cluster.devices.usage import DeviceUse, Taken
+from policysched.cluster.devices.allocator import (
+    STEPS_EXCEEDED,
+    DeviceSearchFailed,
+    DeviceSearchResult,
+    search_devices,
+)
+from policysched.cluster.devices.cel_selectors import CelSelectorError, DeviceSelectors
+from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.pools import DevicePool, pools_for
+from policysched.cluster.devices.slices import ResourceSliceIndex
+from policysched.cluster.devices.usage import DeviceUsage, TakenDevices
 from policysched.model.devices import (
-    Allocation,
+    DeviceAllocation,
     DeviceClass,
     DeviceId,
     ResourceClaim,
@@ -23,46 +28,46 @@ from policysched.model.devices import (
 )
 from policysched.model.objects import Node, NodeName, ResourceClaimKey
 
-_SPECS_KEPT = 16
-_ANSWERS_KEPT = 4096  # of selectors, a slice
+_SPECS_CACHED_MAX = 16
+_MATCHES_CACHED_MAX = 4096  # of selectors, a slice
 
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may go past its bound; then no more are searched until something changes, so that
 no claim can hold up all others."""
 
-Outcome = Found | SearchFailed | None
+SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
 
 @dataclass(slots=True)
-class _Answer:
+class _CachedOutcome:
     """`stamp` and `labels` of the node for which it holds."""
 
     stamp: Hashable
     labels: Mapping[str, str]
-    outcome: Outcome
+    outcome: SearchOutcome
 
 
 @dataclass(slots=True)
-class _AnswersOfSpecs:
+class _OutcomesOfSpecs:
     """`overruns` since the devices' stamp was `stamp`."""
 
-    by_node: dict[NodeName, _Answer] = field(default_factory=dict)
+    by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
     stamp: Hashable = None
     overruns: int = 0
 
 
-class _Answers:
+class _OutcomeCache:
     """By what claims ask for and by node."""
 
     def __init__(self) -> None:
-        self._by_specs: OrderedDict[tuple[str, ...], _AnswersOfSpecs] = OrderedDict()
+        self._by_specs: OrderedDict[tuple[str, ...], _OutcomesOfSpecs] = OrderedDict()
 
-    def of(self, claims: Sequence[ResourceClaim]) -> _AnswersOfSpecs:
-        specs = tuple(claim.spec for claim in claims)
+    def of_claims(self, claims: Sequence[ResourceClaim]) -> _OutcomesOfSpecs:
+        specs = tuple(claim.spec_text for claim in claims)
         found = self._by_specs.get(specs)
         if found is None:
-            found = self._by_specs[specs] = _AnswersOfSpecs()
-            if len(self._by_specs) > _SPECS_KEPT:
+            found = self._by_specs[specs] = _OutcomesOfSpecs()
+            if len(self._by_specs) > _SPECS_CACHED_MAX:
                 self._by_specs.popitem(last=False)
         else:
             self._by_specs.move_to_end(specs)
@@ -70,93 +75,102 @@ class _Answers:
 
 
 @dataclass(slots=True)
-class LaidDevices:
-    """What is promised besides on a cluster that is not. `nodes` counts changes of each node's devices, `anywhere` those of devices
+class DeviceOverlay:
+    """What is promised besides on a cluster that is not. `node_changes` counts changes of each node's devices, `shared_changes` those of devices
     that several nodes can use."""
 
-    allocations: dict[ResourceClaimKey, Allocation] = field(default_factory=dict)
-    use: DeviceUse = field(default_factory=DeviceUse)
-    nodes: dict[NodeName, int] = field(default_factory=dict)
-    anywhere: int = 0
-    answers: _Answers = field(default_factory=_Answers)
+    allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
+    usage: DeviceUsage = field(default_factory=DeviceUsage)
+    node_changes: dict[NodeName, int] = field(default_factory=dict)
+    shared_changes: int = 0
+    outcomes: _OutcomeCache = field(default_factory=_OutcomeCache)
 
 
-class DeviceFinder:
+class AllocationCache:
     """Looks at slices, classes and use as they stand; changes none of them."""
 
     def __init__(
         self,
-        slices: DeviceSlices,
+        slices: ResourceSliceIndex,
         classes: Mapping[str, DeviceClass],
-        use: DeviceUse,
-        stamps: DeviceStamps,
+        use: DeviceUsage,
+        stamps: DeviceChangeStamps,
     ) -> None:
         self._slices = slices
         self._classes = classes
-        self._use = use
+        self._usage = use
         self._stamps = stamps
         self.selectors = DeviceSelectors()
-        self._selected: dict[str, dict[tuple[str, int], bool | SelectorError]] = {}
-        self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[Pool, ...]]] = {}
-        self._answers = _Answers()
+        self._selected: dict[str, dict[tuple[str, int], bool | CelSelectorError]] = {}
+        self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
+        self._outcomes = _OutcomeCache()
 
-    def find(self, claims: Sequence[ResourceClaim], node: Node, laid: LaidDevices | None) -> Outcome:
+    def find(
+        self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
+    ) -> SearchOutcome:
         """What there is for these claims on the node."""
         stamp: Hashable = self._stamps.of_node(node.name)
-        kept = self._answers
-        if laid is not None and (laid.anywhere or laid.nodes.get(node.name)):
-            stamp, kept = (stamp, laid.anywhere, laid.nodes.get(node.name, 0)), laid.answers
+        kept = self._outcomes
+        if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
+            stamp, kept = (
+                (stamp, overlay.shared_changes, overlay.node_changes.get(node.name, 0)),
+                overlay.outcomes,
+            )
         else:
-            laid = None
-        answers = kept.of(claims)
+            overlay = None
+        answers = kept.of_claims(claims)
         known = answers.by_node.get(node.name)
         if known is not None and known.stamp == stamp and known.labels == node.labels:
             return known.outcome
         if answers.stamp != self._stamps.latest:
             answers.stamp, answers.overruns = self._stamps.latest, 0
         if answers.overruns >= OVERRUNS_MAX:
-            return SearchFailed(OVERRUN)
-        outcome = self.search(claims, node, laid)
-        answers.by_node[node.name] = _Answer(stamp, node.labels, outcome)
-        answers.overruns += isinstance(outcome, SearchFailed) and outcome.words == OVERRUN
+            return DeviceSearchFailed(STEPS_EXCEEDED)
+        outcome = self.search_uncached(claims, node, overlay)
+        answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
+        answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         return outcome
 
-    def search(self, claims: Sequence[ResourceClaim], node: Node, laid: LaidDevices | None) -> Outcome:
+    def search_uncached(
+        self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
+    ) -> SearchOutcome:
         """The same, whatever is kept."""
-        taken = Taken(self._use) if laid is None else Taken(self._use, laid.use)
+        taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
         try:
-            return search(claims, node, self._pools_of(node), taken, self._classes, self._matches)
-        except SearchFailed as failed:
-            return SearchFailed(failed.words, failed.claim)  # without the road that led there
+            return search_devices(claims, node, self._pools_of(node), taken, self._classes, self._matches)
+        except DeviceSearchFailed as failed:
+            return DeviceSearchFailed(failed.message, failed.claim_index)  # without the road that led there
 
-    def amounts(self, of_class: DeviceClass, node: Node, laid: LaidDevices | None) -> tuple[int, int]:
+    def device_counts(
+        self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None
+    ) -> tuple[int, int]:
         """As kube-scheduler counts them in scores (`calculateDRAResourceTotals` in kubernetes'
         `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`): of slices of any generation; none where a selector fails."""
-        taken = Taken(self._use) if laid is None else Taken(self._use, laid.use)
+        taken = TakenDevices(self._usage) if overlay is None else TakenDevices(self._usage, overlay.usage)
         there, gone = 0, 0
-        for one in self._slices.perhaps_for(node.name):
+        for one in self._slices.candidates_for(node.name):
             for index, device in enumerate(one.devices):
-                if not one.reach_of(device).covers(node):
+                if not one.accessible_nodes_of(device).includes(node):
                     continue
                 try:
                     chosen = all(
                         expression is None or self._matches(expression, one, index)
                         for expression in of_class.selectors
                     )
-                except SelectorError:
+                except CelSelectorError:
                     return 0, 0
                 if chosen:
                     there += 1
                     device_id = DeviceId(*one.pool, device.name)
-                    gone += taken.whole(device_id) or taken.shared(device_id)
+                    gone += taken.is_taken_whole(device_id) or taken.is_shared(device_id)
         return there, gone
 
-    def _pools_of(self, node: Node) -> tuple[Pool, ...]:
-        stamp = self._stamps.of_slices_for(node.name)
+    def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:
+        stamp = self._stamps.of_slices(node.name)
         known = self._pools.get(node.name)
         if known is not None and known[0] == stamp and known[1] == node.labels:
             return known[2]
-        pools = pools_for(node, self._slices.perhaps_for(node.name), self._slices.of_pool)
+        pools = pools_for(node, self._slices.candidates_for(node.name), self._slices.of_pool)
         self._pools[node.name] = stamp, node.labels, pools
         return pools
 
@@ -165,14 +179,14 @@ class DeviceFinder:
         known = self._selected.setdefault(one.name, {})
         found = known.get((expression, index))
         if found is None:
-            if len(known) >= _ANSWERS_KEPT:
+            if len(known) >= _MATCHES_CACHED_MAX:
                 known.clear()
             try:
                 found = self.selectors.matches(expression, one.pool.driver, one.devices[index])
-            except SelectorError as error:
-                found = SelectorError(str(error.args[0]), compiling=error.compiling)
+            except CelSelectorError as error:
+                found = CelSelectorError(str(error.args[0]), compiling=error.is_compile_error)
             known[expression, index] = found
-        if isinstance(found, SelectorError):
+        if isinstance(found, CelSelectorError):
             raise found
         return found
 

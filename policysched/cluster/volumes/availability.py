@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from policysched.cluster.volumes.reservations import Promises
-from policysched.cluster.volumes.volume_cache import Volumes
-from policysched.model.objects import ClaimKey, Mount, NodeName, Pod
+from policysched.cluster.volumes.reservations import VolumeReservations
+from policysched.cluster.volumes.volume_cache import VolumeCache
+from policysched.model.objects import CsiVolume, NodeName, Pod, VolumeClaimKey
 from policysched.model.storage import (
     ClaimRef,
     PersistentVolume,
@@ -24,20 +24,20 @@ CSI_DRIVER_OF: Mapping[str, str] = {
 _NEVER_COUNTED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
 
 
-class Stock:
+class AvailableVolumes:
     """What there is to choose from: the volumes as seen, with everything that is promised, and with what else is promised
     on a cluster that is not (`laid`)."""
 
-    __slots__ = ("_laid", "_volumes")
+    __slots__ = ("_overlay", "_volumes")
 
-    def __init__(self, volumes: Volumes, laid: Promises | None = None) -> None:
+    def __init__(self, volumes: VolumeCache, overlay: VolumeReservations | None = None) -> None:
         self._volumes = volumes
-        self._laid = laid
+        self._overlay = overlay
 
-    def laid(self, promises: Promises) -> "Stock":
-        return Stock(self._volumes, promises)
+    def with_overlay(self, promises: VolumeReservations) -> "AvailableVolumes":
+        return AvailableVolumes(self._volumes, promises)
 
-    def claim(self, key: ClaimKey) -> PersistentVolumeClaim | None:
+    def claim(self, key: VolumeClaimKey) -> PersistentVolumeClaim | None:
         return self._volumes.claims.get(key)
 
     def volume(self, name: str) -> PersistentVolume | None:
@@ -57,66 +57,68 @@ class Stock:
     def capacity_stamp(self, class_name: str) -> int:
         return self._volumes.capacity_stamp(class_name)
 
-    def is_promised(self, volume: str) -> bool:
-        return any(volume in promises.given for promises in self._promises())
+    def is_reserved(self, volume: str) -> bool:
+        return any(volume in promises.by_key for promises in self._reservation_layers())
 
     def selected_node(self, claim: PersistentVolumeClaim) -> NodeName | None:
         """Where the claim's volume is to be made."""
-        for promises in self._promises():
-            promise = promises.given.get(claim.key)
+        for promises in self._reservation_layers():
+            promise = promises.by_key.get(claim.key)
             if promise is not None:
-                return NodeName(str(promise.value))
+                return NodeName(str(promise.target))
         return claim.selected_node
 
-    def holder(self, volume: PersistentVolume) -> ClaimRef | None:
+    def claim_ref_of(self, volume: PersistentVolume) -> ClaimRef | None:
         """The claim that the volume is bound or promised to."""
-        for promises in self._promises():
-            promise = promises.given.get(volume.name)
+        for promises in self._reservation_layers():
+            promise = promises.by_key.get(volume.name)
             if promise is not None:
-                assert isinstance(promise.value, ClaimRef), f"{volume.name} is promised to {promise.value!r}"
-                return promise.value
-        return volume.claim
+                assert isinstance(promise.target, ClaimRef), (
+                    f"{volume.name} is promised to {promise.target!r}"
+                )
+                return promise.target
+        return volume.claim_ref
 
-    def held_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    def volumes_for_claim(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """Volumes of the claim's class that are bound or promised to it, by their names."""
-        names = set(self._volumes.held_for(claim.key))
-        for promises in self._promises():
-            names |= promises.volumes_of(claim.key)
+        names = set(self._volumes.volume_names_for_claim(claim.key))
+        for promises in self._reservation_layers():
+            names |= promises.volumes_reserved_for(claim.key)
         found = [volume for name in sorted(names) if (volume := self._volumes.volumes.get(name)) is not None]
         return [
             volume
             for volume in found
-            if volume.class_name == claim.class_name and volume.belongs_to(claim, self.holder(volume))
+            if volume.class_name == claim.class_name and volume.belongs_to(claim, self.claim_ref_of(volume))
         ]
 
-    def free(self, class_name: str) -> Iterable[PersistentVolume]:
+    def free_volumes(self, class_name: str) -> Iterable[PersistentVolume]:
         """Volumes of the class that nobody has, the smallest first, of equal ones by their names."""
-        listed: Sequence[PersistentVolume] = self._volumes.free(class_name)
-        layers = [promises.given for promises in self._promises() if promises.given]
+        listed: Sequence[PersistentVolume] = self._volumes.unclaimed_volumes(class_name)
+        layers = [promises.by_key for promises in self._reservation_layers() if promises.by_key]
         if not layers:
             return listed
         return (one for one in listed if not any(one.name in layer for layer in layers))
 
-    def mount(self, claim: PersistentVolumeClaim) -> Mount | None:
+    def csi_volume(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
         """What will be attached for the claim: its volume, or where it has none yet, one that its class will make. None where
         no CSI driver attaches it, or nobody knows which."""
-        volume = self.volume(claim.volume) if claim.volume else None
+        volume = self.volume(claim.volume_name) if claim.volume_name else None
         if volume is not None:
-            return volume.mount
+            return volume.csi_volume
         found = self.storage_class(claim.class_name) if claim.class_name else None
         if found is None or found.provisioner in _NEVER_COUNTED:
             return None
         driver = CSI_DRIVER_OF.get(found.provisioner, found.provisioner)
         # No driver gives out such a handle.
-        return Mount(driver, f"\0{claim.key.namespace}/{claim.key.name}") if driver else None
+        return CsiVolume(driver, f"\0{claim.key.namespace}/{claim.key.name}") if driver else None
 
-    def mounts_of(self, pod: Pod) -> frozenset[Mount]:
+    def csi_volumes_of(self, pod: Pod) -> frozenset[CsiVolume]:
         """What is attached where the pod is. A claim that is not there, or was made for another pod, counts nothing."""
         found = set(pod.mounts)
         for use in pod.claims:
             claim = self.claim(use.claim)
-            if claim is not None and use.made_for in (None, claim.controller_uid):
-                mount = self.mount(claim)
+            if claim is not None and use.owner_pod in (None, claim.controller_uid):
+                mount = self.csi_volume(claim)
                 if mount is not None:
                     found.add(mount)
         return frozenset(found)
@@ -129,20 +131,20 @@ class Stock:
             found.append(volumes.claim_stamp(use.claim))
             if claim is not None:
                 found.append(
-                    volumes.volume_stamp(claim.volume)
-                    if claim.volume
-                    else volumes.class_stamp(claim.class_name)
+                    volumes.volume_stamp(claim.volume_name)
+                    if claim.volume_name
+                    else volumes.class_volumes_stamp(claim.class_name)
                 )
         found.append(volumes.catalogue_stamp)
-        if self._laid is not None:
-            found.append(self._laid.additions)
+        if self._overlay is not None:
+            found.append(self._overlay.add_count)
         return tuple(found)
 
     @property
-    def mounts_stamp(self) -> int:
+    def csi_volumes_stamp(self) -> int:
         """Moves when it may be another volume that stands behind some claim."""
-        return self._volumes.mount_changes.end
+        return self._volumes.csi_volume_changes.end
 
-    def _promises(self) -> tuple[Promises, ...]:
-        real = self._volumes.promises
-        return (real,) if self._laid is None else (self._laid, real)
+    def _reservation_layers(self) -> tuple[VolumeReservations, ...]:
+        real = self._volumes.reservations
+        return (real,) if self._overlay is None else (self._overlay, real)

@@ -9,34 +9,39 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.model.objects import Node, Pod
 from policysched.model.selectors import requirement_holds, volume_fits_labels
-from policysched.model.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Terms
+from policysched.model.storage import (
+    NO_PROVISIONER,
+    NodeSelectorTerms,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
-NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+VOLUME_NOT_FOUND = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
-FreeFor = Callable[[PersistentVolumeClaim, Node, Sequence[str]], PersistentVolume | None]
+FindFreeVolume = Callable[[PersistentVolumeClaim, Node, Sequence[str]], PersistentVolume | None]
 """The smallest volume that nobody has and that would do for a claim on a node, without those of some names."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodVolumeClaims:
     """A claim that the pod names twice is here twice, as in kube-scheduler."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
 
 
-def claims_of(pod: Pod, stock: Stock) -> PodClaims | str:
+def pod_volume_claims(pod: Pod, stock: AvailableVolumes) -> PodVolumeClaims | str:
     """The pod's claims sorted by what is to be done about them, or why there is no sense in looking at any node."""
-    refusal = _unusable(pod, stock)
+    refusal = _claims_refusal(pod, stock)
     if refusal is not None:
         return refusal
     bound, delayed = [], []
@@ -45,82 +50,94 @@ def claims_of(pod: Pod, stock: Stock) -> PodClaims | str:
         assert claim is not None, f"{use.claim} was there a moment ago"
         if claim.fully_bound:
             bound.append(claim)
-        elif _waits(claim, stock) and not claim.volume:
+        elif _waits_for_first_consumer(claim, stock) and not claim.volume_name:
             delayed.append(claim)
         else:
             return UNBOUND_IMMEDIATE
-    return PodClaims(tuple(bound), tuple(delayed))
+    return PodVolumeClaims(tuple(bound), tuple(delayed))
 
 
-def not_found(kind: str, name: str) -> str:
+def not_found_message(kind: str, name: str) -> str:
     """As the API says it: `persistentvolumeclaim "data" not found`."""
     return f'{kind} "{name}" not found'
 
 
-def _unusable(pod: Pod, stock: Stock) -> str | None:
+def _claims_refusal(pod: Pod, stock: AvailableVolumes) -> str | None:
     for use in pod.claims:
         name, claim = use.claim.name, stock.claim(use.claim)
         if claim is None:
-            if use.made_for is not None:
+            if use.owner_pod is not None:
                 return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-            return not_found("persistentvolumeclaim", name)
+            return not_found_message("persistentvolumeclaim", name)
         if claim.phase == "Lost":
-            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume}"'
+            return (
+                f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume_name}"'
+            )
         if claim.deleting:
             return f'persistentvolumeclaim "{name}" is being deleted'
-        if use.made_for not in (None, claim.controller_uid):
+        if use.owner_pod not in (None, claim.controller_uid):
             return (
                 f"PVC {use.claim.namespace}/{name} was not created for pod {pod.full_name} (pod is not owner)"
             )
     return None
 
 
-def _waits(claim: PersistentVolumeClaim, stock: Stock) -> bool:
+def _waits_for_first_consumer(claim: PersistentVolumeClaim, stock: AvailableVolumes) -> bool:
     found = stock.storage_class(claim.class_name) if claim.class_name else None
-    return found is not None and found.waits
+    return found is not None and found.waits_for_first_consumer
 
 
-def choose(
-    claims: PodClaims, node: Node, stock: Stock, free: FreeFor | None = None
+def choose_volumes(
+    claims: PodVolumeClaims, node: Node, stock: AvailableVolumes, free: FindFreeVolume | None = None
 ) -> VolumeChoice | tuple[str, ...]:
     """What has to happen to the claims if the pod goes to the node, or the reasons why it cannot. `free` answers what
-    `free_volume` does, where somebody knows it quicker."""
-    reasons = _Reasons()
+    `find_free_volume` does, where somebody knows it quicker."""
+    reasons = _RefusalReasons()
     _check_bound(claims.bound, node, stock, reasons)
-    choice = _choose_delayed(claims.delayed, node, stock, free or partial(free_volume, stock=stock), reasons)
+    choice = _choose_delayed(
+        claims.delayed, node, stock, free or partial(find_free_volume, stock=stock), reasons
+    )
     return reasons.in_order() or choice
 
 
 @dataclass(slots=True)
-class _Reasons:
-    found: set[str] = field(default_factory=set)
+class _RefusalReasons:
+    texts: set[str] = field(default_factory=set)
 
     def in_order(self) -> tuple[str, ...]:
-        return tuple(one for one in (NODE_CONFLICT, NO_VOLUME, NO_SPACE, NO_SUCH_VOLUME) if one in self.found)
+        return tuple(
+            one for one in (NODE_CONFLICT, NO_VOLUME, NO_SPACE, VOLUME_NOT_FOUND) if one in self.texts
+        )
 
 
-def _check_bound(bound: Iterable[PersistentVolumeClaim], node: Node, stock: Stock, reasons: _Reasons) -> None:
+def _check_bound(
+    bound: Iterable[PersistentVolumeClaim], node: Node, stock: AvailableVolumes, reasons: _RefusalReasons
+) -> None:
     """Up to the first that does not hold."""
     for claim in bound:
-        volume = stock.volume(claim.volume)
+        volume = stock.volume(claim.volume_name)
         if volume is None:
-            reasons.found.add(NO_SUCH_VOLUME)
+            reasons.texts.add(VOLUME_NOT_FOUND)
             return
-        if not volume_fits_labels(required_on(volume, node), node.labels):
-            reasons.found.add(NODE_CONFLICT)
+        if not volume_fits_labels(node_affinity_on(volume, node), node.labels):
+            reasons.texts.add(NODE_CONFLICT)
             return
 
 
-def required_on(volume: PersistentVolume, node: Node) -> Terms | None:
+def node_affinity_on(volume: PersistentVolume, node: Node) -> NodeSelectorTerms | None:
     """The volume's node affinity as the node's kubelet sees the volume."""
     migration = volume.migration
-    if migration is not None and node.csi is not None and migration.plugin in node.csi.migrated:
-        return migration.required
-    return volume.required
+    if migration is not None and node.csi is not None and migration.plugin in node.csi.migrated_plugins:
+        return migration.node_affinity_terms
+    return volume.node_affinity_terms
 
 
 def _choose_delayed(
-    delayed: Sequence[PersistentVolumeClaim], node: Node, stock: Stock, free: FreeFor, reasons: _Reasons
+    delayed: Sequence[PersistentVolumeClaim],
+    node: Node,
+    stock: AvailableVolumes,
+    free: FindFreeVolume,
+    reasons: _RefusalReasons,
 ) -> VolumeChoice:
     to_match, to_make = [], []
     for claim in delayed:
@@ -130,7 +147,7 @@ def _choose_delayed(
         elif selected == node.name:
             to_make.append(claim)
         else:
-            reasons.found.add(NO_VOLUME)
+            reasons.texts.add(NO_VOLUME)
             return VolumeChoice()
     static: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
     for claim in sorted(
@@ -142,42 +159,46 @@ def _choose_delayed(
         else:
             static.append((claim, volume))
     for claim in to_make:
-        reason = cannot_make(claim, node, stock)
+        reason = provisioning_refusal(claim, node, stock)
         if reason is not None:
-            reasons.found.add(reason)
+            reasons.texts.add(reason)
             break
     return VolumeChoice(tuple(static), tuple(to_make))
 
 
 def _matching_volume(
-    claim: PersistentVolumeClaim, node: Node, stock: Stock, free: FreeFor, excluded: Sequence[str]
+    claim: PersistentVolumeClaim,
+    node: Node,
+    stock: AvailableVolumes,
+    free: FindFreeVolume,
+    excluded: Sequence[str],
 ) -> PersistentVolume | None:
     """One that is meant for the claim, or else the smallest that would do; None where there is none."""
-    for volume in stock.held_for(claim):
-        if volume.name not in excluded and suits_in_kind(volume, claim):
-            return volume if volume_fits_labels(volume.required, node.labels) else None
+    for volume in stock.volumes_for_claim(claim):
+        if volume.name not in excluded and matches_claim_spec(volume, claim):
+            return volume if volume_fits_labels(volume.node_affinity_terms, node.labels) else None
     return free(claim, node, excluded)
 
 
-def free_volume(
-    claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str], stock: Stock
+def find_free_volume(
+    claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str], stock: AvailableVolumes
 ) -> PersistentVolume | None:
-    for volume in stock.free(claim.class_name):
+    for volume in stock.free_volumes(claim.class_name):
         if (
             volume.name not in excluded
-            and suits_in_kind(volume, claim)
+            and matches_claim_spec(volume, claim)
             and is_available(volume, claim)
-            and volume_fits_labels(volume.required, node.labels)
+            and volume_fits_labels(volume.node_affinity_terms, node.labels)
         ):
             return volume
     return None
 
 
-def suits_in_kind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def matches_claim_spec(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """What even a volume that is meant for the claim has to fulfil."""
     return (
         volume.capacity_bytes >= (claim.request_bytes or 0)
-        and volume.block == claim.block
+        and volume.is_block == claim.is_block
         and volume.attributes_class == claim.attributes_class
         and not volume.deleting
     )
@@ -192,14 +213,14 @@ def is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
     )
 
 
-def cannot_make(claim: PersistentVolumeClaim, node: Node, stock: Stock) -> str | None:
+def provisioning_refusal(claim: PersistentVolumeClaim, node: Node, stock: AvailableVolumes) -> str | None:
     """Why no volume can be made for the claim on the node; None where one can."""
     found = stock.storage_class(claim.class_name)
     assert found is not None, f"{claim.key} waits without a class"
     if found.provisioner in ("", NO_PROVISIONER):
         return NO_VOLUME
-    if found.allowed and not any(
-        term and all(requirement_holds(one, node.labels) for one in term) for term in found.allowed
+    if found.allowed_topologies and not any(
+        term and all(requirement_holds(one, node.labels) for one in term) for term in found.allowed_topologies
     ):
         return NO_VOLUME
     size = claim.request_bytes

@@ -12,7 +12,7 @@ the API server says is so. Source: the assume caches of kube-scheduler's VolumeB
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
-from policysched.model.objects import ClaimKey, NodeName, PodUid
+from policysched.model.objects import NodeName, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef, PersistentVolume, PersistentVolumeClaim
 
 _NO_NAMES: frozenset[str] = frozenset()
@@ -23,71 +23,76 @@ class VolumeChoice:
     """What has to happen to a pod's claims on its node: those that are bound to volumes that are there, and those whose
     volumes are to be made. Empty: nothing."""
 
-    static: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
-    provisioned: tuple[PersistentVolumeClaim, ...] = ()
+    static_bindings: tuple[tuple[PersistentVolumeClaim, PersistentVolume], ...] = ()
+    dynamic_provisions: tuple[PersistentVolumeClaim, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.static or self.provisioned)
+        return bool(self.static_bindings or self.dynamic_provisions)
 
     @property
-    def keys(self) -> "tuple[Promised, ...]":
+    def reservation_keys(self) -> "tuple[VolumeReservationKey, ...]":
         """What it takes: the volumes, and the claims whose volumes are to be made."""
-        return (*(volume.name for _, volume in self.static), *(claim.key for claim in self.provisioned))
+        return (
+            *(volume.name for _, volume in self.static_bindings),
+            *(claim.key for claim in self.dynamic_provisions),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """`value` is promised on top of version `base`, for pods that may share the claim. `written`: the version that says it,
+class VolumeReservation:
+    """`target` is promised on top of version `base_version`, for pods that may share the claim. `written_version`: the version that says it,
     once it is written."""
 
     pods: frozenset[PodUid]
-    value: ClaimRef | NodeName
-    base: int
-    written: int | None = None
+    target: ClaimRef | NodeName
+    base_version: int
+    written_version: int | None = None
 
-    def is_over(self, version: int) -> bool:
-        return version != self.base if self.written is None else version >= self.written
+    def is_superseded(self, version: int) -> bool:
+        return (
+            version != self.base_version if self.written_version is None else version >= self.written_version
+        )
 
 
-Promised = str | ClaimKey
+VolumeReservationKey = str | VolumeClaimKey
 """What can be promised: a volume, by its name, or where a claim's volume is to be made."""
 
 
 @dataclass(slots=True)
-class Promises:
-    """`given` is to be read only. `additions` counts calls of `add`."""
+class VolumeReservations:
+    """`by_key` is to be read only. `add_count` counts calls of `add`."""
 
-    given: dict[Promised, Promise] = field(default_factory=dict)
-    additions: int = 0
-    _volumes_of: dict[ClaimKey, set[str]] = field(default_factory=dict)
+    by_key: dict[VolumeReservationKey, VolumeReservation] = field(default_factory=dict)
+    add_count: int = 0
+    _volumes_by_claim: dict[VolumeClaimKey, set[str]] = field(default_factory=dict)
 
     def add(self, pod: PodUid, choice: VolumeChoice, node: NodeName) -> None:
-        self.additions += 1
-        for claim, volume in choice.static:
+        self.add_count += 1
+        for claim, volume in choice.static_bindings:
             self._add(volume.name, pod, ClaimRef(claim.key, claim.uid), volume.version)
-        for claim in choice.provisioned:
+        for claim in choice.dynamic_provisions:
             self._add(claim.key, pod, node, claim.version)
 
-    def _add(self, key: Promised, pod: PodUid, value: ClaimRef | NodeName, base: int) -> None:
-        known = self.given.get(key)
-        if known is not None and known.value == value:
-            self.given[key] = replace(known, pods=known.pods | {pod})
+    def _add(self, key: VolumeReservationKey, pod: PodUid, value: ClaimRef | NodeName, base: int) -> None:
+        known = self.by_key.get(key)
+        if known is not None and known.target == value:
+            self.by_key[key] = replace(known, pods=known.pods | {pod})
             return
         if known is not None:
             self.drop(key)
-        self.given[key] = Promise(frozenset({pod}), value, base)
+        self.by_key[key] = VolumeReservation(frozenset({pod}), value, base)
         if isinstance(key, str) and isinstance(value, ClaimRef):
-            self._volumes_of.setdefault(value.claim, set()).add(key)
+            self._volumes_by_claim.setdefault(value.claim, set()).add(key)
 
-    def drop(self, key: Promised) -> None:
+    def drop(self, key: VolumeReservationKey) -> None:
         """Nothing happens where nothing is promised."""
-        promise = self.given.pop(key, None)
-        if promise is not None and isinstance(key, str) and isinstance(promise.value, ClaimRef):
-            volumes = self._volumes_of[promise.value.claim]
+        promise = self.by_key.pop(key, None)
+        if promise is not None and isinstance(key, str) and isinstance(promise.target, ClaimRef):
+            volumes = self._volumes_by_claim[promise.target.claim]
             volumes.remove(key)
             if not volumes:
-                del self._volumes_of[promise.value.claim]
+                del self._volumes_by_claim[promise.target.claim]
 
-    def volumes_of(self, claim: ClaimKey) -> Set[str]:
+    def volumes_reserved_for(self, claim: VolumeClaimKey) -> Set[str]:
         """The names of the volumes that are promised to the claim."""
-        return self._volumes_of.get(claim, _NO_NAMES)
+        return self._volumes_by_claim.get(claim, _NO_NAMES)

@@ -13,10 +13,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.cluster.usage import Usage
-from policysched.cluster.volumes.availability import Stock
-from policysched.cluster.volumes.volume_cache import Volumes
-from policysched.model.objects import Attachment, ClaimKey, ClaimUse, Mount, Node, Pod
+from policysched.cluster.usage import NodeUsage
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.volume_cache import VolumeCache
+from policysched.model.objects import CsiAttachment, CsiVolume, Node, Pod, PodVolumeClaim, VolumeClaimKey
 
 Numbers = NDArray[np.int64]
 Key = TypeVar("Key")
@@ -25,83 +25,85 @@ _NO_ROWS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class NodeAttachedVolumes:
     """What is attached to one node: by the volumes of its pods, and how many of each driver in all. `claims` and `volumes`
     (names) are what that rests on."""
 
-    of_pods: frozenset[Mount]
+    pod_mounts: frozenset[CsiVolume]
     counts: Mapping[str, int]
-    claims: frozenset[ClaimKey]
+    claims: frozenset[VolumeClaimKey]
     volumes: frozenset[str]
 
 
-NOTHING = Attached(frozenset(), {}, frozenset(), frozenset())
+NO_ATTACHED_VOLUMES = NodeAttachedVolumes(frozenset(), {}, frozenset(), frozenset())
 
 
-def attached_to(node: Node, pods: Iterable[Pod], stock: Stock) -> Attached:
-    uses = set[ClaimUse]()
-    of_pods = set[Mount]()
+def attached_to(node: Node, pods: Iterable[Pod], stock: AvailableVolumes) -> NodeAttachedVolumes:
+    uses = set[PodVolumeClaim]()
+    of_pods = set[CsiVolume]()
     for pod in pods:
         uses.update(pod.claims)
         of_pods.update(pod.mounts)
     if not (uses or of_pods or node.attachments):
-        return NOTHING
+        return NO_ATTACHED_VOLUMES
     names = {one.volume for one in node.attachments}
     for use in uses:
         claim = stock.claim(use.claim)
         if claim is not None:
-            if claim.volume:
-                names.add(claim.volume)
-            mount = stock.mount(claim) if use.made_for in (None, claim.controller_uid) else None
+            if claim.volume_name:
+                names.add(claim.volume_name)
+            mount = stock.csi_volume(claim) if use.owner_pod in (None, claim.controller_uid) else None
             if mount is not None:
                 of_pods.add(mount)
     counts = Counter(mount.driver for mount in of_pods)
-    for told in {found for one in node.attachments if (found := told_by(one, stock)) is not None}:
+    for told in {found for one in node.attachments if (found := mount_of_attachment(one, stock)) is not None}:
         counts[told.driver] += told not in of_pods
-    return Attached(frozenset(of_pods), counts, frozenset(use.claim for use in uses), frozenset(names))
+    return NodeAttachedVolumes(
+        frozenset(of_pods), counts, frozenset(use.claim for use in uses), frozenset(names)
+    )
 
 
-def told_by(one: Attachment, stock: Stock) -> Mount | None:
+def mount_of_attachment(one: CsiAttachment, stock: AvailableVolumes) -> CsiVolume | None:
     """The volume that a VolumeAttachment is about; None where it is none of a CSI driver."""
     volume = stock.volume(one.volume)
-    if volume is None or volume.mount is None or not volume.is_csi:
+    if volume is None or volume.csi_volume is None or not volume.is_csi:
         return None
-    return Mount(one.attacher, volume.mount.handle)
+    return CsiVolume(one.attacher, volume.csi_volume.handle)
 
 
 class AttachedVolumes:
-    """`node_and_pods(row)` is how the rows stand; `put` is told of each that changed, `catch_up` sees to the volumes."""
+    """`node_and_pods(row)` is how the rows stand; `update_row` is told of each that changed, `catch_up` sees to the volumes."""
 
     def __init__(
         self,
-        volumes: Volumes,
+        volumes: VolumeCache,
         capacity: int,
-        node_and_pods: Callable[[int], tuple[Node | None, Usage]],
+        node_and_pods: Callable[[int], tuple[Node | None, NodeUsage]],
     ) -> None:
         self._volumes = volumes
         self._node_and_pods = node_and_pods
         self._capacity = capacity
         self._counts: dict[str, Numbers] = {}
-        self._rows: dict[int, Attached] = {}
-        self._with_mount: dict[Mount, set[int]] = {}
-        self._with_claim: dict[ClaimKey, set[int]] = {}
-        self._with_volume: dict[str, set[int]] = {}
-        self._position = volumes.mount_changes.end
+        self._rows: dict[int, NodeAttachedVolumes] = {}
+        self._rows_by_mount: dict[CsiVolume, set[int]] = {}
+        self._rows_by_claim: dict[VolumeClaimKey, set[int]] = {}
+        self._rows_by_volume: dict[str, set[int]] = {}
+        self._position = volumes.csi_volume_changes.end
 
     def counts(self, driver: str) -> Numbers:
         """int64 by row."""
         found = self._counts.get(driver)
         return np.zeros(self._capacity, np.int64) if found is None else found
 
-    def rows_with(self, mount: Mount) -> Collection[int]:
+    def rows_with_mount(self, mount: CsiVolume) -> Collection[int]:
         """The rows on which a pod has the volume attached."""
-        return self._with_mount.get(mount, _NO_ROWS)
+        return self._rows_by_mount.get(mount, _NO_ROWS)
 
-    def put(self, row: int) -> None:
+    def update_row(self, row: int) -> None:
         node, usage = self._node_and_pods(row)
-        stock = Stock(self._volumes)
-        after = NOTHING if node is None else attached_to(node, usage.pods.values(), stock)
-        before = self._rows.get(row, NOTHING)
+        stock = AvailableVolumes(self._volumes)
+        after = NO_ATTACHED_VOLUMES if node is None else attached_to(node, usage.pods.values(), stock)
+        before = self._rows.get(row, NO_ATTACHED_VOLUMES)
         if after == before:
             return
         for driver in before.counts.keys() | after.counts.keys():
@@ -109,17 +111,17 @@ class AttachedVolumes:
             if column is None:
                 column = self._counts[driver] = np.zeros(self._capacity, np.int64)
             column[row] = after.counts.get(driver, 0)
-        _move(self._with_mount, row, before.of_pods, after.of_pods)
-        _move(self._with_claim, row, before.claims, after.claims)
-        _move(self._with_volume, row, before.volumes, after.volumes)
-        if after is NOTHING:
+        _update_index(self._rows_by_mount, row, before.pod_mounts, after.pod_mounts)
+        _update_index(self._rows_by_claim, row, before.claims, after.claims)
+        _update_index(self._rows_by_volume, row, before.volumes, after.volumes)
+        if after is NO_ATTACHED_VOLUMES:
             del self._rows[row]
         else:
             self._rows[row] = after
 
     def catch_up(self) -> None:
         """Count the rows again behind whose claims or attachments there may be other volumes now."""
-        log = self._volumes.mount_changes
+        log = self._volumes.csi_volume_changes
         if self._position == log.end:
             return
         changes, self._position = log.since(self._position), log.end
@@ -128,12 +130,12 @@ class AttachedVolumes:
         else:
             rows = set()
             for one in changes:
-                if isinstance(one, ClaimKey):
-                    rows |= self._with_claim.get(one, _NO_ROWS)
+                if isinstance(one, VolumeClaimKey):
+                    rows |= self._rows_by_claim.get(one, _NO_ROWS)
                 elif one is not None:
-                    rows |= self._with_volume.get(one, _NO_ROWS)
+                    rows |= self._rows_by_volume.get(one, _NO_ROWS)
         for row in rows:
-            self.put(row)
+            self.update_row(row)
 
     def grow(self, capacity: int) -> None:
         more = capacity - self._capacity
@@ -142,7 +144,9 @@ class AttachedVolumes:
             self._counts[driver] = np.concatenate([column, np.zeros(more, np.int64)])
 
 
-def _move(index: dict[Key, set[int]], row: int, before: frozenset[Key], after: frozenset[Key]) -> None:
+def _update_index(
+    index: dict[Key, set[int]], row: int, before: frozenset[Key], after: frozenset[Key]
+) -> None:
     for key in before - after:
         rows = index[key]
         rows.remove(row)

@@ -11,18 +11,18 @@ from typing import Protocol
 
 import numpy as np
 
-from policysched.cluster.devices.allocator import OVERRUN
+from policysched.cluster.devices.allocator import STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
 from policysched.model.objects import Node
 
-Refusal = tuple[str, int | None]
+DeviceRefusal = tuple[str, int | None]
 """In what words, and which claim is meant in them (by its place)."""
-Ask = Callable[[Node], Refusal | None]
+DeviceRefusalCheck = Callable[[Node], DeviceRefusal | None]
 
-_KEPT_MAX = 16
+_CACHED_COLUMNS_MAX = 16
 
 
-class Rows(Protocol):
+class ChangeLoggedRows(Protocol):
     capacity: int
     size: int
     nodes: list[Node | None]
@@ -34,52 +34,56 @@ class Rows(Protocol):
 
 
 @dataclass(slots=True)
-class Coded:
+class DeviceRefusalCodes:
     """`codes` by row, 0 where nothing is refused; `refusals[code]` says why."""
 
     codes: Array
-    refusals: list[Refusal | None] = field(default_factory=lambda: [None])
-    _known: dict[Refusal, int] = field(default_factory=dict)
+    refusals: list[DeviceRefusal | None] = field(default_factory=lambda: [None])
+    _code_by_refusal: dict[DeviceRefusal, int] = field(default_factory=dict)
 
-    def code(self, refusal: Refusal | None) -> int:
+    def code(self, refusal: DeviceRefusal | None) -> int:
         if refusal is None:
             return 0
-        found = self._known.get(refusal)
+        found = self._code_by_refusal.get(refusal)
         if found is None:
-            found = self._known[refusal] = len(self.refusals)
+            found = self._code_by_refusal[refusal] = len(self.refusals)
             self.refusals.append(refusal)
         return found
 
 
 @dataclass(slots=True)
-class _Kept:
-    coded: Coded
+class _CachedColumn:
+    refusal_codes: DeviceRefusalCodes
     position: int
-    stamp: Hashable
+    revision: Hashable
 
 
-class DeviceAnswers:
+class DeviceRefusalCache:
     def __init__(self) -> None:
-        self._by_text: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._columns: OrderedDict[Hashable, _CachedColumn] = OrderedDict()
 
-    def of(self, rows: Rows, text: Hashable, stamp: Hashable, ask: Ask) -> Coded:
+    def column_for(
+        self, rows: ChangeLoggedRows, text: Hashable, stamp: Hashable, ask: DeviceRefusalCheck
+    ) -> DeviceRefusalCodes:
         """The whole column, as of now. Not to be changed."""
-        kept = self._by_text.get(text)
+        kept = self._columns.get(text)
         touched = None
-        if kept is not None and kept.stamp == stamp and len(kept.coded.codes) == rows.capacity:
+        if kept is not None and kept.revision == stamp and len(kept.refusal_codes.codes) == rows.capacity:
             touched = rows.touched_since(kept.position)
-        if kept is None or touched is None or len(kept.coded.refusals) > rows.capacity:
-            kept = self._by_text[text] = _Kept(Coded(np.zeros(rows.capacity, np.int32)), rows.log_end, stamp)
+        if kept is None or touched is None or len(kept.refusal_codes.refusals) > rows.capacity:
+            kept = self._columns[text] = _CachedColumn(
+                DeviceRefusalCodes(np.zeros(rows.capacity, np.int32)), rows.log_end, stamp
+            )
             asked: Sequence[int] = range(rows.size)
         else:
             asked = sorted(touched[0] | touched[1])
         for row in asked:
             node = rows.nodes[row]
-            kept.coded.codes[row] = 0 if node is None else kept.coded.code(ask(node))
+            kept.refusal_codes.codes[row] = 0 if node is None else kept.refusal_codes.code(ask(node))
         kept.position = rows.log_end
-        self._by_text.move_to_end(text)
-        if any(one is not None and one[0] == OVERRUN for one in kept.coded.refusals):
-            del self._by_text[text]  # of a node that was not searched nothing is known
-        elif len(self._by_text) > _KEPT_MAX:
-            self._by_text.popitem(last=False)
-        return kept.coded
+        self._columns.move_to_end(text)
+        if any(one is not None and one[0] == STEPS_EXCEEDED for one in kept.refusal_codes.refusals):
+            del self._columns[text]  # of a node that was not searched nothing is known
+        elif len(self._columns) > _CACHED_COLUMNS_MAX:
+            self._columns.popitem(last=False)
+        return kept.refusal_codes

@@ -5,17 +5,17 @@ They are codes (`column_kinds.Domain`); code 0 stands for no domain.
 
 import numpy as np
 
-from policysched.evaluate.columns.column_kinds import Domain
+from policysched.evaluate.columns.column_kinds import DomainCode
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
 
 
-def domains(view: View, key: str) -> Array:
+def domain_codes(view: View, key: str) -> Array:
     """The code of every row of the columns, in view or not."""
-    return view.everywhere().column(Domain(key))
+    return view.all_rows().column(DomainCode(key))
 
 
-def sums(codes: Array, amounts: Array) -> Array:
+def sum_by_domain(codes: Array, amounts: Array) -> Array:
     """float64 by code; 0 for no domain."""
     found = np.bincount(codes, weights=amounts)
     found[:1] = 0

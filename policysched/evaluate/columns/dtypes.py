@@ -3,16 +3,16 @@
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.lang.types.kinds import Kind
+from policysched.lang.types.kinds import TypeKind
 
 
-def held_dtype(kind: Kind) -> DTypeLike:
+def dtype_of(kind: TypeKind) -> DTypeLike:
     match kind:
-        case Kind.BOOL:
+        case TypeKind.BOOL:
             return np.bool_
-        case Kind.STRING | Kind.LIST:
+        case TypeKind.STRING | TypeKind.LIST:
             return np.int32
-        case Kind.FLOAT | Kind.BANDWIDTH | Kind.RATIO:
+        case TypeKind.FLOAT | TypeKind.BANDWIDTH | TypeKind.RATIO:
             return np.float64
         case _:
             return np.int64

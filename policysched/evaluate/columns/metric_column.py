@@ -10,21 +10,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from policysched.cluster.samples import MetricSamples, Pairs, Sample
+from policysched.cluster.samples import MetricSamples, PairSamples, Sample
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.dtypes import held_dtype
-from policysched.lang.ir.arithmetic import Number, finite, saturate
-from policysched.lang.ir.expr import Watch
-from policysched.lang.ir.program import Metric, of_nodes
+from policysched.evaluate.columns.dtypes import dtype_of
+from policysched.lang.ir.arithmetic import Number, clamp_finite, saturate
+from policysched.lang.ir.expr import RecoveryCondition
+from policysched.lang.ir.program import Metric, is_node_metric
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
 _NEVER_NS = INT64_MIN // 2
 
 
-def sum_of(metric: Metric, left: Number, right: Number) -> Number:
+def add_metric_values(metric: Metric, left: Number, right: Number) -> Number:
     """`left + right` as values of the metric's type: whole numbers saturate (a fraction is cut off), others stay finite."""
-    if metric.type.held_as_float:
-        return finite(float(left) + float(right))
+    if metric.type.is_float64:
+        return clamp_finite(float(left) + float(right))
     return saturate(int(left) + int(right))
 
 
@@ -37,9 +37,9 @@ class MetricColumn:
 
     def __init__(self, metric: Metric, columns: Columns) -> None:
         self._metric = metric
-        self._of_nodes = of_nodes(metric)
-        self._stale_ns = metric.stale_ns
-        self._dtype = held_dtype(metric.type.kind)
+        self._is_per_node = is_node_metric(metric)
+        self._stale_ns = metric.stale_after_ns
+        self._dtype = dtype_of(metric.type.kind)
         self._columns = columns
         self._samples: MetricSamples | None = None
         self._position = -1
@@ -48,9 +48,9 @@ class MetricColumn:
         self._known: Array = np.zeros(0, np.bool_)
         self._known_from_ns = 0
         self._known_until_ns = -1
-        self._until_ns: dict[Watch, Array] = {}
-        self._releases_ns: list[int] = []
-        self.generation = 0  # how often other samples were taken over
+        self._recovery_until_ns: dict[RecoveryCondition, Array] = {}
+        self._recoveries_ns: list[int] = []
+        self.samples_version = 0  # how often other samples were taken over
 
     def refresh(self, samples: MetricSamples | None) -> bool:
         """Take over new samples, and nodes that came since; answers whether the samples are others."""
@@ -59,24 +59,24 @@ class MetricColumn:
         touched = None if fresh else columns.touched_since(self._position)
         if touched is None:
             self._samples = samples
-            self.generation += 1
+            self.samples_version += 1
             self.values = np.zeros(columns.capacity, self._dtype)
             self._at_ns = np.full(columns.capacity, _NEVER_NS)
             self._fill(range(columns.size))
-            self._until_ns.clear()
-            held = {} if samples is None else samples.held
-            self._releases_ns = sorted({until for of in held.values() for until in of.values()})
+            self._recovery_until_ns.clear()
+            held = {} if samples is None else samples.recovering_until_ns
+            self._recoveries_ns = sorted({until for of in held.values() for until in of.values()})
         else:
             if touched[0]:
-                self._until_ns.clear()
+                self._recovery_until_ns.clear()
                 self._fill(touched[0])
-            if touched[1] and self._of_nodes and self._metric.assume is not None:
+            if touched[1] and self._is_per_node and self._metric.assumed_load is not None:
                 self._fill_values(list(touched[1]))
         self._position = columns.log_end
         return fresh
 
     @property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> PairSamples:
         return {} if self._samples is None else self._samples.pairs
 
     def known(self, now_ns: int) -> Array:
@@ -91,16 +91,18 @@ class MetricColumn:
     def known_until_ns(self, now_ns: int) -> int:
         """When the next sample goes stale or the next node is held no more (INT64_MAX: neither can be)."""
         self.known(now_ns)
-        place = bisect_right(self._releases_ns, now_ns)
-        release_ns = self._releases_ns[place] if place < len(self._releases_ns) else INT64_MAX
+        place = bisect_right(self._recoveries_ns, now_ns)
+        release_ns = self._recoveries_ns[place] if place < len(self._recoveries_ns) else INT64_MAX
         return min(self._known_until_ns, release_ns)
 
-    def held(self, watch: Watch, now_ns: int) -> Array:
+    def awaiting_recovery(self, watch: RecoveryCondition, now_ns: int) -> Array:
         """bool[capacity]: whether the node is held for having crossed the watch's limit."""
-        until_ns = self._until_ns.get(watch)
+        until_ns = self._recovery_until_ns.get(watch)
         if until_ns is None:
-            until_ns = self._until_ns[watch] = np.full(self._columns.capacity, _NEVER_NS)
-            for name, one in ({} if self._samples is None else self._samples.held.get(watch, {})).items():
+            until_ns = self._recovery_until_ns[watch] = np.full(self._columns.capacity, _NEVER_NS)
+            for name, one in (
+                {} if self._samples is None else self._samples.recovering_until_ns.get(watch, {})
+            ).items():
                 row = self._columns.row(name)
                 if row is not None:
                     until_ns[row] = one
@@ -108,7 +110,7 @@ class MetricColumn:
 
     def _fill(self, rows: Iterable[int]) -> None:
         samples = self._samples
-        if samples is not None and not self._of_nodes:
+        if samples is not None and not self._is_per_node:
             self._at_ns[list(rows)] = samples.polled_ns
         elif samples is not None:
             chosen = list(rows)
@@ -130,5 +132,5 @@ class MetricColumn:
             for row, one in zip(rows, taken, strict=True):
                 more = assumed.get(names[row])
                 if one is not None and more is not None:
-                    self.values[row] = sum_of(self._metric, one.value, more)
+                    self.values[row] = add_metric_values(self._metric, one.value, more)
         return taken

@@ -10,56 +10,61 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from policysched.cluster.cache import Cache
-from policysched.cluster.census import Census
+from policysched.cluster.cache import ClusterCache
+from policysched.cluster.census import PodIndex
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.eval_context import Declarations, Function, Seen
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import EvalContext, ExprDeclarations, ScalarFunction
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Input
-from policysched.lang.ir.reads import reads_of
+from policysched.lang.ir.reads import expr_reads
 from policysched.model.objects import Namespace, Pod, PodUid
 
 _INDEXES_MAX = 64
-_ANSWERS_MAX = 10_000
+_CACHE_ENTRIES_MAX = 10_000
 _NO_NAMESPACE = Namespace("", {}, {})
 
-Head = tuple[Hashable, ...]
-Kind = tuple[Hashable, ...]
+IndexKey = tuple[Hashable, ...]
+ResidualKey = tuple[Hashable, ...]
 
 
-class Counts:
+class ClusterPodCounter:
     """For one cache. Indexes that nobody asks for any more are forgotten."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
-        self._indexes: OrderedDict[Hashable, _Index] = OrderedDict()
+        self._indexes: OrderedDict[Hashable, _PodCountIndex] = OrderedDict()
 
-    def count(self, expr: e.CountAnywhere, program: Declarations, seen: Seen) -> int:
+    def count(self, expr: e.CountPodsInCluster, program: ExprDeclarations, seen: EvalContext) -> int:
         """How many there are for which the condition holds; the pod itself is one of them, also where the cache has not
         heard of it (offline)."""
-        index = self._index(expr, program, self._cache.census)
+        index = self._index(expr, program, self._cache.active_pods)
         stranger = seen.pod if seen.pod.uid not in self._cache.pods else None
-        found = index.count(seen) + (stranger is not None and index.question.counts(stranger, seen))
-        if not expr.ended:
+        found = index.count(seen) + (stranger is not None and index.query.matches(stranger, seen))
+        if not expr.include_finished:
             return found
-        return found + self._index(expr, program, self._cache.ended).count(seen)
+        return found + self._index(expr, program, self._cache.ended_pods).count(seen)
 
     def count_among(
-        self, expr: e.CountAnywhere, program: Declarations, seen: Seen, pods: Iterable[Pod]
+        self, expr: e.CountPodsInCluster, program: ExprDeclarations, seen: EvalContext, pods: Iterable[Pod]
     ) -> int:
         """How many of these pods are among them."""
-        there, ended = self._cache.census.pods, self._cache.ended.pods if expr.ended else {}
+        there, ended = (
+            self._cache.active_pods.pods,
+            self._cache.ended_pods.pods if expr.include_finished else {},
+        )
         counted = [pod for pod in pods if pod.uid in there or pod.uid in ended]
-        question = self._index(expr, program, self._cache.census).question
-        return sum(question.counts(pod, seen) for pod in counted)
+        question = self._index(expr, program, self._cache.active_pods).query
+        return sum(question.matches(pod, seen) for pod in counted)
 
-    def _index(self, expr: e.CountAnywhere, program: Declarations, census: Census) -> "_Index":
-        key = expr.where, _inputs(expr, program), census is self._cache.ended
+    def _index(
+        self, expr: e.CountPodsInCluster, program: ExprDeclarations, census: PodIndex
+    ) -> "_PodCountIndex":
+        key = expr.where, _inputs_read(expr, program), census is self._cache.ended_pods
         index = self._indexes.get(key)
         if index is None:
-            index = self._indexes[key] = _Index(_Question.of(expr.where, program))
+            index = self._indexes[key] = _PodCountIndex(_CountQuery.of(expr.where, program))
             if len(self._indexes) > _INDEXES_MAX:
                 self._indexes.popitem(last=False)
         else:
@@ -68,90 +73,90 @@ class Counts:
         return index
 
 
-class Without:
+class HypotheticalPodCounter:
     """The same in a hypothetical cluster: pods that are lifted off it are gone, and one that is laid on it counts as often as it
     did before."""
 
-    def __init__(self, counts: Counts, overlay: Overlay) -> None:
+    def __init__(self, counts: ClusterPodCounter, overlay: Overlay) -> None:
         self._counts = counts
         self._overlay = overlay
 
-    def count(self, expr: e.CountAnywhere, program: Declarations, seen: Seen) -> int:
-        gone = self._counts.count_among(expr, program, seen, self._overlay.lifted)
+    def count(self, expr: e.CountPodsInCluster, program: ExprDeclarations, seen: EvalContext) -> int:
+        gone = self._counts.count_among(expr, program, seen, self._overlay.removed_pods)
         return self._counts.count(expr, program, seen) - gone
 
 
-def _inputs(expr: e.Expr, program: Declarations) -> tuple[Input, ...]:
+def _inputs_read(expr: e.Expr, program: ExprDeclarations) -> tuple[Input, ...]:
     names = dict.fromkeys(one.name for one in e.walk(expr) if isinstance(one, e.InputRef))
     return tuple(program.inputs[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """`theirs` of a counted pod must equal `ours` of the one that is decided, and `rest` (None: nothing more) be True, which
-    reads `kinds` of the counted and `asked` of the other."""
+class _CountQuery:
+    """`other_key` of a counted pod must equal `pod_key` of the one that is decided, and `residual` (None: nothing more) be True, which
+    reads `other_reads` of the counted and `pod_reads` of the other."""
 
-    theirs: tuple[Function, ...]
-    ours: tuple[Function, ...]
-    rest: Function | None
-    kinds: tuple[Function, ...]
-    asked: tuple[Function, ...]
+    other_key: tuple[ScalarFunction, ...]
+    pod_key: tuple[ScalarFunction, ...]
+    residual: ScalarFunction | None
+    other_reads: tuple[ScalarFunction, ...]
+    pod_reads: tuple[ScalarFunction, ...]
 
     @classmethod
-    def of(cls, where: e.Expr, program: Declarations) -> "_Question":
+    def of(cls, where: e.Expr, program: ExprDeclarations) -> "_CountQuery":
         pairs, rest = list[tuple[e.Expr, e.Expr]](), list[e.Expr]()
         for item in where.items if isinstance(where, e.And) else (where,):
-            pair = _equality(item)
+            pair = _equality_operands(item)
             if pair is None:
                 rest.append(item)
             else:
                 pairs.append(pair)
         # A condition is True where all of its items are, the missing ones included.
         left = None if not rest else rest[0] if len(rest) == 1 else e.And(tuple(rest), where.span)
-        reads = reads_of(left, program.inputs)
+        reads = expr_reads(left, program.inputs)
         return cls(
-            theirs=tuple(compiled(theirs, program) for theirs, _ in pairs),
-            ours=tuple(compiled(ours, program) for _, ours in pairs),
-            rest=None if left is None else compiled(left, program),
-            kinds=tuple(attribute("other", path) for path in sorted(reads.others)),
-            asked=(
+            other_key=tuple(compile_scalar(theirs, program) for theirs, _ in pairs),
+            pod_key=tuple(compile_scalar(ours, program) for _, ours in pairs),
+            residual=None if left is None else compile_scalar(left, program),
+            other_reads=tuple(attribute("other", path) for path in sorted(reads.counted_pods)),
+            pod_reads=(
                 *(attribute("pod", path) for path in sorted(reads.pod)),
                 *(attribute("namespace", path) for path in sorted(reads.namespace)),
             ),
         )
 
-    def head_of(self, pod: Pod) -> Head | None:
+    def index_key(self, pod: Pod) -> IndexKey | None:
         """Where the pod lies; None: nowhere, as something that must equal something is missing."""
-        return _values(self.theirs, _alone(pod))
+        return _values(self.other_key, _other_pod_context(pod))
 
-    def kind_of(self, pod: Pod) -> Kind:
-        alone = _alone(pod)
-        return tuple([part(alone) for part in self.kinds])
+    def residual_key(self, pod: Pod) -> ResidualKey:
+        alone = _other_pod_context(pod)
+        return tuple([part(alone) for part in self.other_reads])
 
-    def counts(self, other: Pod, seen: Seen) -> bool:
+    def matches(self, other: Pod, seen: EvalContext) -> bool:
         """Whether that one pod counts."""
-        head = self.head_of(other)
-        if head is None or head != _values(self.ours, seen):
+        head = self.index_key(other)
+        if head is None or head != _values(self.pod_key, seen):
             return False
-        return self.rest is None or self.rest(seen.counting(other)) is True
+        return self.residual is None or self.residual(seen.with_other_pod(other)) is True
 
 
-def _values(functions: Sequence[Function], seen: Seen) -> Head | None:
+def _values(functions: Sequence[ScalarFunction], seen: EvalContext) -> IndexKey | None:
     values = tuple([function(seen) for function in functions])
     return None if None in values else values
 
 
-def _alone(pod: Pod) -> Seen:
-    return Seen(pod, _NO_NAMESPACE, other=pod)
+def _other_pod_context(pod: Pod) -> EvalContext:
+    return EvalContext(pod, _NO_NAMESPACE, other=pod)
 
 
-def _equality(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
+def _equality_operands(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
     """What of the counted pod must equal what else, where the condition is one that can be looked up."""
     if not isinstance(item, e.Compare) or item.op != "==":
         return None
     if e.is_floating(item.left) or e.is_floating(item.right):
         return None
-    match _speaks_of_other(item.left), _speaks_of_other(item.right):
+    match _reads_only_other(item.left), _reads_only_other(item.right):
         case True, False:
             return item.left, item.right
         case False, True:
@@ -160,81 +165,83 @@ def _equality(item: e.Expr) -> tuple[e.Expr, e.Expr] | None:
             return None
 
 
-def _speaks_of_other(expr: e.Expr) -> bool | None:
+def _reads_only_other(expr: e.Expr) -> bool | None:
     """True: of the counted pod alone; False: not of it; None: of both."""
     owners = set[bool]()
     for one in e.walk(expr):
         match one:
-            case e.Attr(owner=owner) | e.InputRef(of=owner):
+            case e.Attr(owner=owner) | e.InputRef(owner=owner):
                 owners.add(owner == "other")
     return None if len(owners) > 1 else owners == {True}
 
 
 @dataclass(slots=True)
-class _Group:
-    example: Pod
+class _CountedClass:
+    representative: Pod
     count: int
 
 
-class _Index:
+class _PodCountIndex:
     """The pods of the census by head and kind."""
 
-    def __init__(self, question: _Question) -> None:
-        self.question = question
+    def __init__(self, question: _CountQuery) -> None:
+        self.query = question
         self._version = -1
-        self._places: dict[PodUid, tuple[Head, Kind]] = {}
-        self._heads: dict[Head, dict[Kind, _Group]] = {}
-        self._answers: dict[Hashable, int] = {}
+        self._keys_by_pod: dict[PodUid, tuple[IndexKey, ResidualKey]] = {}
+        self._classes: dict[IndexKey, dict[ResidualKey, _CountedClass]] = {}
+        self._counts_cache: dict[Hashable, int] = {}
 
-    def count(self, seen: Seen) -> int:
-        head = _values(self.question.ours, seen)
-        groups = {} if head is None else self._heads.get(head, {})
-        rest = self.question.rest
+    def count(self, seen: EvalContext) -> int:
+        head = _values(self.query.pod_key, seen)
+        groups = {} if head is None else self._classes.get(head, {})
+        rest = self.query.residual
         if rest is None:
             return sum(group.count for group in groups.values())
-        asked = head, tuple([part(seen) for part in self.question.asked])
-        found = self._answers.get(asked)
+        asked = head, tuple([part(seen) for part in self.query.pod_reads])
+        found = self._counts_cache.get(asked)
         if found is None:
             found = sum(
-                group.count for group in groups.values() if rest(seen.counting(group.example)) is True
+                group.count
+                for group in groups.values()
+                if rest(seen.with_other_pod(group.representative)) is True
             )
-            if len(self._answers) >= _ANSWERS_MAX:
-                self._answers.clear()
-            self._answers[asked] = found
+            if len(self._counts_cache) >= _CACHE_ENTRIES_MAX:
+                self._counts_cache.clear()
+            self._counts_cache[asked] = found
         return found
 
-    def catch_up(self, census: Census) -> None:
+    def catch_up(self, census: PodIndex) -> None:
         if self._version == census.version:
             return
-        moved = census.moved_since(self._version)
+        moved = census.changed_since(self._version)
         if moved is None:
-            self._places.clear()
-            self._heads.clear()
+            self._keys_by_pod.clear()
+            self._classes.clear()
             moved = census.pods
         for uid in moved:
-            self._take(uid)
+            self._remove(uid)
             if uid in census.pods:
-                self._put(census.pods[uid])
-        self._answers.clear()
+                self._add(census.pods[uid])
+        self._counts_cache.clear()
         self._version = census.version
 
-    def _put(self, pod: Pod) -> None:
-        head = self.question.head_of(pod)
+    def _add(self, pod: Pod) -> None:
+        head = self.query.index_key(pod)
         if head is None:
             return
-        kind = self.question.kind_of(pod)
-        self._places[pod.uid] = head, kind
-        group = self._heads.setdefault(head, {}).setdefault(kind, _Group(pod, 0))
+        kind = self.query.residual_key(pod)
+        self._keys_by_pod[pod.uid] = head, kind
+        group = self._classes.setdefault(head, {}).setdefault(kind, _CountedClass(pod, 0))
         group.count += 1
 
-    def _take(self, uid: PodUid) -> None:
-        place = self._places.pop(uid, None)
+    def _remove(self, uid: PodUid) -> None:
+        place = self._keys_by_pod.pop(uid, None)
         if place is None:
             return
         head, kind = place
-        groups = self._heads[head]
+        groups = self._classes[head]
         groups[kind].count -= 1
         if not groups[kind].count:
             del groups[kind]
             if not groups:
-                del self._heads[head]
+                del self._classes[head]

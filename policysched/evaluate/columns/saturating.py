@@ -11,7 +11,7 @@ _HUNDREDTH = INT64_MAX // 100
 def percent(part: Array, whole: Array) -> Array:
     """`floor(100 * part / whole)` for `0 <= part`; rows whose `whole` is 0 give 0. Exact for any int64."""
     there = whole > 0
-    divisor = whole if everywhere(there) else np.maximum(whole, 1)
+    divisor = whole if all_true(there) else np.maximum(whole, 1)
     if len(part) and largest(part) > _HUNDREDTH:
         exact = part.astype(object) * 100 // divisor.astype(object)
         return np.where(there, exact, 0).astype(np.int64)
@@ -24,7 +24,7 @@ def largest(values: Array) -> int:
     return int(values[0] if len(values) == 1 else values.max())
 
 
-def everywhere(mask: Array) -> bool:
+def all_true(mask: Array) -> bool:
     """Whether it is true of every row."""
     return bool(mask[0]) if len(mask) == 1 else bool(mask.all())
 
@@ -53,7 +53,7 @@ def saturating_multiply(left: Array, right: Array) -> Array:
     return np.asarray(np.clip(exact, INT64_MIN, INT64_MAX)).astype(np.int64)
 
 
-def floor_divide(left: Array, right: Array) -> Array:
+def saturating_floor_divide(left: Array, right: Array) -> Array:
     """Rounded toward minus infinity, saturating; rows with a divisor of 0 give 0."""
     divisor = np.where(right == 0, 1, right)
     overflows = (left == INT64_MIN) & (divisor == -1)
@@ -61,5 +61,5 @@ def floor_divide(left: Array, right: Array) -> Array:
     return np.where(right == 0, 0, quotient)
 
 
-def negated(operand: Array) -> Array:
+def saturating_negate(operand: Array) -> Array:
     return np.where(operand == INT64_MIN, INT64_MAX, -operand)

@@ -11,8 +11,8 @@ from policysched.lang.ir.arithmetic import Number
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What there is to look at: the columns, perhaps an overlay (`laid`: the metrics' values where it changed them), the
+class Snapshot:
+    """What there is to look at: the columns, perhaps an overlay (`metric_overrides`: the metrics' values where it changed them), the
     policy's samples, the clock."""
 
     columns: Columns
@@ -20,7 +20,7 @@ class World:
     metrics: Mapping[str, MetricColumn]
     now_ns: int
     samples_key: Hashable
-    laid: Mapping[str, Mapping[int, Number]]
+    metric_overrides: Mapping[str, Mapping[int, Number]]
 
     def view(self, rows: Iterable[int] | None = None) -> View:
         chosen = None if rows is None else sorted(rows)
@@ -30,12 +30,12 @@ class World:
             chosen,
             now_ns=self.now_ns,
             metrics=self.metrics,
-            hypothetical=hypothetical,
-            laid=self.laid,
-            pods=None if self.overlay is None else self.overlay.pods,
-            claims=None if self.overlay is None else self.overlay.claims,
-            promises=None if self.overlay is None else self.overlay.promises,
-            devices=None if self.overlay is None else self.overlay.devices,
+            overlay_usages=hypothetical,
+            metric_overrides=self.metric_overrides,
+            overlay_pods=None if self.overlay is None else self.overlay.pods,
+            claim_use_deltas=None if self.overlay is None else self.overlay.claim_use_deltas,
+            volume_reservations=None if self.overlay is None else self.overlay.volume_reservations,
+            device_reservations=None if self.overlay is None else self.overlay.device_reservations,
         )
 
     def metrics_known_until_ns(self, names: Iterable[str]) -> int | None:

@@ -10,39 +10,41 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.cluster.volumes.availability import Stock
+from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.interner import UNKNOWN, Interner
 from policysched.model.objects import LabelSelector
 
 Numbers = NDArray[np.int64]
 
-NO_ROOM = -1
+NO_CAPACITY = -1
 """Where no capacity says anything of a node."""
 
 
 @dataclass(frozen=True, slots=True)
-class StorageRoom:
+class StorageCapacityTable:
     """`by_label`: for each label the largest volume that can be made, by the code of its value; the last entry stands for all
-    other codes. `others`: the same by selector."""
+    other codes. `by_selector`: the same by selector."""
 
     by_label: Mapping[str, Numbers]
-    others: Mapping[LabelSelector, int]
+    by_selector: Mapping[LabelSelector, int]
 
 
-class KeptStorageRoom:
+class StorageCapacityCache:
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[int, int, int], StorageRoom]] = {}
+        self._tables: dict[str, tuple[tuple[int, int, int], StorageCapacityTable]] = {}
 
-    def of(self, class_name: str, stock: Stock, strings: Interner[str], coding: int) -> StorageRoom:
+    def table_for(
+        self, class_name: str, stock: AvailableVolumes, strings: Interner[str], coding: int
+    ) -> StorageCapacityTable:
         """`coding`: codes of labels are good as long as it is."""
         stamp = stock.capacity_stamp(class_name), coding, len(strings)
-        kept = self._kept.get(class_name)
+        kept = self._tables.get(class_name)
         if kept is None or kept[0] != stamp:
-            kept = self._kept[class_name] = stamp, _arranged(class_name, stock, strings)
+            kept = self._tables[class_name] = stamp, _build_table(class_name, stock, strings)
         return kept[1]
 
 
-def _arranged(class_name: str, stock: Stock, strings: Interner[str]) -> StorageRoom:
+def _build_table(class_name: str, stock: AvailableVolumes, strings: Interner[str]) -> StorageCapacityTable:
     by_label: dict[str, Numbers] = {}
     others: dict[LabelSelector, int] = {}
     for one in stock.capacities(class_name):
@@ -50,13 +52,13 @@ def _arranged(class_name: str, stock: Stock, strings: Interner[str]) -> StorageR
             continue
         asked = one.topology.requirements
         if len(asked) != 1 or asked[0].operator != "In":
-            others[one.topology] = max(one.limit_bytes, others.get(one.topology, NO_ROOM))
+            others[one.topology] = max(one.limit_bytes, others.get(one.topology, NO_CAPACITY))
             continue
         table = by_label.get(asked[0].key)
         if table is None:
-            table = by_label[asked[0].key] = np.full(len(strings) + 1, NO_ROOM)
+            table = by_label[asked[0].key] = np.full(len(strings) + 1, NO_CAPACITY)
         for value in asked[0].values:
             code = strings.find(value)
             if code != UNKNOWN:
                 table[code] = max(one.limit_bytes, int(table[code]))
-    return StorageRoom(by_label, others)
+    return StorageCapacityTable(by_label, others)

@@ -10,34 +10,34 @@ from dataclasses import replace
 
 from policysched.cluster.samples import MetricSamples, Samples
 from policysched.evaluate.columns.columns import Columns
-from policysched.evaluate.columns.metric_column import sum_of
+from policysched.evaluate.columns.metric_column import add_metric_values
 from policysched.evaluate.columns.overlay import Overlay
-from policysched.evaluate.compile.read_set import nameless
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.eval_context import Seen
+from policysched.evaluate.compile.read_set import unknown_namespace
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.program import Metric, Program, of_nodes
+from policysched.lang.ir.program import Metric, Program, is_node_metric
 from policysched.model.objects import Namespace, NodeName, Pod
 
 
-class Assume:
+class CompiledAssume:
     """The `assume` of each metric of nodes of a program that has one, as functions of a pod."""
 
     def __init__(self, program: Program) -> None:
         self.metrics: dict[str, Metric] = {
             name: metric
             for name, metric in program.metrics.items()
-            if metric.assume is not None and of_nodes(metric)
+            if metric.assumed_load is not None and is_node_metric(metric)
         }
         self._functions = {
-            name: compiled(metric.assume, program)
+            name: compile_scalar(metric.assumed_load, program)
             for name, metric in self.metrics.items()
-            if metric.assume is not None
+            if metric.assumed_load is not None
         }
 
     def amount(self, name: str, pod: Pod, namespace: Namespace | None) -> Number:
         """In the held unit of the metric `name`. An input that the pod has not got adds nothing."""
-        found = self._functions[name](Seen(pod, namespace or nameless(pod)))
+        found = self._functions[name](EvalContext(pod, namespace or unknown_namespace(pod)))
         if found is None:
             return 0
         assert isinstance(found, int | float), f"{name} assumes {found!r} of {pod.full_name}"
@@ -45,10 +45,10 @@ class Assume:
 
     def total(self, name: str, left: Number, right: Number) -> Number:
         """Two amounts as one."""
-        return sum_of(self.metrics[name], left, right)
+        return add_metric_values(self.metrics[name], left, right)
 
 
-class Laid:
+class OverlayLoad:
     """What the pods laid on one overlay add to the metrics of one program.
 
     `values` are the metrics' values on the rows that differ, by metric and row; `samples` are the same for whoever
@@ -57,7 +57,7 @@ class Laid:
 
     def __init__(
         self,
-        assume: Assume,
+        assume: CompiledAssume,
         overlay: Overlay,
         columns: Columns,
         namespace_of: Callable[[Pod], Namespace],
@@ -67,41 +67,41 @@ class Laid:
         self.overlay = overlay
         self._columns = columns
         self._namespace_of = namespace_of
-        self._given = {name: samples[name] for name in assume.metrics if name in samples}
+        self._base_samples = {name: samples[name] for name in assume.metrics if name in samples}
         self.samples: Samples = samples
         self.values: Mapping[str, Mapping[int, Number]] = {}
-        self._position, self._lifts = 0, overlay.lifts
-        self._start_over()
+        self._position, self._removal_count = 0, overlay.removal_count
+        self._rebuild()
 
-    def is_of(self, overlay: Overlay, samples: Samples) -> bool:
+    def matches(self, overlay: Overlay, samples: Samples) -> bool:
         """Whether this is about the same overlay and the same samples."""
         return overlay is self.overlay and all(
-            samples.get(name) is self._given.get(name) for name in self._assume.metrics
+            samples.get(name) is self._base_samples.get(name) for name in self._assume.metrics
         )
 
     def catch_up(self, samples: Samples) -> None:
         """Count the pods that were laid since the last time."""
-        if self.overlay.lifts != self._lifts:
-            self._start_over()
-        laid = self.overlay.laid
+        if self.overlay.removal_count != self._removal_count:
+            self._rebuild()
+        laid = self.overlay.added_pods
         for pod, node in laid[self._position :]:
-            for name in self._given:
+            for name in self._base_samples:
                 self._add(name, pod, node)
         self._position = len(laid)
-        self.samples = {**samples, **self._more}
+        self.samples = {**samples, **self._overlay_samples}
 
-    def _start_over(self) -> None:
-        self._position, self._lifts = 0, self.overlay.lifts
-        self._totals: dict[str, dict[NodeName, Number]] = {name: {} for name in self._given}
-        self._rows: dict[str, dict[int, Number]] = {name: {} for name in self._given}
+    def _rebuild(self) -> None:
+        self._position, self._removal_count = 0, self.overlay.removal_count
+        self._totals: dict[str, dict[NodeName, Number]] = {name: {} for name in self._base_samples}
+        self._rows: dict[str, dict[int, Number]] = {name: {} for name in self._base_samples}
         self.values = self._rows
-        self._more: dict[str, MetricSamples] = {
+        self._overlay_samples: dict[str, MetricSamples] = {
             name: replace(given, assumed=ChainMap(self._totals[name], given.assumed))  # type: ignore[arg-type]
-            for name, given in self._given.items()
+            for name, given in self._base_samples.items()
         }
 
     def _add(self, name: str, pod: Pod, node: NodeName) -> None:
-        given, totals = self._given[name], self._totals[name]
+        given, totals = self._base_samples[name], self._totals[name]
         before = totals.get(node, given.assumed.get(node, 0))
         amount = self._assume.amount(name, pod, self._namespace_of(pod))
         totals[node] = self._assume.total(name, before, amount)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from policysched.evaluate.compile.lower import AnyRule, Variant, deciding
+from policysched.evaluate.compile.lower import AnyRule, Variant, rule_expressions
 from policysched.evaluate.compile.plan import Plan
-from policysched.lang.format.clauses import Clause, clauses, outage_sentence
+from policysched.lang.format.clauses import RenderedClause, describe_outage, render_clauses
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import (
     BuiltinFilter,
@@ -12,12 +12,12 @@ from policysched.lang.ir.program import (
     FilterRule,
     Parameter,
     Program,
-    Rules,
+    RuleSet,
     ScoreRule,
     rules_for,
 )
-from policysched.lang.ir.reads import Cost, Reads, program_reads, rule_cost, rule_reads, stage_word
-from policysched.lang.ir.recovery import recovery
+from policysched.lang.ir.reads import Reads, RuleCost, program_reads, rule_cost, rule_reads, stage_text
+from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.lang.types.kinds import DURATION
 from policysched.lang.types.units import format_value
 from policysched.model.cluster_events import ClusterEvent
@@ -34,7 +34,7 @@ class RuleRow:
     builtin: str
     weight: int | None
     stage: str
-    cost: Cost
+    cost: RuleCost
     pod_reads: tuple[str, ...]
     node_reads: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -88,11 +88,11 @@ class Listing:
     layers: tuple[str, ...]
     rules: tuple[RuleRow, ...]
     steps: tuple[StepRow, ...]
-    cost: Cost
+    cost: RuleCost
     read_set: tuple[str, ...]
     wakes: tuple[ClusterEvent, ...]
     extenders: tuple[ExtenderRow, ...]
-    clauses: tuple[Clause, ...]
+    clauses: tuple[RenderedClause, ...]
     outage: str | None
 
 
@@ -100,7 +100,7 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
     """`active`: indexes of the layers that apply, none by default."""
     program, variant = plan.program, plan.variant(active)
     rules = rules_for(program, active)
-    rows = tuple(_row(rule, program) for rule in _all(rules))
+    rows = tuple(_row(rule, program) for rule in _all_rules(rules))
     return Listing(
         policy=program.name,
         sha256=program.sha256,
@@ -108,15 +108,15 @@ def listing(plan: Plan, active: tuple[int, ...] = ()) -> Listing:
         layers=tuple(program.layers[index].name for index in active),
         rules=rows,
         steps=_steps(variant),
-        cost=sum((row.cost for row in rows), Cost()),
+        cost=sum((row.cost for row in rows), RuleCost()),
         read_set=plan.read_set(active).names,
-        wakes=_sorted(program_reads(program).wakes),
+        wakes=_sorted(program_reads(program).requeue_events),
         extenders=tuple(
             ExtenderRow(one.name, one.weight, None if one.missing is None else str(one.missing))
             for one in program.extenders
         ),
-        clauses=clauses(program),
-        outage=outage_sentence(program),
+        clauses=render_clauses(program),
+        outage=describe_outage(program),
     )
 
 
@@ -127,10 +127,10 @@ def _parameter(one: Parameter) -> ParameterRow:
     limits = f"range {shown(one.low)}..{shown(one.high)}" if one.low is not None else ""
     if one.choices:
         limits = f"in [{', '.join(map(shown, one.choices))}]"
-    return ParameterRow(one.name, str(one.type), shown(one.value), shown(one.default), limits, one.given_in)
+    return ParameterRow(one.name, str(one.type), shown(one.value), shown(one.default), limits, one.set_in)
 
 
-def _all(rules: Rules) -> list[AnyRule]:
+def _all_rules(rules: RuleSet) -> list[AnyRule]:
     found: list[AnyRule] = [*rules.filters]
     found += rules.scores
     return found
@@ -139,7 +139,7 @@ def _all(rules: Rules) -> list[AnyRule]:
 def _row(rule: AnyRule, program: Program) -> RuleRow:
     reads = rule_reads(rule, program.inputs)
     stage = e.Stage.CONSTANT
-    for expr in deciding(rule):
+    for expr in rule_expressions(rule):
         if expr is not None:
             stage |= e.stage_of(expr)
     built_in = isinstance(rule, BuiltinFilter | BuiltinScore)
@@ -150,12 +150,12 @@ def _row(rule: AnyRule, program: Program) -> RuleRow:
         name=rule.name,
         builtin=rule.builtin if isinstance(rule, BuiltinFilter | BuiltinScore) else "",
         weight=rule.weight if isinstance(rule, ScoreRule | BuiltinScore) else None,
-        stage=stage_word(stage),
+        stage=stage_text(stage),
         cost=rule_cost(rule),
         pod_reads=_pod_reads(reads),
         node_reads=_node_reads(reads),
         metrics=tuple(sorted(reads.metrics)),
-        wakes=_sorted(reads.wakes),
+        wakes=_sorted(reads.requeue_events),
         missing=_missing(rule),
         recover=_recover(rule, program),
     )
@@ -168,29 +168,29 @@ def _missing(rule: AnyRule) -> str | None:
 
 def _recover(rule: AnyRule, program: Program) -> str | None:
     """As it stands behind the limit: `600Mbps for 2m`."""
-    found = recovery(rule.condition) if isinstance(rule, FilterRule) else None
+    found = split_recovery_condition(rule.condition) if isinstance(rule, FilterRule) else None
     if found is None:
         return None
-    watch = found[1].watch
-    mark = format_value(watch.mark, program.metrics[watch.metric].type)
-    return f"{mark} for {format_value(watch.for_ns, DURATION)}"
+    watch = found[1].condition
+    mark = format_value(watch.recover_at, program.metrics[watch.metric].type)
+    return f"{mark} for {format_value(watch.recover_for_ns, DURATION)}"
 
 
 def _pod_reads(reads: Reads) -> tuple[str, ...]:
-    paths = {_written("pod", path) for path in reads.pod} | {
-        _written("namespace", path) for path in reads.namespace
+    paths = {_source_path("pod", path) for path in reads.pod} | {
+        _source_path("namespace", path) for path in reads.namespace
     }
     return tuple(sorted(paths | {f"pod.{field}" for field in reads.pod_fields}))
 
 
 def _node_reads(reads: Reads) -> tuple[str, ...]:
-    paths = {_written("node", path) for path in reads.node} | {
-        _written("other", path) for path in reads.others
+    paths = {_source_path("node", path) for path in reads.node} | {
+        _source_path("other", path) for path in reads.counted_pods
     }
     return tuple(sorted(paths | {f"node.{field}" for field in reads.node_fields}))
 
 
-def _written(owner: str, path: tuple[str, ...]) -> str:
+def _source_path(owner: str, path: tuple[str, ...]) -> str:
     """As a policy writes it: keys of labels and annotations are quoted."""
     match path:
         case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
@@ -202,7 +202,7 @@ def _written(owner: str, path: tuple[str, ...]) -> str:
 def _steps(variant: Variant) -> tuple[StepRow, ...]:
     users: dict[e.Expr, list[str]] = {}
     for rule in [*(step.rule for step in variant.filters), *(step.rule for step in variant.scores)]:
-        parts = {one for expr in deciding(rule) if expr is not None for one in e.walk(expr)}
+        parts = {one for expr in rule_expressions(rule) if expr is not None for one in e.walk(expr)}
         for part in parts:
             users.setdefault(part, []).append(rule.name)
     return tuple(
@@ -210,7 +210,7 @@ def _steps(variant: Variant) -> tuple[StepRow, ...]:
             number,
             type(expr).__name__,
             expr.span.text,
-            stage_word(e.stage_of(expr)),
+            stage_text(e.stage_of(expr)),
             tuple(users.get(expr, ())),
         )
         for number, expr in enumerate(variant.machine.exprs)

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from policysched.builtins.registry import BUILTINS
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.eval_context import Function
-from policysched.evaluate.scalar.times import steepness, timed_parts
-from policysched.evaluate.vector.expressions import machine as machine_of
-from policysched.evaluate.vector.machine import Machine, is_leaf
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import ScalarFunction
+from policysched.evaluate.scalar.times import slope_difference, time_dependent_parts
+from policysched.evaluate.vector.expressions import build_machine as machine_of
+from policysched.evaluate.vector.machine import VectorMachine, is_leaf
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.program import (
     BuiltinFilter,
     BuiltinScore,
@@ -25,61 +25,61 @@ from policysched.lang.ir.program import (
     ScoreRule,
     rules_for,
 )
-from policysched.lang.ir.reads import CLAIMS, rule_reads
-from policysched.lang.ir.recovery import recovery
+from policysched.lang.ir.reads import CLAIMS_FIELD, rule_reads
+from policysched.lang.ir.recovery import split_recovery_condition
 from policysched.model.cluster_events import ClusterEvent
 
 AnyRule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 
 
 @dataclass(frozen=True, slots=True)
-class Lowering:
+class LoweringOptions:
     """Which optimisations are carried out. Verdicts are the same with and without; tests say so."""
 
-    fold: bool = True
-    share: bool = True
+    fold_constants: bool = True
+    share_subexpressions: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class FilterStep:
-    """`pod_when` is settled once a pod, `node_when` and `answer` are steps of the machine, and so is `within`,
+class LoweredFilter:
+    """`pod_when` is settled once a pod, `node_when` and `condition` are steps of the machine, and so is `comparison`,
     the comparison alone where the condition holds nodes back. `metrics` decide about the rule,
-    `answer_metrics` are those of its condition. `template` has a function (or a text) for each part of its words."""
+    `condition_metrics` are those of its condition. `template` has a function (or a text) for each part of its words."""
 
     rule: FilterRule | BuiltinFilter
-    pod_when: Function | None
+    pod_when: ScalarFunction | None
     node_when: int | None
-    answer: int | None
-    within: int | None
+    condition: int | None
+    comparison: int | None
     metrics: tuple[str, ...]
-    answer_metrics: tuple[str, ...]
+    condition_metrics: tuple[str, ...]
     resolvable: bool
-    template: tuple[Function, ...]
-    varies: bool
-    wakes: frozenset[ClusterEvent]
+    template: tuple[ScalarFunction, ...]
+    varies_by_node: bool
+    requeue_events: frozenset[ClusterEvent]
     reads_claims: bool  # of the pod
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreStep:
+class LoweredScore:
     rule: ScoreRule | BuiltinScore
-    pod_when: Function | None
+    pod_when: ScalarFunction | None
     node_when: int | None
     value: int | None
     metrics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """How the rules read the clock. `compares`: two steps and how steeply their difference grows, each flips at a moment that can
-    be computed. `vague`: something else runs with the clock. `in_words`: a text shows it; `shares_in_words`: a text shows what
-    the namespace holds. `counts_in_words`: what of a text rests on which pods there are."""
+class ClockReads:
+    """How the rules read the clock. `comparisons`: two steps and how steeply their difference grows, each flips at a moment that can
+    be computed. `has_other_reads`: something else runs with the clock. `in_messages`: a text shows it; `shares_in_messages`: a text shows what
+    the namespace holds. `counts_in_messages`: what of a text rests on which pods there are."""
 
-    compares: tuple[tuple[int, int, int], ...]
-    vague: bool
-    in_words: bool
-    shares_in_words: bool
-    counts_in_words: tuple[Function, ...]
+    comparisons: tuple[tuple[int, int, int], ...]
+    has_other_reads: bool
+    in_messages: bool
+    shares_in_messages: bool
+    counts_in_messages: tuple[ScalarFunction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +87,18 @@ class Variant:
     """The rules for the pods to which the layers `active` apply. `metrics`: every one that a rule reads."""
 
     active: tuple[int, ...]
-    machine: Machine
+    machine: VectorMachine
     node_inputs: tuple[Input, ...]
-    filters: tuple[FilterStep, ...]
-    scores: tuple[ScoreStep, ...]
-    clock: Clock
+    filters: tuple[LoweredFilter, ...]
+    scores: tuple[LoweredScore, ...]
+    clock_reads: ClockReads
     metrics: tuple[str, ...]
 
 
-def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Variant:
-    machine = machine_of(program, share=lowering.share)
+def lower(program: Program, active: tuple[int, ...], lowering: LoweringOptions) -> Variant:
+    machine = machine_of(program, share=lowering.share_subexpressions)
     rules = rules_for(program, active)
-    everything = [folded(rule, lowering) for rule in (*rules.filters, *rules.scores)]
+    everything = [fold_rule(rule, lowering) for rule in (*rules.filters, *rules.scores)]
     return Variant(
         active=active,
         machine=machine,
@@ -108,21 +108,23 @@ def lower(program: Program, active: tuple[int, ...], lowering: Lowering) -> Vari
             if declared.owner == "node"
             and (declared.required_text is not None or declared.invalid_text is not None)
         ),
-        filters=tuple(_filter_step(rule, folded(rule, lowering), machine) for rule in rules.filters),
-        scores=tuple(_score_step(rule, folded(rule, lowering), machine) for rule in rules.scores),
-        clock=_clock(everything, machine),
-        metrics=metrics_read(expr for rule in (*rules.filters, *rules.scores) for expr in deciding(rule)),
+        filters=tuple(_lower_filter(rule, fold_rule(rule, lowering), machine) for rule in rules.filters),
+        scores=tuple(_lower_score(rule, fold_rule(rule, lowering), machine) for rule in rules.scores),
+        clock_reads=_clock_reads(everything, machine),
+        metrics=metrics_read(
+            expr for rule in (*rules.filters, *rules.scores) for expr in rule_expressions(rule)
+        ),
     )
 
 
-def _clock(rules: Iterable[AnyRule], machine: Machine) -> Clock:
-    compares, vague, shown, counts = [], False, e.Stage.CONSTANT, list[Function]()
+def _clock_reads(rules: Iterable[AnyRule], machine: VectorMachine) -> ClockReads:
+    compares, vague, shown, counts = [], False, e.Stage.CONSTANT, list[ScalarFunction]()
     for rule in rules:
-        for expr in deciding(rule):
+        for expr in rule_expressions(rule):
             if expr is not None:
-                found, other = timed_parts(expr)
+                found, other = time_dependent_parts(expr)
                 compares += [
-                    (machine.add(one.left), machine.add(one.right), steepness(one.left, one.right))
+                    (machine.add(one.left), machine.add(one.right), slope_difference(one.left, one.right))
                     for one in found
                 ]
                 vague |= other
@@ -132,32 +134,36 @@ def _clock(rules: Iterable[AnyRule], machine: Machine) -> Clock:
                     continue
                 shown |= e.stage_of(part)
                 counts += [
-                    compiled(one, machine.program) for one in e.walk(part) if isinstance(one, e.CountAnywhere)
+                    compile_scalar(one, machine.program)
+                    for one in e.walk(part)
+                    if isinstance(one, e.CountPodsInCluster)
                 ]
-    return Clock(tuple(compares), vague, e.Stage.TIME in shown, e.Stage.SHARES in shown, tuple(counts))
+    return ClockReads(
+        tuple(compares), vague, e.Stage.TIME in shown, e.Stage.NAMESPACE_SHARES in shown, tuple(counts)
+    )
 
 
-def folded(rule: AnyRule, lowering: Lowering) -> AnyRule:
-    if not lowering.fold:
+def fold_rule(rule: AnyRule, lowering: LoweringOptions) -> AnyRule:
+    if not lowering.fold_constants:
         return rule
-    when = None if rule.when is None else fold(rule.when)
+    when = None if rule.when is None else fold_constants(rule.when)
     match rule:
         case FilterRule():
-            return replace(rule, when=when, condition=fold(rule.condition))
+            return replace(rule, when=when, condition=fold_constants(rule.condition))
         case ScoreRule():
-            return replace(rule, when=when, value=fold(rule.value))
+            return replace(rule, when=when, value=fold_constants(rule.value))
         case BuiltinFilter() | BuiltinScore():
             return replace(rule, when=when)
 
 
-def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterStep:
+def _lower_filter(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> LoweredFilter:
     """What a rule reads is what is written, also where folding found that it does not matter."""
     assert isinstance(rule, FilterRule | BuiltinFilter), f"{rule.name} does not filter"
-    pod_when, node_when = _when(rule.when, machine)
-    metrics = metrics_read(deciding(written))
-    wakes = rule_reads(written, machine.program.inputs).wakes | {ClusterEvent.NODE_ADD}
+    pod_when, node_when = _lower_when(rule.when, machine)
+    metrics = metrics_read(rule_expressions(written))
+    wakes = rule_reads(written, machine.program.inputs).requeue_events | {ClusterEvent.NODE_ADD}
     if isinstance(rule, BuiltinFilter):
-        return FilterStep(
+        return LoweredFilter(
             rule,
             pod_when,
             node_when,
@@ -167,14 +173,14 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
             (),
             resolvable=True,
             template=(),
-            varies=False,
-            wakes=wakes,
-            reads_claims=CLAIMS in BUILTINS[rule.builtin].pod_reads,
+            varies_by_node=False,
+            requeue_events=wakes,
+            reads_claims=CLAIMS_FIELD in BUILTINS[rule.builtin].pod_reads,
         )
     assert isinstance(written, FilterRule)
-    recovers = recovery(written.condition)
+    recovers = split_recovery_condition(written.condition)
     parts = () if rule.template is None else rule.template.parts
-    return FilterStep(
+    return LoweredFilter(
         rule,
         pod_when,
         node_when,
@@ -183,45 +189,45 @@ def _filter_step(written: AnyRule, rule: AnyRule, machine: Machine) -> FilterSte
         metrics,
         metrics_read([written.condition]),
         resolvable=evicting_could_help(written.condition),
-        template=tuple(_part(part, machine.program) for part in parts),
-        varies=any(not isinstance(part, str) and not is_leaf(part) for part in parts),
-        wakes=wakes,
+        template=tuple(_lower_message_part(part, machine.program) for part in parts),
+        varies_by_node=any(not isinstance(part, str) and not is_leaf(part) for part in parts),
+        requeue_events=wakes,
         reads_claims=False,
     )
 
 
-def _score_step(written: AnyRule, rule: AnyRule, machine: Machine) -> ScoreStep:
+def _lower_score(written: AnyRule, rule: AnyRule, machine: VectorMachine) -> LoweredScore:
     assert isinstance(rule, ScoreRule | BuiltinScore), f"{rule.name} does not score"
-    pod_when, node_when = _when(rule.when, machine)
-    metrics = metrics_read(deciding(written))
+    pod_when, node_when = _lower_when(rule.when, machine)
+    metrics = metrics_read(rule_expressions(written))
     value = None if isinstance(rule, BuiltinScore) else machine.add(rule.value)
-    return ScoreStep(rule, pod_when, node_when, value, metrics)
+    return LoweredScore(rule, pod_when, node_when, value, metrics)
 
 
-def _when(when: e.Expr | None, machine: Machine) -> tuple[Function | None, int | None]:
+def _lower_when(when: e.Expr | None, machine: VectorMachine) -> tuple[ScalarFunction | None, int | None]:
     """For the pod as a function, for the nodes as a step."""
     if when is None:
         return None, None
     if is_leaf(when):
-        number = machine.leaf_number(when)  # so that a condition on the clock is part of the key
+        number = machine.leaf_index(when)  # so that a condition on the clock is part of the key
         return machine.leaves[number].function, None
     return None, machine.add(when)
 
 
-def _part(part: str | e.Expr, program: Program) -> Function:
-    return (lambda seen: part) if isinstance(part, str) else compiled(part, program)
+def _lower_message_part(part: str | e.Expr, program: Program) -> ScalarFunction:
+    return (lambda seen: part) if isinstance(part, str) else compile_scalar(part, program)
 
 
 def evicting_could_help(condition: e.Expr) -> bool:
     """Only where the condition reads what placed pods take up."""
     return any(
-        isinstance(one, e.CountPods | e.SumPods)
+        isinstance(one, e.CountPodsOnNode | e.SumPodsOnNode)
         or (isinstance(one, e.Attr) and one.owner == "node" and one.path[0] in ("free", "requested", "pods"))
         for one in e.walk(condition)
     )
 
 
-def deciding(rule: AnyRule) -> tuple[e.Expr | None, ...]:
+def rule_expressions(rule: AnyRule) -> tuple[e.Expr | None, ...]:
     """The expressions that decide about a rule, its words aside."""
     match rule:
         case FilterRule():
@@ -239,6 +245,6 @@ def metrics_read(exprs: Iterable[e.Expr | None]) -> tuple[str, ...]:
         for expr in exprs
         if expr is not None
         for one in e.walk(expr)
-        if isinstance(one, e.MetricRef | e.TrafficTo)
+        if isinstance(one, e.MetricRef | e.GangTraffic)
     )
     return tuple(dict.fromkeys(names))

@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any
 
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.eval_context import Function, Seen, Value
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction
 from policysched.evaluate.scalar.times import next_change_ns, slope
 from policysched.lang.ir.expr import Stage, stage_of
 from policysched.lang.ir.program import OrderKey, Program
 
-OrderPlace = tuple[Any, ...]
+QueueSortKey = tuple[Any, ...]
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=True)
-class Reversed:
+class DescendingText:
     """A value that compares the other way round: strings cannot be negated."""
 
     value: str
 
-    def __lt__(self, other: "Reversed") -> bool:
+    def __lt__(self, other: "DescendingText") -> bool:
         return other.value < self.value
 
 
-class Order:
+class CompiledQueueOrder:
     """`key` is comparable with `<` among pods of one policy: for each key of `queue by` whether it is missing (what is
     missing comes last, whichever the direction) and the value, turned round where it is descending; the UID closes it.
 
@@ -35,64 +35,64 @@ class Order:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._keys: Sequence[tuple[Function, bool, int]] = [
+        self._keys: Sequence[tuple[ScalarFunction, bool, int]] = [
             (
-                _nothing if _reads_shares(key) else compiled(key.value, program),
+                _missing_value if _reads_shares(key) else compile_scalar(key.value, program),
                 key.descending,
                 slope(key.value) or 0,
             )
             for key in program.queue
         ]
-        self._shares = [
-            (2 * place, compiled(key.value, program), key.descending)
+        self._share_keys = [
+            (2 * place, compile_scalar(key.value, program), key.descending)
             for place, key in enumerate(program.queue)
             if _reads_shares(key)
         ]
-        self._timed = [key.value for key in program.queue if Stage.TIME in stage_of(key.value)]
+        self._timed_values = [key.value for key in program.queue if Stage.TIME in stage_of(key.value)]
 
-    def key(self, seen: Seen) -> OrderPlace:
+    def key(self, seen: EvalContext) -> QueueSortKey:
         places: list[Any] = []
         for function, descending, gained_a_ns in self._keys:
             value: Any = function(seen)
             if gained_a_ns and isinstance(value, int):
                 # Keys made at different times are compared: what grows for all alike is told apart by what it was at 0.
                 value = value - gained_a_ns * seen.now_ns
-            places += _placed(value, descending)
+            places += _sort_value(value, descending)
         places.append(seen.pod.uid)
         return tuple(places)
 
     @property
     def reads_shares(self) -> bool:
-        return bool(self._shares)
+        return bool(self._share_keys)
 
-    def with_shares(self, key: OrderPlace, seen: Seen) -> OrderPlace:
+    def with_shares(self, key: QueueSortKey, seen: EvalContext) -> QueueSortKey:
         """The same key with the places that depend on what the namespace holds."""
         places = list(key)
-        for place, function, descending in self._shares:
-            places[place : place + 2] = _placed(function(seen), descending)
+        for place, function, descending in self._share_keys:
+            places[place : place + 2] = _sort_value(function(seen), descending)
         return tuple(places)
 
-    def next_change_ns(self, seen: Seen) -> int | None:
+    def next_change_ns(self, seen: EvalContext) -> int | None:
         """When the key may become another one by the mere passing of time.
 
         A key that grows with the clock for every pod alike (`pod.waited desc`) changes no order by itself; only the
         moments count at which a comparison, a window or a step in it flips.
         """
-        times = [next_change_ns(value, seen, self._program, running=False) for value in self._timed]
+        times = [next_change_ns(value, seen, self._program, running=False) for value in self._timed_values]
         return min((time for time in times if time is not None), default=None)
 
 
 def _reads_shares(key: OrderKey) -> bool:
-    return Stage.SHARES in stage_of(key.value)
+    return Stage.NAMESPACE_SHARES in stage_of(key.value)
 
 
-def _nothing(seen: Seen) -> Value:
+def _missing_value(seen: EvalContext) -> EvalValue:
     return None
 
 
-def _placed(value: Any, descending: bool) -> tuple[bool, Any]:
-    return value is None, 0 if value is None else (_turned(value) if descending else value)
+def _sort_value(value: Any, descending: bool) -> tuple[bool, Any]:
+    return value is None, 0 if value is None else (_negated(value) if descending else value)
 
 
-def _turned(value: Any) -> Any:
-    return Reversed(value) if isinstance(value, str) else -value
+def _negated(value: Any) -> Any:
+    return DescendingText(value) if isinstance(value, str) else -value

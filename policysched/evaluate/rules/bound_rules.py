@@ -1,7 +1,7 @@
 """A policy's rules bound to one pod: what the state asks, row by row or for all rows at once.
 
-Built-ins and rules written in the policy become the same two shapes here: a `BoundFilter` says whom it refuses and in
-which words, a `BoundScore` measures and makes scores of the measures.
+Built-ins and rules written in the policy become the same two shapes here: a `SpecializedFilter` says whom it refuses and in
+which words, a `SpecializedScore` measures and makes scores of the measures.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -13,29 +13,29 @@ import numpy as np
 from policysched.evaluate.columns.column_kinds import INPUT_INVALID, INPUT_REQUIRED, InputState
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.kernel import FilterKernel, Normalizer, ScoreKernel, Touch
-from policysched.evaluate.scalar.eval_context import Seen, Value
-from policysched.evaluate.vector.machine import Fingerprint, Frame, Known, Machine
+from policysched.evaluate.kernel import Dependency, FilterKernel, Normalizer, ScoreKernel
+from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
+from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, KnownMask, VectorMachine
 from policysched.lang.ir.program import Input
 from policysched.model.cluster_events import ClusterEvent
 
-NEUTRAL_OF_NOTHING = 50
+NEUTRAL_SCORE_DEFAULT = 50
 
 
 @dataclass(slots=True)
-class Moment:
+class Activation:
     """What all rules of one evaluation share: the machine, the pod, the values of the leaves. It moves on with the clock."""
 
-    machine: Machine
-    seen: Seen
-    leaves: Sequence[Value]
+    machine: VectorMachine
+    context: EvalContext
+    leaves: Sequence[EvalValue]
 
-    def frame(self, view: View, candidates: Array | None = None) -> Frame:
-        return Frame(view, self.seen, self.leaves, candidates)
+    def frame(self, view: View, candidates: Array | None = None) -> EvalFrame:
+        return EvalFrame(view, self.context, self.leaves, candidates)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ThreeValuedMask:
     """A condition a row, three-valued."""
 
     true: Array
@@ -46,14 +46,14 @@ class Answer:
         return ~self.known
 
 
-def condition(machine: Machine, step: int, frame: Frame) -> Answer:
+def evaluate_condition(machine: VectorMachine, step: int, frame: EvalFrame) -> ThreeValuedMask:
     """`true` only where it is known."""
     found = machine.run(frame, step)
-    known = spread(found.known, frame.view.count)
-    return Answer(spread(found.values, frame.view.count) & known, known)
+    known = broadcast_to_rows(found.known, frame.view.count)
+    return ThreeValuedMask(broadcast_to_rows(found.values, frame.view.count) & known, known)
 
 
-def spread(mask: Known, count: int) -> Array:
+def broadcast_to_rows(mask: KnownMask, count: int) -> Array:
     """One value a row. Not to be changed."""
     if isinstance(mask, bool):
         return np.full(count, mask)
@@ -61,25 +61,25 @@ def spread(mask: Known, count: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundFilter:
-    """`metrics` are those that decide about it. `text` gives the words for one node where they differ from those under
-    which an event counts the refusal (`own_group`)."""
+class SpecializedFilter:
+    """`metrics` are those that decide about it. `message_at` gives the words for one node where they differ from those under
+    which an event counts the refusal (`reason_group`)."""
 
     name: str
     kernel: FilterKernel
     scaleup: bool
-    wakes: frozenset[ClusterEvent]
+    requeue_events: frozenset[ClusterEvent]
     metrics: tuple[str, ...] = ()
-    text: Callable[[Seen], str] | None = None
-    own_group: str = ""
+    message_at: Callable[[EvalContext], str] | None = None
+    reason_group: str = ""
 
 
 class ConditionalFilter:
     """A built-in with a `when` that depends on the node."""
 
-    def __init__(self, kernel: FilterKernel, when: int, moment: Moment) -> None:
-        self.kernel, self._when, self._moment = kernel, when, moment
-        self.touch = kernel.touch | moment.machine.touch(when)
+    def __init__(self, kernel: FilterKernel, when: int, moment: Activation) -> None:
+        self.kernel, self._when, self._activation = kernel, when, moment
+        self.depends_on = kernel.depends_on | moment.machine.depends_on(when)
 
     def refused(self, view: View) -> Array:
         return self.kernel.refused(view) & self.applies(view)
@@ -91,28 +91,28 @@ class ConditionalFilter:
     def unresolvable(self, view: View) -> Array:
         return self.kernel.unresolvable(view)
 
-    def ahead(self, view: View) -> Array | None:
-        ahead = self.kernel.ahead(view)
+    def early_reject(self, view: View) -> Array | None:
+        ahead = self.kernel.early_reject(view)
         return None if ahead is None else ahead & self.applies(view)
 
-    def beforehand(self, view: View) -> str | None:
+    def prefilter(self, view: View) -> str | None:
         """Where it depends on the node whether the rule applies, no pod is refused whatever the node."""
         return None
 
     def fingerprint(self, view: View) -> Hashable:
         return self.kernel.fingerprint(view)
 
-    def apart(self, view: View) -> bool:
-        return self.kernel.apart(view)
+    def is_node_local(self, view: View) -> bool:
+        return self.kernel.is_node_local(view)
 
     def applies(self, view: View) -> Array:
-        return condition(self._moment.machine, self._when, self._moment.frame(view)).true
+        return evaluate_condition(self._activation.machine, self._when, self._activation.frame(view)).true
 
 
-class NodeInputs:
+class NodeInputFilter:
     """An input of the node that its policy demands, or does not take in any form."""
 
-    touch = Touch.NODE
+    depends_on = Dependency.NODE
 
     def __init__(self, declared: Input) -> None:
         self._declared = declared
@@ -135,21 +135,21 @@ class NodeInputs:
     def unresolvable(self, view: View) -> Array:
         return np.ones(view.count, np.bool_)
 
-    def ahead(self, view: View) -> Array | None:
+    def early_reject(self, view: View) -> Array | None:
         return None
 
-    def beforehand(self, view: View) -> str | None:
+    def prefilter(self, view: View) -> str | None:
         return None
 
     def fingerprint(self, view: View) -> Hashable:
         return ()
 
-    def apart(self, view: View) -> bool:
+    def is_node_local(self, view: View) -> bool:
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class FilterWords:
+class FilterMessages:
     """`group` is the reason as an event counts it; `no_sample` the reason for each metric that may lack, in the order of
     the condition."""
 
@@ -163,24 +163,26 @@ class ExpressionFilter:
 
     def __init__(
         self,
-        moment: Moment,
+        moment: Activation,
         *,
         when: int | None,
-        answer: int,
+        condition: int,
         rejects: bool,
         missing: Literal["reject", "pass"] | None,
         resolvable: bool,
-        words: FilterWords,
-        within: int | None = None,
-        around: Fingerprint | None = None,
+        messages: FilterMessages,
+        comparison: int | None = None,
+        fingerprint: Fingerprint | None = None,
     ) -> None:
-        self._moment, self._when, self._answer = moment, when, answer
-        self._rejects, self._resolvable, self._words = rejects, resolvable, words
-        self._around = around  # what of other nodes it reads
-        self._within = within  # the comparison alone, of a condition that holds nodes back
+        self._activation, self._when, self._condition = moment, when, condition
+        self._rejects, self._resolvable, self._messages = rejects, resolvable, messages
+        self._fingerprint = fingerprint  # what of other nodes it reads
+        self._comparison = comparison  # the comparison alone, of a condition that holds nodes back
         self._missing_passes = missing == "pass" or (missing is None and rejects)
         machine = moment.machine
-        self.touch = machine.touch(answer) | (Touch.NOTHING if when is None else machine.touch(when))
+        self.depends_on = machine.depends_on(condition) | (
+            Dependency.NONE if when is None else machine.depends_on(when)
+        )
 
     def refused(self, view: View) -> Array:
         return self._refused(view)[0]
@@ -188,40 +190,42 @@ class ExpressionFilter:
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
         refused, answer = self._refused(view)
         found, left = [], refused
-        for metric, text in self._words.no_sample:
+        for metric, text in self._messages.no_sample:
             lacking = left & answer.missing & ~view.metric(metric)[1]
             found.append((text, lacking))
             left = left & ~lacking
-        if self._within is not None:
-            alone = condition(self._moment.machine, self._within, self._moment.frame(view))
+        if self._comparison is not None:
+            alone = evaluate_condition(
+                self._activation.machine, self._comparison, self._activation.frame(view)
+            )
             recovering = left & alone.known & (alone.true != self._rejects)
-            found.append((self._words.not_recovered, recovering))
+            found.append((self._messages.not_recovered, recovering))
             left = left & ~recovering
-        return [*found, (self._words.group, left)]
+        return [*found, (self._messages.group, left)]
 
     def unresolvable(self, view: View) -> Array:
         return np.full(view.count, not self._resolvable)
 
-    def ahead(self, view: View) -> Array | None:
+    def early_reject(self, view: View) -> Array | None:
         return None
 
-    def beforehand(self, view: View) -> str | None:
+    def prefilter(self, view: View) -> str | None:
         return None
 
     def fingerprint(self, view: View) -> Hashable:
-        return () if self._around is None else self._around(self._moment.frame(view))
+        return () if self._fingerprint is None else self._fingerprint(self._activation.frame(view))
 
-    def apart(self, view: View) -> bool:
-        return self._around is None
+    def is_node_local(self, view: View) -> bool:
+        return self._fingerprint is None
 
-    def _refused(self, view: View) -> tuple[Array, Answer]:
-        frame = self._moment.frame(view)
-        answer = condition(self._moment.machine, self._answer, frame)
+    def _refused(self, view: View) -> tuple[Array, ThreeValuedMask]:
+        frame = self._activation.frame(view)
+        answer = evaluate_condition(self._activation.machine, self._condition, frame)
         refused = answer.true if self._rejects else answer.known & ~answer.true
         if not self._missing_passes:
             refused = refused | answer.missing
         if self._when is not None:
-            refused = refused & condition(self._moment.machine, self._when, frame).true
+            refused = refused & evaluate_condition(self._activation.machine, self._when, frame).true
         return refused, answer
 
 
@@ -229,7 +233,7 @@ class ExpressionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
+class RawScores:
     """A row's raw value, whether it is known, and whether the rule applies there (`when`). None: everywhere."""
 
     raw: Array
@@ -238,57 +242,57 @@ class Measures:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundScore:
-    """`over_candidates`: the measures themselves depend on which nodes are candidates, so `measure` is given them, and all rows.
-    `instead` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `shown`
+class SpecializedScore:
+    """`over_candidates`: the measures themselves depend on which nodes are candidates, so `raw_scores` is given them, and all rows.
+    `missing_score` is the score where the value is missing. `has_raw` False: the raw value says nothing to people. `display_raw`
     makes of raw values and the normalizer's facts what people see."""
 
     name: str
     weight: int
-    touch: Touch
-    measure: Callable[[View, Array | None], Measures]
+    depends_on: Dependency
+    raw_scores: Callable[[View, Array | None], RawScores]
     fingerprint: Callable[[View], Hashable]
     normalizer: Normalizer
-    instead: int | Literal["neutral"]
+    missing_score: int | Literal["neutral"]
     metrics: tuple[str, ...] = ()
     has_raw: bool = True
     over_candidates: bool = False
-    shown: Callable[[Array, Hashable], Array] = lambda raw, facts: raw
+    display_raw: Callable[[Array, Hashable], Array] = lambda raw, facts: raw
 
     @property
-    def local(self) -> bool:
+    def node_local(self) -> bool:
         """Whether a node's score depends on that node alone."""
-        return self.normalizer.local and self.instead != "neutral" and not self.over_candidates
+        return self.normalizer.node_local and self.missing_score != "neutral" and not self.over_candidates
 
-    def local_scores(self, measures: Measures) -> Array:
-        assert self.local, f"the scores of {self.name} depend on the candidates"
-        instead = 0 if self.instead == "neutral" else self.instead
-        return self._filled(measures, self.normalizer.scores(measures.raw, ()), instead)
+    def node_local_scores(self, measures: RawScores) -> Array:
+        assert self.node_local, f"the scores of {self.name} depend on the candidates"
+        instead = 0 if self.missing_score == "neutral" else self.missing_score
+        return self._fill_missing(measures, self.normalizer.normalize(measures.raw, ()), instead)
 
-    def candidate_facts(self, measures: Measures, candidates: Array) -> tuple[Hashable, int] | None:
+    def candidate_stats(self, measures: RawScores, candidates: Array) -> tuple[Hashable, int] | None:
         """What of the candidates the scores depend on: the normalizer's facts and the score of those without a value."""
-        counted = _counted(measures, candidates)
+        counted = _scored_candidates(measures, candidates)
         if not counted.any():
             return None
-        facts = self.normalizer.facts(measures.raw, counted)
-        if self.instead != "neutral" or measures.known is None:
-            return facts, 0 if self.instead == "neutral" else self.instead
-        scores = self.normalizer.scores(measures.raw[counted], facts)
+        facts = self.normalizer.candidate_stats(measures.raw, counted)
+        if self.missing_score != "neutral" or measures.known is None:
+            return facts, 0 if self.missing_score == "neutral" else self.missing_score
+        scores = self.normalizer.normalize(measures.raw[counted], facts)
         return facts, int(scores.sum()) // len(scores)
 
-    def candidate_scores(self, measures: Measures, facts: tuple[Hashable, int] | None) -> Array:
+    def candidate_scores(self, measures: RawScores, facts: tuple[Hashable, int] | None) -> Array:
         if facts is None:
-            instead = NEUTRAL_OF_NOTHING if self.instead == "neutral" else self.instead
-            return self._filled(measures, np.full(len(measures.raw), instead, np.int64), instead)
-        return self._filled(measures, self.normalizer.scores(measures.raw, facts[0]), facts[1])
+            instead = NEUTRAL_SCORE_DEFAULT if self.missing_score == "neutral" else self.missing_score
+            return self._fill_missing(measures, np.full(len(measures.raw), instead, np.int64), instead)
+        return self._fill_missing(measures, self.normalizer.normalize(measures.raw, facts[0]), facts[1])
 
-    def _filled(self, measures: Measures, scores: Array, instead: int) -> Array:
+    def _fill_missing(self, measures: RawScores, scores: Array, instead: int) -> Array:
         if measures.known is not None:
             scores = np.where(measures.known, scores, instead)
         return scores if measures.applies is None else np.where(measures.applies, scores, 0)
 
 
-def _counted(measures: Measures, candidates: Array) -> Array:
+def _scored_candidates(measures: RawScores, candidates: Array) -> Array:
     counted = candidates
     if measures.known is not None:
         counted = counted & measures.known
@@ -296,55 +300,68 @@ def _counted(measures: Measures, candidates: Array) -> Array:
 
 
 def builtin_score(
-    name: str, weight: int, kernel: ScoreKernel, when: int | None, metrics: tuple[str, ...], moment: Moment
-) -> BoundScore:
+    name: str,
+    weight: int,
+    kernel: ScoreKernel,
+    when: int | None,
+    metrics: tuple[str, ...],
+    moment: Activation,
+) -> SpecializedScore:
     machine = moment.machine
 
-    def measure(view: View, _candidates: Array | None) -> Measures:
-        applies = None if when is None else condition(machine, when, moment.frame(view)).true
-        if kernel.skips(view):
+    def measure(view: View, _candidates: Array | None) -> RawScores:
+        applies = None if when is None else evaluate_condition(machine, when, moment.frame(view)).true
+        if kernel.skip(view):
             applies = np.zeros(view.count, np.bool_)
-        return Measures(kernel.raw(view), None, applies)
+        return RawScores(kernel.raw(view), None, applies)
 
-    touch = kernel.touch | (Touch.NOTHING if when is None else machine.touch(when))
-    return BoundScore(
-        name, weight, touch, measure, kernel.fingerprint, kernel.normalizer, 0, metrics, shown=kernel.shown
+    touch = kernel.depends_on | (Dependency.NONE if when is None else machine.depends_on(when))
+    return SpecializedScore(
+        name,
+        weight,
+        touch,
+        measure,
+        kernel.fingerprint,
+        kernel.normalizer,
+        0,
+        metrics,
+        display_raw=kernel.display_raw,
     )
 
 
 def expression_score(
     name: str,
     weight: int,
-    moment: Moment,
+    moment: Activation,
     *,
     when: int | None,
     value: int,
     normalizer: Normalizer,
-    instead: int | Literal["neutral"],
+    missing_score: int | Literal["neutral"],
     metrics: tuple[str, ...],
     has_raw: bool,
     over_candidates: bool,
-    around: Fingerprint | None,
-) -> BoundScore:
+    fingerprint: Fingerprint | None,
+) -> SpecializedScore:
     machine = moment.machine
 
-    def measure(view: View, candidates: Array | None) -> Measures:
+    def measure(view: View, candidates: Array | None) -> RawScores:
         frame = moment.frame(view, candidates)
         found = machine.run(frame, value)
-        raw = spread(found.values, view.count)
-        known = None if found.known is True else spread(found.known, view.count)
-        applies = None if when is None else condition(machine, when, frame).true
-        return Measures(raw, known, applies)
+        raw = broadcast_to_rows(found.values, view.count)
+        known = None if found.known is True else broadcast_to_rows(found.known, view.count)
+        applies = None if when is None else evaluate_condition(machine, when, frame).true
+        return RawScores(raw, known, applies)
 
-    touch = machine.touch(value) | (Touch.NOTHING if when is None else machine.touch(when))
-    return BoundScore(
+    touch = machine.depends_on(value) | (Dependency.NONE if when is None else machine.depends_on(when))
+    return SpecializedScore(
         name,
         weight,
         touch,
         measure,
-        lambda view: () if around is None else around(moment.frame(view)),
+        lambda view: () if fingerprint is None else fingerprint(moment.frame(view)),
         normalizer,
-        instead,
+        missing_score,
         metrics,
         has_raw=has_raw,
         over_candidates=over_candidates,

@@ -12,9 +12,9 @@ import numpy as np
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.saturating import percent
 from policysched.evaluate.kernel import MAX_SCORE, Normalizer
-from policysched.evaluate.vector.functions import finite, to_whole
+from policysched.evaluate.vector.functions import finite, to_int64
 from policysched.lang.ir import arithmetic
-from policysched.lang.ir.program import Direction, MaxNorm, MinMaxNorm, RangeNorm, ScoreRule
+from policysched.lang.ir.program import Direction, MaxNormalize, MinMaxNormalize, RangeNormalize, ScoreRule
 
 Number = int | float
 
@@ -26,84 +26,84 @@ def normalizer_of(rule: ScoreRule) -> Normalizer:
             assert rule.direction is Direction.PREFER, (
                 f"score {rule.name} has no way to normalise its numbers"
             )
-            return Preference()
-        case RangeNorm(lo=low, hi=high):
-            return Range(low, high, lower=lower)
-        case MaxNorm():
-            return UpToMaximum(lower=lower)
-        case MinMaxNorm():
-            return Spread(lower=lower)
+            return PreferNormalizer()
+        case RangeNormalize(low=low, high=high):
+            return RangeNormalizer(low, high, lower=lower)
+        case MaxNormalize():
+            return MaxNormalizer(lower=lower)
+        case MinMaxNormalize():
+            return MinMaxNormalizer(lower=lower)
 
 
-class Preference:
+class PreferNormalizer:
     """A condition: 100 or 0."""
 
-    local = True
+    node_local = True
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         return ()
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         return raw.astype(np.int64) * MAX_SCORE
 
 
-class Range:
-    local = True
+class RangeNormalizer:
+    node_local = True
 
     def __init__(self, low: Number, high: Number, *, lower: bool) -> None:
         self._low, self._high, self._lower = low, high, lower
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         return ()
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
-        return _turned(share(raw, self._low, self._high), self._lower)
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
+        return _reverse_if_lower(percent_of_range(raw, self._low, self._high), self._lower)
 
 
-class UpToMaximum:
-    local = False
+class MaxNormalizer:
+    node_local = False
 
     def __init__(self, *, lower: bool) -> None:
         self._lower = lower
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         most: Number = raw[taking_part].max().item()
         return most
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, int | float)
-        marks = share(raw, 0, facts) if facts > 0 else np.zeros(len(raw), np.int64)
-        return _turned(marks, self._lower)
+        marks = percent_of_range(raw, 0, facts) if facts > 0 else np.zeros(len(raw), np.int64)
+        return _reverse_if_lower(marks, self._lower)
 
 
-class Spread:
+class MinMaxNormalizer:
     """Between the least and the greatest; where they are one, everybody gets 100."""
 
-    local = False
+    node_local = False
 
     def __init__(self, *, lower: bool) -> None:
         self._lower = lower
 
-    def facts(self, raw: Array, taking_part: Array) -> Hashable:
+    def candidate_stats(self, raw: Array, taking_part: Array) -> Hashable:
         counted = raw[taking_part]
         return counted.min().item(), counted.max().item()
 
-    def scores(self, raw: Array, facts: Hashable) -> Array:
+    def normalize(self, raw: Array, facts: Hashable) -> Array:
         assert isinstance(facts, tuple)
         least, most = facts
         if least == most:
             return np.full(len(raw), MAX_SCORE, np.int64)
-        return _turned(share(raw, least, most), self._lower)
+        return _reverse_if_lower(percent_of_range(raw, least, most), self._lower)
 
 
-def _turned(marks: Array, lower: bool) -> Array:
+def _reverse_if_lower(marks: Array, lower: bool) -> Array:
     return MAX_SCORE - marks if lower else marks
 
 
-def share(raw: Array, low: Number, high: Number) -> Array:
+def percent_of_range(raw: Array, low: Number, high: Number) -> Array:
     """`floor(100 * (raw - low) / (high - low))`, brought between the bounds first."""
     if len(raw) == 1:  # a row that changed by itself: NumPy would take as long as for hundreds
-        return np.array([_share_of_one(raw.item(), low, high)], np.int64)
+        return np.array([_percent_of_range_scalar(raw.item(), low, high)], np.int64)
     whole = raw.dtype != np.float64 and isinstance(low, int) and isinstance(high, int)
     under, over = raw <= low, raw >= high
     if whole:
@@ -118,12 +118,12 @@ def share(raw: Array, low: Number, high: Number) -> Array:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             part = finite(MAX_SCORE * finite(inside - float(low)))
             marks = np.minimum(
-                to_whole(np.floor(part / finite(np.asarray(float(high) - float(low))))), MAX_SCORE
+                to_int64(np.floor(part / finite(np.asarray(float(high) - float(low))))), MAX_SCORE
             )
     return np.where(under, 0, np.where(over, MAX_SCORE, marks)).astype(np.int64)
 
 
-def _share_of_one(value: Number, low: Number, high: Number) -> int:
+def _percent_of_range_scalar(value: Number, low: Number, high: Number) -> int:
     if not all(isinstance(one, int) for one in (value, low, high)):
         value, low, high = float(value), float(low), float(high)
     if value <= low:
@@ -132,5 +132,5 @@ def _share_of_one(value: Number, low: Number, high: Number) -> int:
         return MAX_SCORE
     if isinstance(value, int):
         return int(MAX_SCORE * (value - low) // (high - low))
-    part = arithmetic.finite(MAX_SCORE * arithmetic.finite(value - low))
-    return math.floor(min(part / arithmetic.finite(high - low), MAX_SCORE))
+    part = arithmetic.clamp_finite(MAX_SCORE * arithmetic.clamp_finite(value - low))
+    return math.floor(min(part / arithmetic.clamp_finite(high - low), MAX_SCORE))

@@ -6,10 +6,10 @@ from policysched.model.objects import Taint, Toleration
 
 
 def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    return any(_bears(one, taint) for one in tolerations)
+    return any(_tolerates(one, taint) for one in tolerations)
 
 
-def _bears(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     """An empty effect or key stands for any; only `Equal` looks at the value."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False

@@ -1,10 +1,10 @@
 """Values in the words of a rule's text."""
 
-from policysched.evaluate.scalar.eval_context import Value
+from policysched.evaluate.scalar.eval_context import EvalValue
 from policysched.lang.types.kinds import Type
 from policysched.lang.types.units import format_value
 from policysched.model.messages import MISSING_TEXT
 
 
-def shown(value: Value, of: Type) -> str:
+def format_value_or_missing(value: EvalValue, of: Type) -> str:
     return MISSING_TEXT if value is None else format_value(value, of)

@@ -8,41 +8,41 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from policysched.builtins.node_affinity.kernel import holds
-from policysched.evaluate.columns.column_kinds import Migrated, Text
+from policysched.builtins.node_affinity.kernel import requirement_matches
+from policysched.evaluate.columns.column_kinds import NodeMapEntry, PluginMigrated
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View
-from policysched.model.objects import LabelSelector, Requirement
-from policysched.model.storage import PersistentVolume, Terms
+from policysched.model.objects import LabelSelector, SelectorRequirement
+from policysched.model.storage import NodeSelectorTerms, PersistentVolume
 
 
 def volume_fits(volume: PersistentVolume, view: View) -> Array:
     """bool[view.count]: by its node affinity, as each node's kubelet sees the volume."""
-    fits = terms_fit(volume.required, view)
+    fits = terms_match(volume.node_affinity_terms, view)
     if volume.migration is None:
         return fits
-    there = view.column(Migrated(volume.migration.plugin))
-    return np.where(there, terms_fit(volume.migration.required, view), fits)
+    there = view.column(PluginMigrated(volume.migration.plugin))
+    return np.where(there, terms_match(volume.migration.node_affinity_terms, view), fits)
 
 
-def terms_fit(terms: Terms | None, view: View) -> Array:
+def terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
     """bool[view.count]; None: everywhere."""
     if terms is None:
         return np.ones(view.count, np.bool_)
     found = np.zeros(view.count, np.bool_)
     for term in terms:
         if term.expressions or term.fields:
-            found |= all_hold(term.expressions, view)
+            found |= requirements_match(term.expressions, view)
     return found
 
 
-def all_hold(requirements: Iterable[Requirement], view: View) -> Array:
+def requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
     found = np.ones(view.count, np.bool_)
     for one in requirements:
-        found &= holds(one, Text("labels", one.key), view)
+        found &= requirement_matches(one, NodeMapEntry("labels", one.key), view)
     return found
 
 
-def selects(selector: LabelSelector, view: View) -> Array:
+def selector_matches(selector: LabelSelector, view: View) -> Array:
     """bool[view.count]"""
-    return all_hold(selector.requirements, view)
+    return requirements_match(selector.requirements, view)

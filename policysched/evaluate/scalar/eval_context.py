@@ -8,45 +8,45 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from policysched.cluster.samples import Samples
-from policysched.cluster.shares import ShareOf, Shares
-from policysched.cluster.usage import Usage
+from policysched.cluster.shares import NamespaceShares, ShareLookup
+from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Input, Metric
 from policysched.lang.types.records import RecordValue
-from policysched.model.objects import Namespace, Node, Pod, PodFacts
+from policysched.model.objects import Namespace, Node, Pod, QueuedPodInfo
 
-Held = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
-Value = Held | None
+PresentValue = bool | int | float | str | tuple[int | float | str, ...] | tuple[RecordValue, ...]
+EvalValue = PresentValue | None
 
-_NO_FACTS = PodFacts(queued_ns=0, attempts=0)
-_NOBODY_HOLDS = Shares()
+_NO_QUEUE_FACTS = QueuedPodInfo(queued_ns=0, attempts=0)
+_EMPTY_SHARES = NamespaceShares()
 
 
 @dataclass(slots=True)
-class Seen:
+class EvalContext:
     """What a function may look at. Without a node only what depends on the pod can be asked. `other` is the pod that is
     being counted, or the victim that preemption considers, `element` that of the list which is being looked through."""
 
     pod: Pod
     namespace: Namespace
-    facts: PodFacts = _NO_FACTS
+    queue_facts: QueuedPodInfo = _NO_QUEUE_FACTS
     now_ns: int = 0
     samples: Samples = field(default_factory=dict)
     node: Node | None = None
-    usage: Usage | None = None
+    usage: NodeUsage | None = None
     other: Pod | None = None
-    shares: ShareOf = _NOBODY_HOLDS
+    shares: ShareLookup = _EMPTY_SHARES
     element: RecordValue | None = None
-    everybody: "Everybody | None" = None
+    pod_counter: "PodCounter | None" = None
 
-    def on(self, node: Node, usage: Usage) -> "Seen":
+    def with_node(self, node: Node, usage: NodeUsage) -> "EvalContext":
         return replace(self, node=node, usage=usage)
 
-    def counting(self, other: Pod) -> "Seen":
-        return Seen(
+    def with_other_pod(self, other: Pod) -> "EvalContext":
+        return EvalContext(
             self.pod,
             self.namespace,
-            self.facts,
+            self.queue_facts,
             self.now_ns,
             self.samples,
             self.node,
@@ -56,18 +56,18 @@ class Seen:
         )
 
 
-Function = Callable[[Seen], Value]
+ScalarFunction = Callable[[EvalContext], EvalValue]
 
 
-class Everybody(Protocol):
+class PodCounter(Protocol):
     """The pods of the cluster, as far as they are counted."""
 
-    def count(self, expr: e.CountAnywhere, program: "Declarations", seen: Seen) -> int:
+    def count(self, expr: e.CountPodsInCluster, program: "ExprDeclarations", seen: EvalContext) -> int:
         """How many there are for which the condition holds."""
         ...
 
 
-class Declarations(Protocol):
+class ExprDeclarations(Protocol):
     """What names in expressions stand for."""
 
     @property
@@ -77,6 +77,6 @@ class Declarations(Protocol):
     def metrics(self) -> Mapping[str, Metric]: ...
 
 
-def number(found: Value) -> int | float:
+def expect_number(found: EvalValue) -> int | float:
     assert isinstance(found, int | float), f"{found!r} is not a number"
     return found

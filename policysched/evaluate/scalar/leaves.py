@@ -3,29 +3,29 @@
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 
-from policysched.cluster.samples import EVERYWHERE, StateRow
-from policysched.cluster.usage import Usage
-from policysched.evaluate.scalar.eval_context import Function, Seen, Value, number
+from policysched.cluster.samples import ALL_NODES, StateRow
+from policysched.cluster.usage import NodeUsage
+from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue, ScalarFunction, expect_number
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import arithmetic, saturate
 from policysched.lang.ir.program import Input, Metric
-from policysched.lang.types.records import NoValue, held_value
+from policysched.lang.types.records import NoValueReason, parse_typed_value
 from policysched.model.objects import Node, Pod
 
 
-def attribute(owner: e.Owner, path: tuple[str, ...]) -> Function:
+def attribute(owner: e.Owner, path: tuple[str, ...]) -> ScalarFunction:
     match owner:
         case "pod":
-            return _of_pod(path, lambda seen: seen.pod)
+            return _pod_attribute(path, lambda seen: seen.pod)
         case "other" | "victim":
-            return _of_pod(path, _counted)
+            return _pod_attribute(path, _other_pod)
         case "node":
-            return _of_node(path)
+            return _node_attribute(path)
         case "namespace":
-            return _of_namespace(path)
+            return _namespace_attribute(path)
 
 
-def _counted(seen: Seen) -> Pod:
+def _other_pod(seen: EvalContext) -> Pod:
     assert seen.other is not None, "no other pod is being looked at"
     return seen.other
 
@@ -44,7 +44,7 @@ _POD_FIELDS: Mapping[str, str] = {
 }
 
 
-def _of_pod(path: tuple[str, ...], whose: Callable[[Seen], Pod]) -> Function:
+def _pod_attribute(path: tuple[str, ...], whose: Callable[[EvalContext], Pod]) -> ScalarFunction:
     match path:
         case ("labels" | "annotations" as name, key):
             entries = attrgetter(name)
@@ -58,11 +58,11 @@ def _of_pod(path: tuple[str, ...], whose: Callable[[Seen], Pod]) -> Function:
             owner = attrgetter(f"owner_{part}")
             return lambda seen: owner(whose(seen))
         case ("queued",):
-            return lambda seen: seen.facts.queued_ns
+            return lambda seen: seen.queue_facts.queued_ns
         case ("attempts",):
-            return lambda seen: seen.facts.attempts
+            return lambda seen: seen.queue_facts.attempts
         case ("waited",):
-            return lambda seen: saturate(seen.now_ns - seen.facts.queued_ns)
+            return lambda seen: saturate(seen.now_ns - seen.queue_facts.queued_ns)
         case ("tolerations",):
             return lambda seen: tuple(one.key for one in whose(seen).tolerations)
         case (name,):
@@ -72,12 +72,12 @@ def _of_pod(path: tuple[str, ...], whose: Callable[[Seen], Pod]) -> Function:
             raise AssertionError(f"a pod has no attribute {path}")
 
 
-def _of_node(path: tuple[str, ...]) -> Function:
-    def node(seen: Seen) -> Node:
+def _node_attribute(path: tuple[str, ...]) -> ScalarFunction:
+    def node(seen: EvalContext) -> Node:
         assert seen.node is not None, f"node.{'.'.join(path)} is asked where there is no node"
         return seen.node
 
-    def usage(seen: Seen) -> Usage:
+    def usage(seen: EvalContext) -> NodeUsage:
         assert seen.usage is not None, f"node.{'.'.join(path)} is asked where there is no node"
         return seen.usage
 
@@ -90,11 +90,11 @@ def _of_node(path: tuple[str, ...]) -> Function:
         case ("pods",) | ("requested", "pods"):
             return lambda seen: len(usage(seen).pods)
         case ("requested", resource):
-            return lambda seen: usage(seen).counted(resource)
+            return lambda seen: usage(seen).requested_capped(resource)
         case ("free", resource):
-            requested = _of_node(("requested", resource))
+            requested = _node_attribute(("requested", resource))
             return lambda seen: saturate(
-                node(seen).allocatable.get(resource, 0) - int(number(requested(seen)))
+                node(seen).allocatable.get(resource, 0) - int(expect_number(requested(seen)))
             )
         case ("taints",):
             return lambda seen: tuple(taint.key for taint in node(seen).taints)
@@ -110,7 +110,7 @@ def _of_node(path: tuple[str, ...]) -> Function:
             raise AssertionError(f"a node has no attribute {path}")
 
 
-def _of_namespace(path: tuple[str, ...]) -> Function:
+def _namespace_attribute(path: tuple[str, ...]) -> ScalarFunction:
     match path:
         case ("labels" | "annotations" as name, key):
             entries = attrgetter(name)
@@ -119,39 +119,39 @@ def _of_namespace(path: tuple[str, ...]) -> Function:
             return lambda seen: seen.namespace.name
         case ("share", resource):
             part = attrgetter(resource)
-            return lambda seen: float(part(seen.shares.of(seen.namespace.name)))
+            return lambda seen: float(part(seen.shares.share_of(seen.namespace.name)))
         case _:
             raise AssertionError(f"a namespace has no attribute {path}")
 
 
-def input_text(declared: Input, of: e.Owner = "pod") -> Callable[[Seen], str | None]:
+def input_text(declared: Input, of: e.Owner = "pod") -> Callable[[EvalContext], str | None]:
     """The text that an input reads, None where there is none. An input of the pod can be read of another one."""
     owner = attrgetter(f"{declared.owner if of == 'pod' else 'other'}.{declared.source_map}")
     key = declared.source_key
     return (lambda seen: str(owner(seen))) if key is None else (lambda seen: owner(seen).get(key))
 
 
-def input_value(declared: Input, of: e.Owner = "pod") -> Function:
+def input_value(declared: Input, of: e.Owner = "pod") -> ScalarFunction:
     """The value for expressions. Where the input refuses its pod or node there is none."""
     text_of, default = input_text(declared, of), None if declared.default is None else declared.default.value
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         text = text_of(seen)
         if text is not None:
-            found = held_value(text, declared.type, declared.unit, declared.at)
-            if not isinstance(found, NoValue):
+            found = parse_typed_value(text, declared.type, declared.unit, declared.json_path)
+            if not isinstance(found, NoValueReason):
                 return found
-            if found is NoValue.INVALID and declared.invalid_text is not None:
+            if found is NoValueReason.INVALID and declared.invalid_text is not None:
                 return None
         return default
 
     return value
 
 
-def metric(metric: Metric) -> Function:
-    name, stale_ns, floating = metric.name, metric.stale_ns, metric.type.held_as_float
+def metric_value(metric: Metric) -> ScalarFunction:
+    name, stale_ns, floating = metric.name, metric.stale_after_ns, metric.type.is_float64
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         assert seen.node is not None, f"metric {name} is asked where there is no node"
         polled = seen.samples.get(name)
         sample = None if polled is None else polled.values.get(seen.node.name)
@@ -165,30 +165,30 @@ def metric(metric: Metric) -> Function:
     return value
 
 
-def field_of_element(index: int) -> Function:
-    def value(seen: Seen) -> Value:
+def element_field(index: int) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         assert seen.element is not None, "no list is being looked through"
         return seen.element[index]
 
     return value
 
 
-def held(watch: e.Watch, metric: Function) -> Function:
-    def value(seen: Seen) -> Value:
+def awaiting_recovery(watch: e.RecoveryCondition, metric: ScalarFunction) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         if metric(seen) is None:
             return None
         assert seen.node is not None, f"metric {watch.metric} is asked where there is no node"
-        until_ns = seen.samples[watch.metric].held.get(watch, {}).get(seen.node.name)
+        until_ns = seen.samples[watch.metric].recovering_until_ns.get(watch, {}).get(seen.node.name)
         return until_ns is not None and seen.now_ns < until_ns
 
     return value
 
 
-def state(expr: e.StateRef, row_of: Callable[[Seen], StateRow | None]) -> Function:
-    def value(seen: Seen) -> Value:
+def state_value(expr: e.StateRef, row_of: Callable[[EvalContext], StateRow | None]) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         row = row_of(seen)
         assert seen.node is not None, f"{expr.name} is read of a node"
-        node = EVERYWHERE if expr.everywhere else seen.node.name
+        node = ALL_NODES if expr.is_cluster_wide else seen.node.name
         return row.values.get(node, expr.start) if row is not None else None
 
     return value

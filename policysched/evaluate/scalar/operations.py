@@ -9,32 +9,38 @@ from datetime import UTC, datetime
 from math import ceil
 from zoneinfo import ZoneInfo
 
-from policysched.evaluate.scalar.eval_context import Declarations, Function, Seen, Value, number
+from policysched.evaluate.scalar.eval_context import (
+    EvalContext,
+    EvalValue,
+    ExprDeclarations,
+    ScalarFunction,
+    expect_number,
+)
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.arithmetic import (
     Number,
     arithmetic,
     call,
+    clamp_finite,
     compare,
-    finite,
     negate,
     saturate,
     whole_total,
 )
 
 
-def negated(operand: Function) -> Function:
-    def value(seen: Seen) -> Value:
+def logical_not(operand: ScalarFunction) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         found = operand(seen)
         return None if found is None else not found
 
     return value
 
 
-def junction(items: list[Function], *, decisive: bool) -> Function:
+def logical_connective(items: list[ScalarFunction], *, decisive: bool) -> ScalarFunction:
     """Kleene: one decisive item settles it, whatever else is missing."""
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         missing = False
         for item in items:
             found = item(seen)
@@ -47,10 +53,10 @@ def junction(items: list[Function], *, decisive: bool) -> Function:
     return value
 
 
-def comparison(expr: e.Compare, left: Function, right: Function) -> Function:
+def comparison(expr: e.Compare, left: ScalarFunction, right: ScalarFunction) -> ScalarFunction:
     floating = e.is_floating(expr.left) or e.is_floating(expr.right)
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         one, two = left(seen), right(seen)
         if one is None or two is None:
             return None
@@ -60,11 +66,11 @@ def comparison(expr: e.Compare, left: Function, right: Function) -> Function:
     return value
 
 
-def containment(expr: e.In, item: Function, options: Function) -> Function:
+def membership(expr: e.In, item: ScalarFunction, options: ScalarFunction) -> ScalarFunction:
     element = e.type_of(expr.options).element
-    floating = e.is_floating(expr.item) or (element is not None and element.held_as_float)
+    floating = e.is_floating(expr.item) or (element is not None and element.is_float64)
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         one, among = item(seen), options(seen)
         if one is None or among is None:
             return None
@@ -78,107 +84,111 @@ def containment(expr: e.In, item: Function, options: Function) -> Function:
     return value
 
 
-def calculation(expr: e.Arith, left: Function, right: Function) -> Function:
-    def value(seen: Seen) -> Value:
+def binary_arithmetic(expr: e.Arith, left: ScalarFunction, right: ScalarFunction) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         one, two = left(seen), right(seen)
         if one is None or two is None:
             return None
-        return arithmetic(expr.op, number(one), number(two), floating=expr.floating)
+        return arithmetic(expr.op, expect_number(one), expect_number(two), floating=expr.floating)
 
     return value
 
 
-def opposite(operand: Function) -> Function:
-    def value(seen: Seen) -> Value:
+def arithmetic_negation(operand: ScalarFunction) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         found = operand(seen)
-        return None if found is None else negate(number(found))
+        return None if found is None else negate(expect_number(found))
 
     return value
 
 
-def function_call(expr: e.Call, args: list[Function]) -> Function:
-    def value(seen: Seen) -> Value:
+def function_call(expr: e.Call, args: list[ScalarFunction]) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         numbers = []
         for arg in args:
             found = arg(seen)
             if found is None:
                 return None
-            numbers.append(number(found))
+            numbers.append(expect_number(found))
         return call(expr.function, numbers, floating=expr.floating)
 
     return value
 
 
-def rank(item: Function, order: tuple[str, ...]) -> Function:
+def rank(item: ScalarFunction, order: tuple[str, ...]) -> ScalarFunction:
     places = {text: place for place, text in reversed(list(enumerate(order)))}
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         found = item(seen)
         return None if found is None else places.get(str(found), len(order))
 
     return value
 
 
-def with_fallback(expr: e.Else, wanted: Function, fallback: Function) -> Function:
-    def value(seen: Seen) -> Value:
+def value_or_fallback(expr: e.Else, wanted: ScalarFunction, fallback: ScalarFunction) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         found = wanted(seen)
         if found is None:
             found = fallback(seen)
-        return float(number(found)) if expr.floating and found is not None else found
+        return float(expect_number(found)) if expr.floating and found is not None else found
 
     return value
 
 
-def choice(expr: e.If, condition: Function, then: Function, otherwise: Function) -> Function:
-    def value(seen: Seen) -> Value:
+def conditional(
+    expr: e.If, condition: ScalarFunction, then: ScalarFunction, otherwise: ScalarFunction
+) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         chosen = condition(seen)
         if chosen is None:
             return None
         found = then(seen) if chosen else otherwise(seen)
-        return float(number(found)) if expr.floating and found is not None else found
+        return float(expect_number(found)) if expr.floating and found is not None else found
 
     return value
 
 
-def pod_count(where: Function | None) -> Function:
-    def value(seen: Seen) -> Value:
+def pod_count(where: ScalarFunction | None) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         assert seen.usage is not None, "pods are counted where there is no node"
         if where is None:
             return len(seen.usage.pods)
-        return sum(where(seen.counting(other)) is True for other in seen.usage.pods.values())
+        return sum(where(seen.with_other_pod(other)) is True for other in seen.usage.pods.values())
 
     return value
 
 
-def pod_sum(expr: e.SumPods, amount: Function) -> Function:
-    floating = expr.type.held_as_float
+def pod_sum(expr: e.SumPodsOnNode, amount: ScalarFunction) -> ScalarFunction:
+    floating = expr.type.is_float64
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         assert seen.usage is not None, "requests are summed where there is no node"
         others = seen.usage.pods.values()
-        return whole_total((promised(amount, seen.counting(other)) for other in others), floating=floating)
+        return whole_total(
+            (requested_amount(amount, seen.with_other_pod(other)) for other in others), floating=floating
+        )
 
     return value
 
 
-def promised(amount: Function, seen: Seen) -> int:
+def requested_amount(amount: ScalarFunction, seen: EvalContext) -> int:
     """What the pod that is being counted was promised, in whole units of the amount, never less than 0."""
     found = amount(seen)
-    return 0 if found is None else max(0, ceil(number(found)))
+    return 0 if found is None else max(0, ceil(expect_number(found)))
 
 
-def pod_count_anywhere(expr: e.CountAnywhere, program: Declarations) -> Function:
-    def value(seen: Seen) -> Value:
-        assert seen.everybody is not None, f"`{expr.span.text}` is asked where no pods are known"
-        return seen.everybody.count(expr, program, seen)
+def pod_count_anywhere(expr: e.CountPodsInCluster, program: ExprDeclarations) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
+        assert seen.pod_counter is not None, f"`{expr.span.text}` is asked where no pods are known"
+        return seen.pod_counter.count(expr, program, seen)
 
     return value
 
 
-def window(spans: tuple[tuple[int, int], ...], zone: str) -> Function:
+def window(spans: tuple[tuple[int, int], ...], zone: str) -> ScalarFunction:
     place = ZoneInfo(zone)
 
-    def value(seen: Seen) -> Value:
+    def value(seen: EvalContext) -> EvalValue:
         minute = minute_of_week(seen.now_ns, place)
         return any(start <= minute < end for start, end in spans)
 
@@ -194,8 +204,10 @@ def minute_of_week(now_ns: int, zone: ZoneInfo) -> int:
 # ── lists of records ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fold(expr: e.Fold, items: Function, where: Function | None, of_element: Function | None) -> Function:
-    def value(seen: Seen) -> Value:
+def fold(
+    expr: e.ListFold, items: ScalarFunction, where: ScalarFunction | None, of_element: ScalarFunction | None
+) -> ScalarFunction:
+    def value(seen: EvalContext) -> EvalValue:
         listed = items(seen)
         if listed is None:
             return None
@@ -221,16 +233,16 @@ def fold(expr: e.Fold, items: Function, where: Function | None, of_element: Func
             case "max":
                 return max(found, default=None)
             case "sum":
-                return total(found, floating=expr.floating)
+                return sum_numbers(found, floating=expr.floating)
 
     return value
 
 
-def total(numbers: Sequence[Number], *, floating: bool) -> Number:
+def sum_numbers(numbers: Sequence[Number], *, floating: bool) -> Number:
     """As `lang.ir.expr.Fold` says: whole numbers exactly, floats in their order."""
     if not floating:
         return saturate(sum(int(one) for one in numbers))
     added = 0.0
     for one in numbers:
         added += float(one)
-    return finite(added)
+    return clamp_finite(added)

@@ -6,8 +6,8 @@ its next edge. Whatever else is made of the clock is looked at again after a sec
 
 from zoneinfo import ZoneInfo
 
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.eval_context import Seen
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.evaluate.scalar.operations import minute_of_week
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
@@ -17,7 +17,7 @@ _MINUTE_NS = 60 * _SECOND_NS
 _HALF_HOUR_NS = 30 * _MINUTE_NS
 
 
-def next_change_ns(expr: e.Expr, seen: Seen, program: Program, *, running: bool = True) -> int | None:
+def next_change_ns(expr: e.Expr, seen: EvalContext, program: Program, *, running: bool = True) -> int | None:
     """The earliest time after `seen.now_ns` at which the value of an expression of the pod may change; None: never.
 
     `running` False leaves out a bare clock (`pod.waited`, `now + 5m`), which changes all the time and for all alike.
@@ -28,12 +28,12 @@ def next_change_ns(expr: e.Expr, seen: Seen, program: Program, *, running: bool 
         return seen.now_ns + 1 if running else None
     match expr:
         case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
-            one, two = compiled(left, program)(seen), compiled(right, program)(seen)
+            one, two = compile_scalar(left, program)(seen), compile_scalar(right, program)(seen)
             if one is None or two is None:
                 return None
             assert isinstance(one, int) and isinstance(two, int), f"{one!r} {expr.op} {two!r}"
-            return crossing_ns(one - two, steepness(left, right), seen.now_ns)
-        case e.Window(spans=spans, zone=zone):
+            return crossing_ns(one - two, slope_difference(left, right), seen.now_ns)
+        case e.WeeklyWindow(minute_ranges=spans, time_zone=zone):
             return _next_edge_ns(spans, ZoneInfo(zone), seen.now_ns)
         case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If():
             changes = [next_change_ns(child, seen, program, running=running) for child in e.children(expr)]
@@ -49,7 +49,7 @@ def next_change_ns(expr: e.Expr, seen: Seen, program: Program, *, running: bool 
 def slope(expr: e.Expr) -> int | None:
     """How many ns a whole-number value gains a ns; None where that is not one number."""
     if e.Stage.TIME not in e.stage_of(expr):
-        return None if e.is_floating(expr) or not e.type_of(expr).numeric else 0
+        return None if e.is_floating(expr) or not e.type_of(expr).is_numeric else 0
     match expr:
         case e.Now() | e.Attr(owner="pod", path=("waited",)):
             return 1
@@ -65,7 +65,7 @@ def slope(expr: e.Expr) -> int | None:
             return None
 
 
-def steepness(left: e.Expr, right: e.Expr) -> int:
+def slope_difference(left: e.Expr, right: e.Expr) -> int:
     one, two = slope(left), slope(right)
     assert one is not None and two is not None, "only lines have a slope"
     return one - two
@@ -92,22 +92,22 @@ def _next_edge_ns(spans: tuple[tuple[int, int], ...], zone: ZoneInfo, now_ns: in
     return min([half_hour, *(this_minute + edge * _MINUTE_NS for edge in edges)])
 
 
-def timed_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
+def time_dependent_parts(expr: e.Expr) -> tuple[list[e.Compare], bool]:
     """What in an expression of the node runs with the clock: comparisons whose moment can be computed, and whether there is
     anything else. Conditions of the pod alone are not among them."""
     if e.Stage.TIME not in e.stage_of(expr):
         return [], False
     match expr:
         case _ if e.Stage.NODE not in e.stage_of(expr):
-            return [], not isinstance(expr, e.Compare | e.Window | e.Not | e.And | e.Or | e.Has)
+            return [], not isinstance(expr, e.Compare | e.WeeklyWindow | e.Not | e.And | e.Or | e.Has)
         case e.Compare(left=left, right=right) if slope(left) is not None and slope(right) is not None:
             return [expr], False
-        case e.CountPods():
+        case e.CountPodsOnNode():
             return [], True
         case _:
             found, vague = [], False
             for child in e.children(expr):
-                compares, other = timed_parts(child)
+                compares, other = time_dependent_parts(child)
                 found += compares
                 vague |= other
             return found, vague

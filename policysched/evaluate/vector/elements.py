@@ -8,15 +8,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from policysched.cluster.usage import Usage
+from policysched.cluster.usage import NodeUsage
 from policysched.evaluate.columns.column_kinds import ColumnKind, Interners
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.dtypes import held_dtype
-from policysched.evaluate.columns.flat_lists import LaidLists
+from policysched.evaluate.columns.dtypes import dtype_of
+from policysched.evaluate.columns.flat_lists import GatheredLists
 from policysched.evaluate.columns.view import View
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.operations import total
-from policysched.evaluate.vector.machine import Frame, Known, Machine, Step, Vector, is_leaf
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.operations import sum_numbers
+from policysched.evaluate.vector.machine import (
+    EvalFrame,
+    KnownMask,
+    ValueVector,
+    VectorMachine,
+    VectorStep,
+    is_leaf,
+)
 from policysched.lang.ir import expr as e
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.objects import Node, NodeName
@@ -28,12 +35,12 @@ _EXACT_MAX = 2.0**62
 """Sums of whole numbers below this cannot leave int64 on their way."""
 
 
-class Elements(View):
+class ElementsView(View):
     """The elements of the lists of a view's rows as rows. `owners` are the places of their nodes in that view."""
 
     __slots__ = ("_base", "lists", "owners")
 
-    def __init__(self, base: View, lists: LaidLists) -> None:
+    def __init__(self, base: View, lists: GatheredLists) -> None:
         # None of the parent's state: every question goes to the view of the nodes.
         self._base = base
         self.lists = lists
@@ -52,29 +59,29 @@ class Elements(View):
         found: Array = self._base.column(kind)[self.owners]
         return found
 
-    def by_name(self, values: Mapping[NodeName, float], otherwise: float) -> Array:
-        found: Array = self._base.by_name(values, otherwise)[self.owners]
+    def from_node_values(self, values: Mapping[NodeName, float], otherwise: float) -> Array:
+        found: Array = self._base.from_node_values(values, otherwise)[self.owners]
         return found
 
     def metric(self, name: str) -> tuple[Array, Array]:
         values, known = self._base.metric(name)
         return values[self.owners], known[self.owners]
 
-    def node_at(self, place: int) -> tuple[Node, Usage] | None:
+    def node_at(self, place: int) -> tuple[Node, NodeUsage] | None:
         return self._base.node_at(int(self.owners[place]))
 
 
-def element(machine: Machine, expr: e.Element) -> Step:
-    def run(frame: Frame) -> Vector:
-        assert isinstance(frame.view, Elements), f"{expr.name} is read where no list is looked through"
-        return Vector(*frame.view.field(expr.index))
+def element_field(machine: VectorMachine, expr: e.ElementField) -> VectorStep:
+    def run(frame: EvalFrame) -> ValueVector:
+        assert isinstance(frame.view, ElementsView), f"{expr.name} is read where no list is looked through"
+        return ValueVector(*frame.view.field(expr.index))
 
     return run
 
 
-def over_elements(machine: Machine, expr: e.Fold) -> Step:
+def fold_elements(machine: VectorMachine, expr: e.ListFold) -> VectorStep:
     if is_leaf(expr.items):
-        return _one_by_one(machine, expr)
+        return _fold_per_node(machine, expr)
     items = machine.operand(expr.items)
     where = None if expr.where is None else machine.operand(expr.where)
     value = None if expr.value is None else machine.operand(expr.value)
@@ -82,33 +89,37 @@ def over_elements(machine: Machine, expr: e.Fold) -> Step:
     assert element is not None and element.record is not None, f"{expr.items.type} is no list of records"
     record = element.record
 
-    def run(frame: Frame) -> Vector:
+    def run(frame: EvalFrame) -> ValueVector:
         listed, count = items(frame), frame.view.count
         known = np.broadcast_to(listed.known, (count,))
         flat = frame.view.codes.flat_lists(record)
-        lists = flat.laid(expr.items.name, np.broadcast_to(listed.values, (count,)), known)
-        inside = Frame(Elements(frame.view, lists), frame.seen, frame.leaves, around=frame)
-        chosen = None if where is None else _true(where(inside), inside.view.count)
+        lists = flat.gather(expr.items.name, np.broadcast_to(listed.values, (count,)), known)
+        inside = EvalFrame(ElementsView(frame.view, lists), frame.context, frame.leaf_values, outer=frame)
+        chosen = None if where is None else _true_mask(where(inside), inside.view.count)
         if value is None:
-            counts = _counts(lists, chosen, count)
-            return Vector(counts > 0 if expr.function == "any" else counts, listed.known)
+            counts = _count_by_row(lists, chosen, count)
+            return ValueVector(counts > 0 if expr.function == "any" else counts, listed.known)
         found = value(inside)
-        chosen = _both(chosen, found.known, inside.view.count)
+        chosen = _chosen_and_known(chosen, found.known, inside.view.count)
         values = np.broadcast_to(found.values, (inside.view.count,))
         if expr.function == "sum":
-            return Vector(_sums(lists, values, chosen, count, floating=expr.floating), listed.known)
-        some = _counts(lists, chosen, count) > 0
-        return Vector(_extremes(expr, lists, values, chosen, some), np.logical_and(listed.known, some))
+            return ValueVector(
+                _sum_by_row(lists, values, chosen, count, floating=expr.floating), listed.known
+            )
+        some = _count_by_row(lists, chosen, count) > 0
+        return ValueVector(
+            _extremes_by_row(expr, lists, values, chosen, some), np.logical_and(listed.known, some)
+        )
 
     return run
 
 
-def _true(answer: Vector, count: int) -> Array:
+def _true_mask(answer: ValueVector, count: int) -> Array:
     true = answer.values if answer.known is True else np.logical_and(answer.values, answer.known)
     return np.broadcast_to(true, (count,))
 
 
-def _both(chosen: Array | None, known: Known, count: int) -> Array | None:
+def _chosen_and_known(chosen: Array | None, known: KnownMask, count: int) -> Array | None:
     """None: all elements."""
     if known is True:
         return chosen
@@ -116,17 +127,21 @@ def _both(chosen: Array | None, known: Known, count: int) -> Array | None:
     return there if chosen is None else chosen & there
 
 
-def _counts(lists: LaidLists, chosen: Array | None, count: int) -> Array:
+def _count_by_row(lists: GatheredLists, chosen: Array | None, count: int) -> Array:
     """How many elements of each row are chosen."""
     counts = np.zeros(count, np.int64)
     if len(lists.nonempty):
         counts[lists.nonempty] = (
-            np.diff(lists.starts, append=len(lists.owners)) if chosen is None else _added(lists, chosen)
+            np.diff(lists.starts, append=len(lists.owners))
+            if chosen is None
+            else _segment_sums(lists, chosen)
         )
     return counts
 
 
-def _sums(lists: LaidLists, values: Array, chosen: Array | None, count: int, *, floating: bool) -> Array:
+def _sum_by_row(
+    lists: GatheredLists, values: Array, chosen: Array | None, count: int, *, floating: bool
+) -> Array:
     """By row, in the order of the lists."""
     if floating:
         # Not `reduceat`, which may add in another order; what is not chosen adds nothing.
@@ -138,15 +153,15 @@ def _sums(lists: LaidLists, values: Array, chosen: Array | None, count: int, *, 
         return sums
     amounts = values.astype(np.int64) if chosen is None else np.where(chosen, values, 0)
     if np.abs(amounts.astype(np.float64)).sum() < _EXACT_MAX:
-        sums[lists.nonempty] = _added(lists, amounts)
+        sums[lists.nonempty] = _segment_sums(lists, amounts)
         return sums
     ends = [*lists.starts[1:].tolist(), len(amounts)]
     for row, start, end in zip(lists.nonempty.tolist(), lists.starts.tolist(), ends, strict=True):
-        sums[row] = total(amounts[start:end].tolist(), floating=False)
+        sums[row] = sum_numbers(amounts[start:end].tolist(), floating=False)
     return sums
 
 
-def _added(lists: LaidLists, amounts: Array) -> Array:
+def _segment_sums(lists: GatheredLists, amounts: Array) -> Array:
     """The sum of each row's elements, where there are any: what all before its end come to, less what all before its start do.
     (Whole numbers; should the sums of all wrap, the differences are right all the same.) Thrice as fast as `reduceat` for short lists."""
     until = np.cumsum(amounts, dtype=np.int64)
@@ -154,7 +169,9 @@ def _added(lists: LaidLists, amounts: Array) -> Array:
     return np.diff(until, prepend=0)
 
 
-def _extremes(expr: e.Fold, lists: LaidLists, values: Array, chosen: Array | None, some: Array) -> Array:
+def _extremes_by_row(
+    expr: e.ListFold, lists: GatheredLists, values: Array, chosen: Array | None, some: Array
+) -> Array:
     """By row; 0 where there is none."""
     dtype = np.float64 if expr.floating else np.int64
     found = np.zeros(len(some), dtype)
@@ -170,19 +187,19 @@ def _extremes(expr: e.Fold, lists: LaidLists, values: Array, chosen: Array | Non
     return np.where(some, found, dtype(0))
 
 
-def _one_by_one(machine: Machine, expr: e.Fold) -> Step:
+def _fold_per_node(machine: VectorMachine, expr: e.ListFold) -> VectorStep:
     """A list of the pod's that is compared with the node: a question for each node."""
-    function = compiled(expr, machine.program)
-    dtype = np.float64 if expr.floating else held_dtype(expr.type.kind)
+    function = compile_scalar(expr, machine.program)
+    dtype = np.float64 if expr.floating else dtype_of(expr.type.kind)
 
-    def run(frame: Frame) -> Vector:
+    def run(frame: EvalFrame) -> ValueVector:
         values = np.zeros(frame.view.count, dtype)
         known = np.zeros(frame.view.count, np.bool_)
         for place in range(frame.view.count):
             at = frame.view.node_at(place)
-            found = None if at is None else function(frame.seen.on(*at))
+            found = None if at is None else function(frame.context.with_node(*at))
             if found is not None:
                 values[place], known[place] = found, True
-        return Vector(values, known)
+        return ValueVector(values, known)
 
     return run

@@ -5,63 +5,63 @@ from collections.abc import Mapping
 
 from policysched.evaluate.vector.aggregates import aggregate
 from policysched.evaluate.vector.arithmetic import (
-    arithmetic,
-    call,
+    arithmetic_negation,
+    binary_arithmetic,
     conditional,
-    negative,
-    otherwise,
+    function_call,
+    value_or_fallback,
 )
 from policysched.evaluate.vector.conditions import (
     comparison,
     conjunction,
     disjunction,
     has,
+    logical_not,
     membership,
-    negation,
     rank,
 )
-from policysched.evaluate.vector.elements import element, over_elements
-from policysched.evaluate.vector.machine import Machine, Maker
+from policysched.evaluate.vector.elements import element_field, fold_elements
+from policysched.evaluate.vector.machine import StepBuilder, VectorMachine
 from policysched.evaluate.vector.node_values import (
-    attribute,
-    count_pods,
-    held,
-    metric,
+    awaiting_recovery,
+    node_attribute,
     node_input,
-    state,
-    sum_pods,
+    node_metric,
+    pod_count,
+    pod_sum,
+    policy_state,
 )
 from policysched.evaluate.vector.traffic import traffic_to
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
 
-MAKERS: Mapping[type, Maker] = {
-    e.Attr: attribute,
+STEP_BUILDERS: Mapping[type, StepBuilder] = {
+    e.Attr: node_attribute,
     e.InputRef: node_input,
-    e.MetricRef: metric,
+    e.MetricRef: node_metric,
     e.Has: has,
-    e.Not: negation,
+    e.Not: logical_not,
     e.And: conjunction,
     e.Or: disjunction,
     e.Compare: comparison,
     e.In: membership,
-    e.Arith: arithmetic,
-    e.Negate: negative,
-    e.Call: call,
+    e.Arith: binary_arithmetic,
+    e.Negate: arithmetic_negation,
+    e.Call: function_call,
     e.Rank: rank,
-    e.Else: otherwise,
+    e.Else: value_or_fallback,
     e.If: conditional,
-    e.Held: held,
-    e.StateRef: state,
-    e.TrafficTo: traffic_to,
+    e.NotRecovered: awaiting_recovery,
+    e.StateRef: policy_state,
+    e.GangTraffic: traffic_to,
     e.Aggregate: aggregate,
-    e.CountPods: count_pods,
-    e.SumPods: sum_pods,
-    e.Element: element,
-    e.Fold: over_elements,
+    e.CountPodsOnNode: pod_count,
+    e.SumPodsOnNode: pod_sum,
+    e.ElementField: element_field,
+    e.ListFold: fold_elements,
 }
 
 
-def machine(program: Program, *, share: bool = True) -> Machine:
+def build_machine(program: Program, *, share: bool = True) -> VectorMachine:
     """A machine for the expressions of one program."""
-    return Machine(program, MAKERS, share=share)
+    return VectorMachine(program, STEP_BUILDERS, share=share)

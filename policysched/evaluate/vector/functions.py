@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.saturating import negated
+from policysched.evaluate.columns.saturating import saturating_negate
 from policysched.evaluate.vector.distributions import beta_cdf, normal_cdf
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN
 
-Result = tuple[Array, Array | bool]
+FunctionResult = tuple[Array, Array | bool]
 
 
 def as_float(values: Array) -> Array:
@@ -25,36 +25,36 @@ def finite(values: Array) -> Array:
     return np.clip(values, -FLOAT64_MAX, FLOAT64_MAX)
 
 
-def _smallest(args: Sequence[Array]) -> Result:
+def _smallest(args: Sequence[Array]) -> FunctionResult:
     least = args[0]
     for one in args[1:]:
         least = np.minimum(least, one)
     return (least, True)
 
 
-def _largest(args: Sequence[Array]) -> Result:
+def _largest(args: Sequence[Array]) -> FunctionResult:
     most = args[0]
     for one in args[1:]:
         most = np.maximum(most, one)
     return (most, True)
 
 
-def _clamp(args: Sequence[Array]) -> Result:
+def _clamp(args: Sequence[Array]) -> FunctionResult:
     """Where the bounds are the wrong way round the upper one wins."""
     return (np.minimum(np.maximum(args[0], args[1]), args[2]), True)
 
 
-def _absolute(args: Sequence[Array]) -> Result:
+def _absolute_value(args: Sequence[Array]) -> FunctionResult:
     values = args[0]
     if values.dtype == np.float64:
         return (np.abs(values), True)
-    return (np.where(values < 0, negated(values), values), True)
+    return (np.where(values < 0, saturating_negate(values), values), True)
 
 
-def _rounding(function: Callable[[Array], Array]) -> Callable[[Sequence[Array]], Result]:
-    def run(args: Sequence[Array]) -> Result:
+def _rounding(function: Callable[[Array], Array]) -> Callable[[Sequence[Array]], FunctionResult]:
+    def run(args: Sequence[Array]) -> FunctionResult:
         values = args[0]
-        return (to_whole(function(values)) if values.dtype == np.float64 else values, True)
+        return (to_int64(function(values)) if values.dtype == np.float64 else values, True)
 
     return run
 
@@ -65,26 +65,26 @@ def _half_up(values: Array) -> Array:
     return np.where(values - low >= 0.5, low + 1.0, low)
 
 
-def to_whole(values: Array) -> Array:
+def to_int64(values: Array) -> Array:
     """Floats without a fraction as int64, saturating."""
     low, high = values <= float(INT64_MIN), values >= float(INT64_MAX)
     inside = np.where(low | high, 0.0, values).astype(np.int64)
     return np.where(high, INT64_MAX, np.where(low, INT64_MIN, inside))
 
 
-def _root(args: Sequence[Array]) -> Result:
+def _root(args: Sequence[Array]) -> FunctionResult:
     values = as_float(args[0])
     return (np.sqrt(np.maximum(values, 0.0)), values >= 0)
 
 
-def _logarithm(args: Sequence[Array]) -> Result:
+def _logarithm(args: Sequence[Array]) -> FunctionResult:
     # NumPy's own log and exp may differ in the last bit from machine to machine.
     values = as_float(args[0])
-    return (_each(math.log, np.where(values > 0, values, 1.0)), values > 0)
+    return (_map_values(math.log, np.where(values > 0, values, 1.0)), values > 0)
 
 
-def _exponential(args: Sequence[Array]) -> Result:
-    return (_each(_exp, as_float(args[0])), True)
+def _exponential(args: Sequence[Array]) -> FunctionResult:
+    return (_map_values(_exp, as_float(args[0])), True)
 
 
 def _exp(value: float) -> float:
@@ -94,15 +94,15 @@ def _exp(value: float) -> float:
         return FLOAT64_MAX
 
 
-def _each(function: Callable[[float], float], values: Array) -> Array:
+def _map_values(function: Callable[[float], float], values: Array) -> Array:
     return np.array([function(one) for one in values.ravel().tolist()], np.float64).reshape(values.shape)
 
 
-FUNCTIONS: dict[str, Callable[[Sequence[Array]], Result]] = {
+FUNCTIONS: dict[str, Callable[[Sequence[Array]], FunctionResult]] = {
     "min": _smallest,
     "max": _largest,
     "clamp": _clamp,
-    "abs": _absolute,
+    "abs": _absolute_value,
     "floor": _rounding(np.floor),
     "ceil": _rounding(np.ceil),
     "round": _rounding(np.rint),

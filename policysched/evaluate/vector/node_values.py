@@ -4,40 +4,40 @@ from typing import cast
 
 import numpy as np
 
-from policysched.cluster.samples import EVERYWHERE, StateRow
+from policysched.cluster.samples import ALL_NODES, StateRow
 from policysched.evaluate.columns.column_kinds import (
-    INPUT_THERE,
+    INPUT_PRESENT,
     Allocatable,
+    ClassCounts,
     ColumnKind,
-    Created,
-    Domain,
+    CreatedNs,
+    DomainCode,
     InputState,
     InputValue,
-    Listed,
-    Mixture,
-    Name,
+    NodeMapEntry,
+    NodeNameCode,
+    NodeReady,
+    NodeTextList,
+    PodClassCounts,
     PodCount,
-    PodMixture,
-    Promised,
-    Ready,
+    PolicyResourceRequested,
     Requested,
-    Text,
 )
 from policysched.evaluate.columns.interner import ABSENT
-from policysched.evaluate.columns.view import by_code
-from policysched.evaluate.scalar.compiler import compiled
-from policysched.evaluate.scalar.eval_context import Function
-from policysched.evaluate.vector.machine import Frame, Machine, Step, Vector
+from policysched.evaluate.columns.view import map_codes
+from policysched.evaluate.scalar.compiler import compile_scalar
+from policysched.evaluate.scalar.eval_context import ScalarFunction
+from policysched.evaluate.vector.machine import EvalFrame, ValueVector, VectorMachine, VectorStep
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.reads import reads_of
+from policysched.lang.ir.reads import expr_reads
 
 
-def column_of(path: tuple[str, ...]) -> ColumnKind:
+def attribute_column(path: tuple[str, ...]) -> ColumnKind:
     """The column of a node's attribute; `free` has none of its own."""
     match path:
         case ("labels" | "annotations" | "conditions" | "objects" as entries, key):
-            return Text(entries, key)
+            return NodeMapEntry(entries, key)
         case ("allocatable", resource):
             return Allocatable(resource)
         case ("pods",) | ("requested", "pods"):
@@ -45,139 +45,143 @@ def column_of(path: tuple[str, ...]) -> ColumnKind:
         case ("requested", resource):
             return Requested(resource)
         case ("taints" | "images" as listed,):
-            return Listed(listed)
+            return NodeTextList(listed)
         case ("created",):
-            return Created()
+            return CreatedNs()
         case ("name",):
-            return Name()
+            return NodeNameCode()
         case ("ready",):
-            return Ready()
+            return NodeReady()
         case _:
             raise AssertionError(f"a node has no attribute {path}")
 
 
-def columns_of(expr: e.Expr, program: Program) -> list[ColumnKind]:
+def columns_read_by(expr: e.Expr, program: Program) -> list[ColumnKind]:
     """Every column that the expression reads."""
     found: list[ColumnKind] = []
     for one in e.walk(expr):
         match one:
             case e.Attr(owner="node", path=("free", resource)):
-                found += [Allocatable(resource), column_of(("requested", resource))]
+                found += [Allocatable(resource), attribute_column(("requested", resource))]
             case e.Attr(owner="node", path=path):
-                found.append(column_of(path))
+                found.append(attribute_column(path))
             case e.InputRef(name=name) if program.inputs[name].owner == "node":
                 found += [InputState(program.inputs[name]), InputValue(program.inputs[name])]
-            case e.SumPods():
-                found.append(_promised(one, program))
-            case e.TrafficTo(topology=str() as key):
-                found.append(Domain(key))
-            case e.CountPods(where=None):
+            case e.SumPodsOnNode():
+                found.append(_policy_resource_column(one, program))
+            case e.GangTraffic(topology_key=str() as key):
+                found.append(DomainCode(key))
+            case e.CountPodsOnNode(where=None):
                 found.append(PodCount())
-            case e.CountPods(where=where):
-                found.append(PodMixture(tuple(sorted(reads_of(where, program.inputs).others))))
+            case e.CountPodsOnNode(where=where):
+                found.append(PodClassCounts(tuple(sorted(expr_reads(where, program.inputs).counted_pods))))
     return found
 
 
-def attribute(machine: Machine, expr: e.Attr) -> Step:
+def node_attribute(machine: VectorMachine, expr: e.Attr) -> VectorStep:
     assert expr.owner == "node", f"{expr.owner}.{'.'.join(expr.path)} is a leaf"
     match expr.path:
         case ("free", resource):
-            allocatable, requested = Allocatable(resource), column_of(("requested", resource))
+            allocatable, requested = Allocatable(resource), attribute_column(("requested", resource))
 
-            def free(frame: Frame) -> Vector:
-                return Vector(frame.view.column(allocatable) - frame.view.column(requested), True)
+            def free(frame: EvalFrame) -> ValueVector:
+                return ValueVector(frame.view.column(allocatable) - frame.view.column(requested), True)
 
             return free
         case ("labels" | "annotations" | "conditions" | "objects", _):
-            entries = column_of(expr.path)
+            entries = attribute_column(expr.path)
 
-            def entry(frame: Frame) -> Vector:
+            def entry(frame: EvalFrame) -> ValueVector:
                 codes = frame.view.column(entries)
-                return Vector(codes, codes != ABSENT)
+                return ValueVector(codes, codes != ABSENT)
 
             return entry
         case path:
-            kind = column_of(path)
-            return lambda frame: Vector(frame.view.column(kind), True)
+            kind = attribute_column(path)
+            return lambda frame: ValueVector(frame.view.column(kind), True)
 
 
-def node_input(machine: Machine, expr: e.InputRef) -> Step:
+def node_input(machine: VectorMachine, expr: e.InputRef) -> VectorStep:
     state, value = (
         InputState(machine.program.inputs[expr.name]),
         InputValue(machine.program.inputs[expr.name]),
     )
-    return lambda frame: Vector(frame.view.column(value), frame.view.column(state) == INPUT_THERE)
+    return lambda frame: ValueVector(frame.view.column(value), frame.view.column(state) == INPUT_PRESENT)
 
 
-def metric(machine: Machine, expr: e.MetricRef) -> Step:
-    return lambda frame: Vector(*frame.view.metric(expr.name))
+def node_metric(machine: VectorMachine, expr: e.MetricRef) -> VectorStep:
+    return lambda frame: ValueVector(*frame.view.metric(expr.name))
 
 
-def held(machine: Machine, expr: e.Held) -> Step:
-    watch = expr.watch
-    return lambda frame: Vector(frame.view.held(watch), frame.view.metric(watch.metric)[1])
+def awaiting_recovery(machine: VectorMachine, expr: e.NotRecovered) -> VectorStep:
+    watch = expr.condition
+    return lambda frame: ValueVector(frame.view.awaiting_recovery(watch), frame.view.metric(watch.metric)[1])
 
 
-def state(machine: Machine, expr: e.StateRef) -> Step:
-    number = machine.row_leaf(expr)
+def policy_state(machine: VectorMachine, expr: e.StateRef) -> VectorStep:
+    number = machine.add_state_row_leaf(expr)
 
-    def run(frame: Frame) -> Vector:
-        row = cast(StateRow | None, frame.leaves[number])
+    def run(frame: EvalFrame) -> ValueVector:
+        row = cast(StateRow | None, frame.leaf_values[number])
         if row is None:
-            return Vector(np.zeros((), np.float64), False)
-        if expr.everywhere:
-            return Vector(np.asarray(row.values.get(EVERYWHERE, expr.start)), True)
-        return Vector(frame.view.by_name(row.values, expr.start), True)
+            return ValueVector(np.zeros((), np.float64), False)
+        if expr.is_cluster_wide:
+            return ValueVector(np.asarray(row.values.get(ALL_NODES, expr.start)), True)
+        return ValueVector(frame.view.from_node_values(row.values, expr.start), True)
 
     return run
 
 
-def count_pods(machine: Machine, expr: e.CountPods) -> Step:
+def pod_count(machine: VectorMachine, expr: e.CountPodsOnNode) -> VectorStep:
     if expr.where is None:
-        return lambda frame: Vector(frame.view.column(PodCount()), True)
-    matches = compiled(expr.where, machine.program)
-    reads = reads_of(expr.where, machine.program.inputs)
-    if reads.node or reads.metrics or reads.counts_pods:
-        return _count_one_by_one(matches)
-    mixtures = PodMixture(tuple(sorted(reads.others)))
+        return lambda frame: ValueVector(frame.view.column(PodCount()), True)
+    matches = compile_scalar(expr.where, machine.program)
+    reads = expr_reads(expr.where, machine.program.inputs)
+    if reads.node or reads.metrics or reads.placed_pods:
+        return _count_pods_per_node(matches)
+    mixtures = PodClassCounts(tuple(sorted(reads.counted_pods)))
 
-    def run(frame: Frame) -> Vector:
-        codes, examples = frame.view.column(mixtures), frame.view.codes.examples
+    def run(frame: EvalFrame) -> ValueVector:
+        codes, examples = frame.view.column(mixtures), frame.view.codes.class_representatives
         answers: dict[int, bool] = {}
 
-        def matching(mixture: Mixture) -> int:
+        def matching(mixture: ClassCounts) -> int:
             total = 0
             for group, count in mixture:
                 if group not in answers:
-                    answers[group] = matches(frame.seen.counting(examples[group])) is True
+                    answers[group] = matches(frame.context.with_other_pod(examples[group])) is True
                 total += count * answers[group]
             return total
 
-        return Vector(by_code(codes, frame.view.codes.mixtures.values, matching, np.int64), True)
+        return ValueVector(map_codes(codes, frame.view.codes.class_counts.values, matching, np.int64), True)
 
     return run
 
 
-def sum_pods(machine: Machine, expr: e.SumPods) -> Step:
-    promised = _promised(expr, machine.program)
-    return lambda frame: Vector(frame.view.column(promised), True)
+def pod_sum(machine: VectorMachine, expr: e.SumPodsOnNode) -> VectorStep:
+    promised = _policy_resource_column(expr, machine.program)
+    return lambda frame: ValueVector(frame.view.column(promised), True)
 
 
-def _promised(expr: e.SumPods, program: Program) -> Promised:
+def _policy_resource_column(expr: e.SumPodsOnNode, program: Program) -> PolicyResourceRequested:
     names = dict.fromkeys(one.name for one in e.walk(expr.value) if isinstance(one, e.InputRef))
-    return Promised(expr.value, tuple(program.inputs[name] for name in names), expr.type.held_as_float)
+    return PolicyResourceRequested(
+        expr.value, tuple(program.inputs[name] for name in names), expr.type.is_float64
+    )
 
 
-def _count_one_by_one(matches: Function) -> Step:
+def _count_pods_per_node(matches: ScalarFunction) -> VectorStep:
     """Where the condition compares the counted pod with its node, every pod is looked at."""
 
-    def run(frame: Frame) -> Vector:
+    def run(frame: EvalFrame) -> ValueVector:
         counts = np.zeros(frame.view.count, np.int64)
         for place in range(frame.view.count):
             at = frame.view.node_at(place)
             if at is not None and at[1].pods:
-                seen = frame.seen.on(*at)
-                counts[place] = sum(matches(seen.counting(other)) is True for other in at[1].pods.values())
-        return Vector(counts, True)
+                seen = frame.context.with_node(*at)
+                counts[place] = sum(
+                    matches(seen.with_other_pod(other)) is True for other in at[1].pods.values()
+                )
+        return ValueVector(counts, True)
 
     return run

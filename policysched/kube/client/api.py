@@ -12,7 +12,7 @@
           ├── Throttled      429
           └── ServerFault    5xx: the outcome of a write is as unknown as without an answer
 
-Everything else that is not 2xx is a plain `Refused`, with its status.
+Everything else that is not 2xx is a plain `ApiStatusError`, with its status.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -38,11 +38,11 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
-class Garbled(Exception):
+class InvalidResponse(Exception):
     """The answer cannot be read as the API's."""
 
 
-class Refused(Exception):
+class ApiStatusError(Exception):
     """`message` is the server's word; `retry_after_s` what it asked for, if anything."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
@@ -53,74 +53,76 @@ class Refused(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Unauthorized(Refused):
+class Unauthorized(ApiStatusError):
     pass
 
 
-class Forbidden(Refused):
+class Forbidden(ApiStatusError):
     pass
 
 
-class NotFound(Refused):
+class NotFound(ApiStatusError):
     pass
 
 
-class Conflict(Refused):
+class Conflict(ApiStatusError):
     pass
 
 
-class Expired(Refused):
+class Expired(ApiStatusError):
     pass
 
 
-class Throttled(Refused):
+class TooManyRequests(ApiStatusError):
     pass
 
 
-class ServerFault(Refused):
+class ServerError(ApiStatusError):
     pass
 
 
-ApiProblem = (TransportError, Garbled, Refused)
+ApiErrors = (TransportError, InvalidResponse, ApiStatusError)
 """Whatever may come of a request, for those who try again whatever it was."""
 
-_BY_STATUS: Mapping[int, type[Refused]] = {
+_ERROR_BY_STATUS: Mapping[int, type[ApiStatusError]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
     409: Conflict,
     410: Expired,
-    429: Throttled,
+    429: TooManyRequests,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list: its items, the version of the whole list, and whether it is the last."""
 
     items: list[Json]
     resource_version: str
-    last: bool
+    is_last: bool
 
 
-class Api:
-    """Requests by verb. Each raises `TransportError`, `Garbled` or `Refused`."""
+class ApiClient:
+    """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def get(self, path: str, *, timeout_s: float = 10.0) -> Json:
-        return await self._object(ApiRequest("GET", path, timeout_s=timeout_s))
+        return await self._request_object(ApiRequest("GET", path, timeout_s=timeout_s))
 
     async def create(
         self, path: str, body: Json, *, params: Mapping[str, str] | None = None, timeout_s: float = 10.0
     ) -> Json:
-        return await self._object(
+        return await self._request_object(
             ApiRequest("POST", path, params or {}, orjson.dumps(body), timeout_s=timeout_s)
         )
 
     async def replace(self, path: str, body: Json, *, timeout_s: float = 10.0) -> Json:
-        return await self._object(ApiRequest("PUT", path, {}, orjson.dumps(body), timeout_s=timeout_s))
+        return await self._request_object(
+            ApiRequest("PUT", path, {}, orjson.dumps(body), timeout_s=timeout_s)
+        )
 
     async def patch(
         self,
@@ -131,7 +133,7 @@ class Api:
         params: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> Json:
-        return await self._object(
+        return await self._request_object(
             ApiRequest("PATCH", path, params or {}, orjson.dumps(body), content_type, timeout_s)
         )
 
@@ -143,28 +145,28 @@ class Api:
             ApiRequest("DELETE", path, params or {}, orjson.dumps(options), timeout_s=timeout_s)
         )
         if not 200 <= answer.status < 300:
-            raise refusal(answer)
+            raise status_error_from_response(answer)
 
-    async def post_unread(
+    async def post_discarding_response(
         self, path: str, body: bytes, *, params: Mapping[str, str], timeout_s: float
     ) -> None:
         """A POST whose answer, if it is a good one, holds nothing that we need."""
         answer = await self._transport.request(ApiRequest("POST", path, params, body, timeout_s=timeout_s))
         if not 200 <= answer.status < 300:
-            raise refusal(answer)
+            raise status_error_from_response(answer)
 
     async def pages(
         self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
-    ) -> AsyncGenerator[Page, None]:
+    ) -> AsyncGenerator[ListPage, None]:
         """A list, a page at a time; `page_size` 0 asks for all at once. `Expired` can come between two pages."""
         query = {**params, **({"limit": str(page_size)} if page_size else {})}
         while True:
-            answer = await self._object(ApiRequest("GET", path, query, timeout_s=timeout_s))
+            answer = await self._request_object(ApiRequest("GET", path, query, timeout_s=timeout_s))
             meta, items = answer.get("metadata"), answer.get("items")
             if not isinstance(meta, dict) or not isinstance(items, list | None):
-                raise Garbled(f"GET {path}: the answer is not a list")
+                raise InvalidResponse(f"GET {path}: the answer is not a list")
             token = meta.get("continue")
-            yield Page(items or [], str(meta.get("resourceVersion", "")), last=not token)
+            yield ListPage(items or [], str(meta.get("resourceVersion", "")), is_last=not token)
             if not token:
                 return
             query["continue"] = str(token)
@@ -177,12 +179,12 @@ class Api:
         *,
         resource_version: str,
         server_closes_after_s: int,
-        idle_s: float,
+        idle_timeout_s: float,
         timeout_s: float = 20.0,
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """What happens after `resource_version`, until the server or the road ends it.
 
-        A stream on which nothing comes for `idle_s` ends too: the server sends bookmarks about once a minute, so a
+        A stream on which nothing comes for `idle_timeout_s` ends too: the server sends bookmarks about once a minute, so a
         silent one is more likely a dead connection.
         """
         query = {
@@ -195,23 +197,27 @@ class Api:
         request = ApiRequest("GET", path, query, timeout_s=timeout_s)
         async with self._transport.stream(request) as stream:
             if stream.status != 200:
-                raise refusal(ApiResponse(stream.status, await _whole(stream), stream.headers))
-            yield watch_events(stream.chunks, idle_s)
+                raise status_error_from_response(
+                    ApiResponse(stream.status, await _read_all(stream), stream.headers)
+                )
+            yield watch_events(stream.chunks, idle_timeout_s)
 
-    async def _object(self, request: ApiRequest) -> Json:
+    async def _request_object(self, request: ApiRequest) -> Json:
         answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
-            raise refusal(answer)
+            raise status_error_from_response(answer)
         try:
             body = orjson.loads(answer.body)
         except orjson.JSONDecodeError as error:
-            raise Garbled(f"{request.method} {request.path}: the answer is not JSON: {error}") from error
+            raise InvalidResponse(
+                f"{request.method} {request.path}: the answer is not JSON: {error}"
+            ) from error
         if not isinstance(body, dict):
-            raise Garbled(f"{request.method} {request.path}: the answer is not an object")
+            raise InvalidResponse(f"{request.method} {request.path}: the answer is not an object")
         return body
 
 
-def refusal(answer: ApiResponse) -> Refused:
+def status_error_from_response(answer: ApiResponse) -> ApiStatusError:
     """The exception for an answer that is not 2xx. A body that is no Status is quoted, shortened."""
     try:
         status = orjson.loads(answer.body)
@@ -221,11 +227,13 @@ def refusal(answer: ApiResponse) -> Refused:
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     else:
         reason, message = "", answer.body[:200].decode(errors="replace").strip()
-    return refused(answer.status, reason, message, _retry_after_s(answer.headers))
+    return status_error(answer.status, reason, message, _retry_after_s(answer.headers))
 
 
-def refused(status: int, reason: str, message: str, retry_after_s: float | None = None) -> Refused:
-    kind = _BY_STATUS.get(status) or (ServerFault if status >= 500 else Refused)
+def status_error(
+    status: int, reason: str, message: str, retry_after_s: float | None = None
+) -> ApiStatusError:
+    kind = _ERROR_BY_STATUS.get(status) or (ServerError if status >= 500 else ApiStatusError)
     return kind(status, reason, message, retry_after_s)
 
 
@@ -235,5 +243,5 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     return float(text) if text.isascii() and text.isdigit() else None
 
 
-async def _whole(stream: ApiStream) -> bytes:
+async def _read_all(stream: ApiStream) -> bytes:
     return b"".join([chunk async for chunk in stream.chunks])

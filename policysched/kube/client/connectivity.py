@@ -22,40 +22,40 @@ class Connectivity:
         self._monotonic_s = monotonic_s
         self._failures: dict[str, int] = {}
         self._forbidden: set[str] = set()
-        self._away_since_s: float | None = None
+        self._unreachable_since_s: float | None = None
         self.failures_total = 0
 
     @property
-    def away(self) -> bool:
-        return self._away_since_s is not None
+    def unreachable(self) -> bool:
+        return self._unreachable_since_s is not None
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What is wrong, in words; empty where nothing is."""
-        if not self.away:
+        if not self.unreachable:
             return ""
         if self._forbidden:
             return f"the API server forbids {', '.join(sorted(self._forbidden))}"
         return "the API server cannot be reached"
 
-    def failed(self, activity: str, why: BaseException) -> None:
+    def record_failure(self, activity: str, error: BaseException) -> None:
         self.failures_total += 1
         self._failures[activity] = self._failures.get(activity, 0) + 1
-        if self._failures[activity] >= 2 and isinstance(why, Forbidden):
-            self._say_forbidden(activity, why)
+        if self._failures[activity] >= 2 and isinstance(error, Forbidden):
+            self._log_forbidden(activity, error)
             return
-        if self._failures[activity] < 2 or self._away_since_s is not None:
-            log.debug("the API server did not answer", extra={"activity": activity, "why": str(why)})
+        if self._failures[activity] < 2 or self._unreachable_since_s is not None:
+            log.debug("the API server did not answer", extra={"activity": activity, "why": str(error)})
             return
-        self._away_since_s = self._monotonic_s()
+        self._unreachable_since_s = self._monotonic_s()
         log.warning(
             "the API server cannot be reached or does not answer; trying again until it does",
-            extra={"activity": activity, "why": str(why) or type(why).__name__},
+            extra={"activity": activity, "why": str(error) or type(error).__name__},
         )
 
-    def _say_forbidden(self, activity: str, why: Forbidden) -> None:
-        if self._away_since_s is None:
-            self._away_since_s = self._monotonic_s()
+    def _log_forbidden(self, activity: str, why: Forbidden) -> None:
+        if self._unreachable_since_s is None:
+            self._unreachable_since_s = self._monotonic_s()
         if activity not in self._forbidden:
             self._forbidden.add(activity)
             log.warning(
@@ -63,10 +63,10 @@ class Connectivity:
                 extra={"activity": activity, "why": str(why)},
             )
 
-    def worked(self, activity: str) -> None:
+    def record_success(self, activity: str) -> None:
         self._forbidden.discard(activity)
-        if self._failures.pop(activity, 0) == 0 or self._failures or self._away_since_s is None:
+        if self._failures.pop(activity, 0) == 0 or self._failures or self._unreachable_since_s is None:
             return
-        away_s = self._monotonic_s() - self._away_since_s
-        self._away_since_s = None
+        away_s = self._monotonic_s() - self._unreachable_since_s
+        self._unreachable_since_s = None
         log.info("the API server answers again", extra={"away_s": round(away_s, 3)})

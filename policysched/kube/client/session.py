@@ -21,24 +21,24 @@ import aiohttp
 import yaml
 from yarl import URL
 
-from policysched.files import Unreadable, is_file, read_text, yaml_of
-from policysched.http_errors import why_unanswered
+from policysched.files import UnreadableFile, is_file, parse_yaml, read_text
+from policysched.http_errors import describe_http_error
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
 
 log = logging.getLogger(__name__)
 
-TOKEN_FILE_READ_EVERY_S = 60.0
+TOKEN_FILE_RELOAD_INTERVAL_S = 60.0
 
 READ_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError)
 """What aiohttp raises where no whole answer came."""
 
 
-class BadConfiguration(Exception):
+class BadKubeconfig(Exception):
     """A kubeconfig that is missing, cannot be read or names what it does not have: one line says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ConnectionSettings:
     """Which cluster, as whom. `kubeconfig` None: the pod's own service account, or else the files that kubectl would
     read. `connections_max` bounds the pool: more requests than that wait inside the program."""
 
@@ -48,7 +48,7 @@ class Where:
     user_agent: str = "policysched"
 
 
-class _Configured(Protocol):
+class _ClientConfiguration(Protocol):
     """What we use of `kubernetes.aio.client.Configuration`."""
 
     host: str
@@ -62,7 +62,7 @@ class _Configured(Protocol):
     async def get_api_key_with_prefix(self, identifier: str) -> str | None: ...
 
 
-class Session:
+class HttpTransport:
     """`kube.client.transport.Transport` over HTTP. Use it inside one event loop, as an async context manager.
 
     `load` reads the configuration anew: a kubeconfig's token file is read again every minute, its exec plugin is run
@@ -71,23 +71,25 @@ class Session:
 
     def __init__(
         self,
-        configured: _Configured,
-        where: Where,
-        load: Callable[[], Awaitable[_Configured]],
+        configured: _ClientConfiguration,
+        settings: ConnectionSettings,
+        load: Callable[[], Awaitable[_ClientConfiguration]],
         *,
         token_in_file: bool = False,
     ) -> None:
-        self._where = where
+        self._settings = settings
         self._load = load
         self._token_in_file = token_in_file
         self._client: aiohttp.ClientSession | None = None
         self._loading = asyncio.Lock()
-        self._take(configured)
+        self._apply_configuration(configured)
 
-    def _take(self, configured: _Configured) -> None:
-        self._configured = configured
+    def _apply_configuration(self, configured: _ClientConfiguration) -> None:
+        self._configuration = configured
         self._base = configured.host.rstrip("/")
-        self._tls: ssl.SSLContext | bool = _tls(configured) if self._base.startswith("https:") else True
+        self._tls: ssl.SSLContext | bool = (
+            _ssl_context(configured) if self._base.startswith("https:") else True
+        )
         self._loaded_s = time.monotonic()
 
     @property
@@ -95,12 +97,12 @@ class Session:
         """The server's address, for people."""
         return self._base
 
-    async def __aenter__(self) -> "Session":
+    async def __aenter__(self) -> "HttpTransport":
         self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._where.connections_max, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=self._settings.connections_max, keepalive_timeout=60),
             # Answers are bounded by each request's own time-out; a watch has none, but an idle limit.
             timeout=aiohttp.ClientTimeout(total=None),
-            headers={"Accept": "application/json", "User-Agent": self._where.user_agent},
+            headers={"Accept": "application/json", "User-Agent": self._settings.user_agent},
             # HTTPS_PROXY and NO_PROXY count, but never for this machine itself, as in Go.
             trust_env=not _is_loopback(self._base),
         )
@@ -114,7 +116,7 @@ class Session:
     async def request(self, request: ApiRequest) -> ApiResponse:
         """Raises TransportError. After a 401 the credentials are made anew and the request is sent once more."""
         answer = await self._request_once(request)
-        if answer.status == 401 and await self._reload():
+        if answer.status == 401 and await self._reload_credentials():
             answer = await self._request_once(request)
         return answer
 
@@ -122,19 +124,19 @@ class Session:
         headers = await self._headers()
         try:
             async with asyncio.timeout(request.timeout_s), self._send(request, headers) as answer:
-                return ApiResponse(answer.status, await answer.read(), _lower(answer.headers))
+                return ApiResponse(answer.status, await answer.read(), _lower_case_names(answer.headers))
         except READ_ERRORS as error:
-            raise TransportError(f"{request.method} {request.path}: {why_unanswered(error)}") from error
+            raise TransportError(f"{request.method} {request.path}: {describe_http_error(error)}") from error
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
         """`timeout_s` bounds the wait for the head of the answer."""
         answer = await self._open(request)
-        if answer.status == 401 and await self._reload():
+        if answer.status == 401 and await self._reload_credentials():
             answer.release()
             answer = await self._open(request)
         try:
-            yield ApiStream(answer.status, _lower(answer.headers), _chunks(answer))
+            yield ApiStream(answer.status, _lower_case_names(answer.headers), _chunks(answer))
         finally:
             answer.close()  # a watch that is left is still under way: its connection cannot be used again
 
@@ -145,7 +147,7 @@ class Session:
                 answer: aiohttp.ClientResponse = await self._send(request, headers)
                 return answer
         except READ_ERRORS as error:
-            raise TransportError(f"{request.method} {request.path}: {why_unanswered(error)}") from error
+            raise TransportError(f"{request.method} {request.path}: {describe_http_error(error)}") from error
 
     def _send(self, request: ApiRequest, headers: Mapping[str, str]) -> Any:
         assert self._client is not None, "the session is not open"
@@ -157,44 +159,44 @@ class Session:
             data=request.body or None,
             headers={**headers, **kind},
             ssl=self._tls,
-            proxy=self._configured.proxy,
-            server_hostname=self._configured.tls_server_name,
+            proxy=self._configuration.proxy,
+            server_hostname=self._configuration.tls_server_name,
             allow_redirects=False,
         )
 
     async def _headers(self) -> dict[str, str]:
-        if self._token_in_file and time.monotonic() - self._loaded_s > TOKEN_FILE_READ_EVERY_S:
-            await self._reload()
-        token = await self._configured.get_api_key_with_prefix("BearerToken")
+        if self._token_in_file and time.monotonic() - self._loaded_s > TOKEN_FILE_RELOAD_INTERVAL_S:
+            await self._reload_credentials()
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
         return {"Authorization": token} if token else {}
 
-    async def _reload(self) -> bool:
+    async def _reload_credentials(self) -> bool:
         """Make the credentials anew, once for all that wait for it. False where that brought nothing."""
         asked_s = time.monotonic()
         async with self._loading:
             if self._loaded_s >= asked_s:
                 return True
             try:
-                self._take(await self._load())
-            except BadConfiguration as error:
+                self._apply_configuration(await self._load())
+            except BadKubeconfig as error:
                 log.warning("the credentials cannot be renewed", extra={"why": str(error)})
                 return False
             return True
 
 
-async def connect(where: Where) -> Session:
+async def connect(settings: ConnectionSettings) -> HttpTransport:
     """A session, not yet open. Nothing is sent. Raises BadConfiguration."""
-    if where.kubeconfig is None and where.context is None and in_cluster():
-        return Session(await _load_in_cluster(), where, _load_in_cluster)
+    if settings.kubeconfig is None and settings.context is None and in_cluster():
+        return HttpTransport(await _load_in_cluster(), settings, _load_in_cluster)
 
-    async def load() -> _Configured:
-        return (await _load_kubeconfig(where))[0]
+    async def load() -> _ClientConfiguration:
+        return (await _load_kubeconfig(settings))[0]
 
-    configured, token_in_file = await _load_kubeconfig(where)
+    configured, token_in_file = await _load_kubeconfig(settings)
     try:
-        return Session(configured, where, load, token_in_file=token_in_file)
+        return HttpTransport(configured, settings, load, token_in_file=token_in_file)
     except (OSError, ssl.SSLError) as error:
-        raise BadConfiguration(f"{_kubeconfig_files(where)}: {why_unanswered(error)}") from error
+        raise BadKubeconfig(f"{_kubeconfig_files(settings)}: {describe_http_error(error)}") from error
 
 
 def in_cluster() -> bool:
@@ -202,7 +204,7 @@ def in_cluster() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("KUBERNETES_SERVICE_PORT"))
 
 
-def _have_a_home() -> None:
+def _ensure_home() -> None:
     """kubernetes.aio looks for the home folder as it is imported, and fails where the user is but a number."""
     try:
         Path.home()
@@ -210,8 +212,8 @@ def _have_a_home() -> None:
         os.environ["HOME"] = "/"  # what container runtimes say then
 
 
-async def _load_in_cluster() -> _Configured:
-    _have_a_home()
+async def _load_in_cluster() -> _ClientConfiguration:
+    _ensure_home()
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
@@ -219,57 +221,57 @@ async def _load_in_cluster() -> _Configured:
     try:
         config.load_incluster_config(client_configuration=configured)
     except (config.ConfigException, OSError) as error:
-        raise BadConfiguration(f"the pod's service account: {error}") from error
-    return cast(_Configured, configured)
+        raise BadKubeconfig(f"the pod's service account: {error}") from error
+    return cast(_ClientConfiguration, configured)
 
 
-async def _load_kubeconfig(where: Where) -> tuple[_Configured, bool]:
+async def _load_kubeconfig(where: ConnectionSettings) -> tuple[_ClientConfiguration, bool]:
     """The configuration, and whether its token is in a file that may be rotated."""
-    _have_a_home()
+    _ensure_home()
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
     files = _kubeconfig_files(where)
     if not any(is_file(name) for name in files.split(os.pathsep)):
-        raise BadConfiguration(f"{files}: no such kubeconfig file")
+        raise BadKubeconfig(f"{files}: no such kubeconfig file")
     configured = Configuration()
     try:
-        _refuse_what_is_no_map(files)
+        _require_yaml_map(files)
         loader = await config.load_kube_config(
             config_file=files, context=where.context, client_configuration=configured, persist_config=False
         )
         user = getattr(loader, "_user", None)
         if user is not None and "exec" in user and not (configured.api_key or configured.cert_file):
-            raise BadConfiguration(f"{files}: the exec plugin {user['exec']['command']} gave no credentials")
-        return cast(_Configured, configured), user is not None and "tokenFile" in user
+            raise BadKubeconfig(f"{files}: the exec plugin {user['exec']['command']} gave no credentials")
+        return cast(_ClientConfiguration, configured), user is not None and "tokenFile" in user
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
-        raise BadConfiguration(f"{files}: {why_unanswered(error)}") from error
+        raise BadKubeconfig(f"{files}: {describe_http_error(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadConfiguration(
-            f"{files}: not shaped as a kubeconfig file: {why_unanswered(error)}"
+        raise BadKubeconfig(
+            f"{files}: not shaped as a kubeconfig file: {describe_http_error(error)}"
         ) from error
 
 
-def _refuse_what_is_no_map(files: str) -> None:
+def _require_yaml_map(files: str) -> None:
     """A list or a text gets no word from the client library that would help."""
     for name in files.split(os.pathsep):
         try:
-            found = yaml_of(read_text(name)) if is_file(name) else {}
-        except Unreadable as error:
-            raise BadConfiguration(f"{name}: {error}") from None
+            found = parse_yaml(read_text(name)) if is_file(name) else {}
+        except UnreadableFile as error:
+            raise BadKubeconfig(f"{name}: {error}") from None
         if not isinstance(found, dict):
             what = {list: "a list", str: "a text", type(None): "nothing"}.get(type(found), "a single value")
-            raise BadConfiguration(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")
+            raise BadKubeconfig(f"{name}: not a kubeconfig file, which is a YAML map: it holds {what}")
 
 
-def _kubeconfig_files(where: Where) -> str:
+def _kubeconfig_files(where: ConnectionSettings) -> str:
     """One path, or several as kubectl takes them from KUBECONFIG."""
     if where.kubeconfig is not None:
         return str(where.kubeconfig)
     return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
 
 
-def _tls(configured: _Configured) -> ssl.SSLContext:
+def _ssl_context(configured: _ClientConfiguration) -> ssl.SSLContext:
     """As strict as Python's default, save for what many clusters' own authorities do not satisfy (RFC 5280's key
     usage): the chain and the name are verified all the same."""
     context = ssl.create_default_context(cafile=configured.ssl_ca_cert)
@@ -293,8 +295,8 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in answer.content.iter_any():
             yield chunk
     except READ_ERRORS as error:
-        raise TransportError(f"the stream broke: {why_unanswered(error)}") from error
+        raise TransportError(f"the stream broke: {describe_http_error(error)}") from error
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower_case_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}

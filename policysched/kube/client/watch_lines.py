@@ -18,25 +18,25 @@ class WatchEvent:
     object: dict[str, Any]
 
 
-async def watch_events(chunks: AsyncIterator[bytes], idle_s: float) -> AsyncIterator[WatchEvent]:
-    """Ends where the stream ends; raises TransportError where it breaks, falls silent for `idle_s`, or turns into
+async def watch_events(chunks: AsyncIterator[bytes], idle_timeout_s: float) -> AsyncIterator[WatchEvent]:
+    """Ends where the stream ends; raises TransportError where it breaks, falls silent for `idle_timeout_s`, or turns into
     something that is not a watch. The rest of a line at the end was never a whole event and is dropped."""
     buffered = b""
     while True:
         try:
-            async with asyncio.timeout(idle_s):
+            async with asyncio.timeout(idle_timeout_s):
                 chunk = await anext(chunks)
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            raise TransportError(f"nothing came for {idle_s:g} s") from error
+            raise TransportError(f"nothing came for {idle_timeout_s:g} s") from error
         *lines, buffered = (buffered + chunk).split(b"\n")
         for line in lines:
             if line.strip():
-                yield _event(line)
+                yield _decode_event(line)
 
 
-def _event(line: bytes) -> WatchEvent:
+def _decode_event(line: bytes) -> WatchEvent:
     try:
         read = orjson.loads(line)
     except orjson.JSONDecodeError as error:

@@ -10,29 +10,31 @@ Json = Mapping[str, Any]
 _OPERATORS: frozenset[str] = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-def node_affinity(obj: Json | None) -> o.NodeAffinity | None:
+def decode_node_affinity(obj: Json | None) -> o.NodeAffinity | None:
     """`spec.affinity.nodeAffinity`, or None where it asks for nothing."""
     if not obj:
         return None
     required = obj.get("requiredDuringSchedulingIgnoredDuringExecution")
     preferred = obj.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return o.NodeAffinity(
-        required=node_selector(required),
-        preferred=tuple(o.PreferredTerm(int(one["weight"]), _term(one["preference"])) for one in preferred),
+        required=decode_node_selector(required),
+        preferred=tuple(
+            o.PreferredSchedulingTerm(int(one["weight"]), _term(one["preference"])) for one in preferred
+        ),
     )
 
 
-def node_selector(obj: Json | None) -> tuple[o.NodeSelectorTerm, ...] | None:
+def decode_node_selector(obj: Json | None) -> tuple[o.NodeSelectorTerm, ...] | None:
     """A v1.NodeSelector; None where there is none."""
     return None if obj is None else tuple(_term(term) for term in obj.get("nodeSelectorTerms") or ())
 
 
-def label_selector(obj: Json | None) -> o.LabelSelector | None:
+def decode_label_selector(obj: Json | None) -> o.LabelSelector | None:
     """A metav1.LabelSelector; None (select nothing) where there is none."""
     if obj is None:
         return None
     labels = tuple(
-        o.Requirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
+        o.SelectorRequirement(key, "In", (value,)) for key, value in (obj.get("matchLabels") or {}).items()
     )
     requirements = labels + tuple(_requirement(one) for one in obj.get("matchExpressions") or ())
     for one in requirements:
@@ -48,8 +50,10 @@ def _term(obj: Json) -> o.NodeSelectorTerm:
     )
 
 
-def _requirement(obj: Json) -> o.Requirement:
+def _requirement(obj: Json) -> o.SelectorRequirement:
     operator = obj["operator"]
     if operator not in _OPERATORS:
         raise ValueError(f"unknown selector operator `{operator}`")
-    return o.Requirement(str(obj["key"]), operator, tuple(str(value) for value in obj.get("values") or ()))
+    return o.SelectorRequirement(
+        str(obj["key"]), operator, tuple(str(value) for value in obj.get("values") or ())
+    )

@@ -9,29 +9,31 @@ from typing import Any
 import orjson
 
 from policysched.cluster.devices.cel_values import quantity_text
-from policysched.cluster.devices.extended_resources import may_be_devices
-from policysched.kube.decode.affinity import node_selector
-from policysched.kube.decode.reading import reading, text, time_ns, version
-from policysched.kube.decode.requests import BadQuantity
+from policysched.cluster.devices.extended_resources import may_be_device_resource
+from policysched.kube.decode.affinity import decode_node_selector
+from policysched.kube.decode.reading import decode_object, resource_version, text, time_ns
+from policysched.kube.decode.requests import InvalidField
 from policysched.model import devices as d
 from policysched.model.objects import (
-    DeviceClaimUse,
-    ExtendedRequest,
+    ExtendedResourceRequest,
     NodeName,
     NodeSelectorTerm,
+    PodResourceClaim,
     PodUid,
-    Requirement,
     ResourceClaimKey,
+    SelectorRequirement,
 )
 from policysched.model.quantity import parse_quantity
 
 Json = Mapping[str, Any]
 
-EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that a scheduler made for a pod's extended resources."""
 
 
-def device_claim_uses(spec: Json, status: Json, namespace: str, uid: PodUid) -> tuple[DeviceClaimUse, ...]:
+def decode_device_claim_uses(
+    spec: Json, status: Json, namespace: str, uid: PodUid
+) -> tuple[PodResourceClaim, ...]:
     """Of a pod. A claim from a template is named in the status once it is made; one that is named there without a name is not
     to be made at all."""
     made = {
@@ -41,23 +43,23 @@ def device_claim_uses(spec: Json, status: Json, namespace: str, uid: PodUid) -> 
     for one in spec.get("resourceClaims") or ():
         if one.get("resourceClaimName") is not None:
             key = ResourceClaimKey(namespace, text(one["resourceClaimName"]))
-            found.append(DeviceClaimUse(key, None))
+            found.append(PodResourceClaim(key, None))
         elif one.get("resourceClaimTemplateName") is None:
-            continue  # `names_no_claim` says that the pod has such a one
+            continue  # `has_unknown_claim_kind` says that the pod has such a one
         elif one["name"] not in made:
-            found.append(DeviceClaimUse(None, uid))
+            found.append(PodResourceClaim(None, uid))
         elif made[one["name"]] is not None:
-            found.append(DeviceClaimUse(ResourceClaimKey(namespace, text(made[one["name"]])), uid))
+            found.append(PodResourceClaim(ResourceClaimKey(namespace, text(made[one["name"]])), uid))
     return tuple(found)
 
 
-def names_no_claim(spec: Json) -> bool:
+def has_unknown_claim_kind(spec: Json) -> bool:
     """Whether a pod has a claim of a kind that is not known: neither one by name nor a template's."""
     kinds = ("resourceClaimName", "resourceClaimTemplateName")
     return any(all(one.get(kind) is None for kind in kinds) for one in spec.get("resourceClaims") or ())
 
 
-def extended_requests(spec: Json) -> tuple[ExtendedRequest, ...]:
+def decode_extended_requests(spec: Json) -> tuple[ExtendedResourceRequest, ...]:
     """Of a pod's containers, in their order."""
     inits, found = len(spec.get("initContainers") or ()), []
     for index, one in enumerate((*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))):
@@ -65,34 +67,34 @@ def extended_requests(spec: Json) -> tuple[ExtendedRequest, ...]:
         # The API server copies a limit without a request; manifests from a file have not been there yet.
         asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
         for place, name in enumerate(sorted(asked)):
-            if not may_be_devices(name):
+            if not may_be_device_resource(name):
                 continue
             amount = ceil(_amount(asked[name], f"resources.requests.{name}"))
             if amount > 0:
                 passing = index < inits and one.get("restartPolicy") != "Always"
-                found.append(ExtendedRequest(text(one["name"]), index, passing, name, place, amount))
+                found.append(ExtendedResourceRequest(text(one["name"]), index, passing, name, place, amount))
     return tuple(found)
 
 
-def resource_claim(obj: Json) -> d.ResourceClaim:
+def decode_resource_claim(obj: Json) -> d.ResourceClaim:
     """A resource.k8s.io/v1 ResourceClaim. Raises Malformed."""
-    return reading("ResourceClaim", obj, _claim)
+    return decode_object("ResourceClaim", obj, _claim)
 
 
-def resource_slice(obj: Json) -> d.ResourceSlice:
+def decode_resource_slice(obj: Json) -> d.ResourceSlice:
     """A resource.k8s.io/v1 ResourceSlice. Raises Malformed."""
-    return reading("ResourceSlice", obj, _slice)
+    return decode_object("ResourceSlice", obj, _slice)
 
 
-def device_class(obj: Json) -> d.DeviceClass:
+def decode_device_class(obj: Json) -> d.DeviceClass:
     """A resource.k8s.io/v1 DeviceClass. Raises Malformed."""
-    return reading("DeviceClass", obj, _class)
+    return decode_object("DeviceClass", obj, _class)
 
 
-READERS: Mapping[d.DeviceKind, Callable[[Json], d.DeviceObject]] = {
-    "ResourceClaim": resource_claim,
-    "ResourceSlice": resource_slice,
-    "DeviceClass": device_class,
+DEVICE_DECODERS: Mapping[d.DeviceKind, Callable[[Json], d.DeviceObject]] = {
+    "ResourceClaim": decode_resource_claim,
+    "ResourceSlice": decode_resource_slice,
+    "DeviceClass": decode_device_class,
 }
 
 
@@ -108,19 +110,21 @@ def _claim(obj: Json) -> d.ResourceClaim:
     return d.ResourceClaim(
         key=key,
         uid=text(meta.get("uid") or str(key)),
-        version=version(meta),
+        version=resource_version(meta),
         deleting=meta.get("deletionTimestamp") is not None,
         controller_uid=PodUid(text(owners[0]["uid"])) if owners else None,
-        spec=_json(devices),
+        spec_text=_json(devices),
         requests=tuple(_request(one) for one in devices.get("requests") or ()),
         constraints=tuple(_constraint(one) for one in devices.get("constraints") or ()),
         configs=tuple(
-            d.ClaimConfig(_texts(one.get("requests")), _config(one)) for one in devices.get("config") or ()
+            d.DeviceClaimConfig(_text_tuple(one.get("requests")), _config(one))
+            for one in devices.get("config") or ()
         ),
-        allocation=None if given is None else allocation(given),
+        allocation=None if given is None else decode_allocation(given),
         reserved_for=tuple(_consumer(one) for one in status.get("reservedFor") or ()),
-        finalizers=_texts(meta.get("finalizers")),
-        extended=(meta.get("annotations") or {}).get(EXTENDED) == "true",
+        finalizers=_text_tuple(meta.get("finalizers")),
+        for_extended_resources=(meta.get("annotations") or {}).get(EXTENDED_RESOURCE_CLAIM_ANNOTATION)
+        == "true",
         device_statuses=tuple(_device_status(one) for one in status.get("devices") or ()),
     )
 
@@ -144,21 +148,23 @@ def _request(one: Json) -> d.DeviceRequest:
     exactly = one.get("exactly")
     return d.DeviceRequest(
         name=text(one["name"]),
-        exactly=None if exactly is None else _ask(text(one["name"]), exactly),
-        first_available=tuple(_ask(text(sub["name"]), sub) for sub in one.get("firstAvailable") or ()),
+        exactly=None if exactly is None else _device_subrequest(text(one["name"]), exactly),
+        first_available=tuple(
+            _device_subrequest(text(sub["name"]), sub) for sub in one.get("firstAvailable") or ()
+        ),
     )
 
 
-def _ask(name: str, one: Json) -> d.Ask:
+def _device_subrequest(name: str, one: Json) -> d.ExactDeviceRequest:
     tolerations = one.get("tolerations") or []
-    return d.Ask(
+    return d.ExactDeviceRequest(
         name=name,
         class_name=text(one.get("deviceClassName") or ""),
         selectors=_selectors(one),
         # As the API server defaults them, for a file.
         mode=text(one.get("allocationMode") or "ExactCount"),
         count=int(one.get("count") or 1),
-        admin=one.get("adminAccess") is True,
+        admin_access=one.get("adminAccess") is True,
         tolerations=tuple(
             d.DeviceToleration(
                 text(each.get("key") or ""),
@@ -182,7 +188,7 @@ def _selectors(one: Json) -> tuple[str | None, ...]:
 
 
 def _constraint(one: Json) -> d.DeviceConstraint:
-    requests = frozenset(_texts(one.get("requests")))
+    requests = frozenset(_text_tuple(one.get("requests")))
     if one.get("matchAttribute") is not None:
         return d.DeviceConstraint("match", requests, text(one["matchAttribute"]))
     if one.get("distinctAttribute") is not None:
@@ -195,41 +201,41 @@ def _config(one: Json) -> str:
     return _json({key: value for key, value in one.items() if key not in ("requests", "source")})
 
 
-def _consumer(one: Json) -> d.Consumer:
-    return d.Consumer(
+def _consumer(one: Json) -> d.ClaimConsumer:
+    return d.ClaimConsumer(
         text(one.get("apiGroup") or ""), text(one["resource"]), text(one["name"]), text(one["uid"])
     )
 
 
-def allocation(given: Json) -> d.Allocation:
+def decode_allocation(given: Json) -> d.DeviceAllocation:
     """`status.allocation` of a claim."""
     devices = given.get("devices") or {}
-    return d.Allocation(
-        devices=tuple(_allocated(one) for one in devices.get("results") or ()),
+    return d.DeviceAllocation(
+        devices=tuple(_allocated_device(one) for one in devices.get("results") or ()),
         configs=tuple(
-            d.AllocationConfig(
+            d.DeviceAllocationConfig(
                 "FromClass" if one.get("source") == "FromClass" else "FromClaim",
-                _texts(one.get("requests")),
+                _text_tuple(one.get("requests")),
                 _config(one),
             )
             for one in devices.get("config") or ()
         ),
-        terms=node_selector(given.get("nodeSelector")),
+        node_selector_terms=decode_node_selector(given.get("nodeSelector")),
         allocated_ns=time_ns(given["allocationTimestamp"]) if given.get("allocationTimestamp") else None,
     )
 
 
-def _allocated(one: Json) -> d.AllocatedDevice:
+def _allocated_device(one: Json) -> d.AllocatedDevice:
     consumed = _amounts(one.get("consumedCapacity"), "consumedCapacity")
     return d.AllocatedDevice(
         request=text(one["request"]),
         device=d.DeviceId(text(one["driver"]), text(one["pool"]), text(one["device"])),
-        admin=one.get("adminAccess") is True,
-        share=text(one.get("shareID") or ""),
-        consumed=tuple(sorted(consumed.items())),
+        admin_access=one.get("adminAccess") is True,
+        share_id=text(one.get("shareID") or ""),
+        consumed_capacity=tuple(sorted(consumed.items())),
         tolerations=_json(one.get("tolerations") or []),
-        binding_conditions=_texts(one.get("bindingConditions")),
-        failure_conditions=_texts(one.get("bindingFailureConditions")),
+        binding_conditions=_text_tuple(one.get("bindingConditions")),
+        binding_failure_conditions=_text_tuple(one.get("bindingFailureConditions")),
     )
 
 
@@ -241,12 +247,12 @@ def _slice(obj: Json) -> d.ResourceSlice:
     pool = spec["pool"]
     return d.ResourceSlice(
         name=text(meta["name"]),
-        version=version(meta),
+        version=resource_version(meta),
         pool=d.PoolId(text(spec["driver"]), text(pool["name"])),
         generation=int(pool.get("generation") or 0),
         slice_count=int(pool.get("resourceSliceCount") or 0),
-        reach=_reach(spec),
-        per_device=spec.get("perDeviceNodeSelection") is True,
+        accessible_nodes=_reach(spec),
+        per_device_node_selection=spec.get("perDeviceNodeSelection") is True,
         devices=tuple(_device(one) for one in spec.get("devices") or ()),
         counters={
             text(one["name"]): _values(one.get("counters"), "sharedCounters")
@@ -255,12 +261,12 @@ def _slice(obj: Json) -> d.ResourceSlice:
     )
 
 
-def _reach(spec: Json) -> d.Reach:
+def _reach(spec: Json) -> d.AccessibleNodes:
     node = spec.get("nodeName")
-    return d.Reach(
+    return d.AccessibleNodes(
         node=NodeName(text(node)) if node else None,
-        everywhere=spec.get("allNodes") is True,
-        terms=node_selector(spec.get("nodeSelector")),
+        all_nodes=spec.get("allNodes") is True,
+        terms=decode_node_selector(spec.get("nodeSelector")),
     )
 
 
@@ -269,49 +275,49 @@ def _device(one: Json) -> d.Device:
         name=text(one["name"]),
         attributes={text(name): _attribute(value) for name, value in (one.get("attributes") or {}).items()},
         capacity={text(name): _capacity(value) for name, value in (one.get("capacity") or {}).items()},
-        uses=tuple(
-            d.CounterUse(text(use["counterSet"]), _values(use.get("counters"), "consumesCounters"))
+        consumes_counters=tuple(
+            d.CounterConsumption(text(use["counterSet"]), _values(use.get("counters"), "consumesCounters"))
             for use in one.get("consumesCounters") or ()
         ),
-        reach=_reach(one),
+        accessible_nodes=_reach(one),
         taints=tuple(
             d.DeviceTaint(text(each["key"]), text(each.get("value") or ""), text(each.get("effect") or ""))
             for each in one.get("taints") or ()
         ),
         binds_to_node=one.get("bindsToNode") is True,
-        binding_conditions=_texts(one.get("bindingConditions")),
-        failure_conditions=_texts(one.get("bindingFailureConditions")),
+        binding_conditions=_text_tuple(one.get("bindingConditions")),
+        binding_failure_conditions=_text_tuple(one.get("bindingFailureConditions")),
         shareable=one.get("allowMultipleAllocations") is True,
     )
 
 
-def _attribute(one: Json) -> d.Attribute:
+def _attribute(one: Json) -> d.DeviceAttribute:
     if isinstance(one.get("string"), str):
-        return d.Attribute("string", one["string"])
+        return d.DeviceAttribute("string", one["string"])
     if isinstance(one.get("bool"), bool):
-        return d.Attribute("bool", one["bool"])
+        return d.DeviceAttribute("bool", one["bool"])
     if isinstance(one.get("int"), int):
-        return d.Attribute("int", one["int"])
+        return d.DeviceAttribute("int", one["int"])
     if isinstance(one.get("version"), str):
-        return d.Attribute("version", one["version"])
-    return d.Attribute("other", "")
+        return d.DeviceAttribute("version", one["version"])
+    return d.DeviceAttribute("other", "")
 
 
-def _capacity(one: Json) -> d.Capacity:
+def _capacity(one: Json) -> d.DeviceCapacity:
     policy = one.get("requestPolicy")
-    return d.Capacity(_amount(one["value"], "capacity"), None if policy is None else _policy(policy))
+    return d.DeviceCapacity(_amount(one["value"], "capacity"), None if policy is None else _policy(policy))
 
 
-def _policy(one: Json) -> d.RequestPolicy:
+def _policy(one: Json) -> d.CapacityRequestPolicy:
     limits = one.get("validRange")
     least, most, step = ((limits or {}).get(name) for name in ("min", "max", "step"))
-    return d.RequestPolicy(
-        default=_maybe(one.get("default")),
-        values=tuple(_amount(each, "validValues") for each in one.get("validValues") or ()),
-        range=limits is not None,
-        least=_maybe(least),
-        most=_maybe(most),
-        step=_maybe(step),
+    return d.CapacityRequestPolicy(
+        default=_optional_amount(one.get("default")),
+        valid_values=tuple(_amount(each, "validValues") for each in one.get("validValues") or ()),
+        has_range=limits is not None,
+        range_min=_optional_amount(least),
+        range_max=_optional_amount(most),
+        range_step=_optional_amount(step),
     )
 
 
@@ -321,7 +327,7 @@ def _class(obj: Json) -> d.DeviceClass:
         name=text(obj["metadata"]["name"]),
         selectors=_selectors(spec),
         configs=tuple(_config(one) for one in spec.get("config") or ()),
-        extended_resource=text(spec.get("extendedResourceName") or ""),
+        extended_resource_name=text(spec.get("extendedResourceName") or ""),
         created_ns=time_ns(obj["metadata"].get("creationTimestamp")),
     )
 
@@ -337,7 +343,7 @@ def _values(found: Json | None, field: str) -> dict[str, Fraction]:
     return {text(name): _amount(one["value"], field) for name, one in (found or {}).items()}
 
 
-def _maybe(value: Any) -> Fraction | None:
+def _optional_amount(value: Any) -> Fraction | None:
     return None if value is None else _amount(value, "requestPolicy")
 
 
@@ -345,10 +351,10 @@ def _amount(value: Any, field: str) -> Fraction:
     try:
         return parse_quantity(value if isinstance(value, str) else str(value))
     except ValueError as error:
-        raise BadQuantity(field, str(error)) from error
+        raise InvalidField(field, str(error)) from error
 
 
-def _texts(found: Iterable[Any] | None) -> tuple[str, ...]:
+def _text_tuple(found: Iterable[Any] | None) -> tuple[str, ...]:
     return tuple(text(one) for one in found or ())
 
 
@@ -359,7 +365,7 @@ def _json(value: object) -> str:
 # ── into JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def allocation_json(given: d.Allocation, at_ns: int) -> dict[str, Any]:
+def encode_allocation(given: d.DeviceAllocation, at_ns: int) -> dict[str, Any]:
     """What goes into `status.allocation` of a claim that is given its devices now."""
     devices: dict[str, Any] = {"results": [_allocated_json(one) for one in given.devices]}
     if given.configs:
@@ -369,27 +375,29 @@ def allocation_json(given: d.Allocation, at_ns: int) -> dict[str, Any]:
         ]
     at = datetime.fromtimestamp(at_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
     written: dict[str, Any] = {"devices": devices, "allocationTimestamp": at}
-    if given.terms is not None:
-        written["nodeSelector"] = {"nodeSelectorTerms": [_term_json(term) for term in given.terms]}
+    if given.node_selector_terms is not None:
+        written["nodeSelector"] = {
+            "nodeSelectorTerms": [_term_json(term) for term in given.node_selector_terms]
+        }
     return written
 
 
 def _allocated_json(one: d.AllocatedDevice) -> dict[str, Any]:
     driver, pool, device = one.device
     written: dict[str, Any] = {"request": one.request, "driver": driver, "pool": pool, "device": device}
-    if one.admin:
+    if one.admin_access:
         written["adminAccess"] = True
     tolerations = orjson.loads(one.tolerations)
     if tolerations:
         written["tolerations"] = tolerations
-    if one.share:
-        written["shareID"] = one.share
-    if one.consumed:
-        written["consumedCapacity"] = {name: quantity_text(amount) for name, amount in one.consumed}
+    if one.share_id:
+        written["shareID"] = one.share_id
+    if one.consumed_capacity:
+        written["consumedCapacity"] = {name: quantity_text(amount) for name, amount in one.consumed_capacity}
     if one.binding_conditions:
         written["bindingConditions"] = list(one.binding_conditions)
-    if one.failure_conditions:
-        written["bindingFailureConditions"] = list(one.failure_conditions)
+    if one.binding_failure_conditions:
+        written["bindingFailureConditions"] = list(one.binding_failure_conditions)
     return written
 
 
@@ -401,6 +409,6 @@ def _term_json(term: NodeSelectorTerm) -> dict[str, Any]:
     return written
 
 
-def _requirement_json(one: Requirement) -> dict[str, Any]:
+def _requirement_json(one: SelectorRequirement) -> dict[str, Any]:
     values = {"values": list(one.values)} if one.values else {}
     return {"key": one.key, "operator": one.operator, **values}

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from policysched.cluster.volumes.availability import CSI_DRIVER_OF
-from policysched.model.objects import Mount, NodeSelectorTerm, Requirement
-from policysched.model.storage import Migration, Terms
-from policysched.model.zones import BETWEEN_ZONES, OLD_REGION, OLD_ZONE, REGION, ZONE
+from policysched.model.objects import CsiVolume, NodeSelectorTerm, SelectorRequirement
+from policysched.model.storage import CsiMigration, NodeSelectorTerms
+from policysched.model.zones import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
 
 Json = Mapping[str, Any]
 
@@ -39,29 +39,32 @@ _PLUGINS = (
 )
 
 
-def inline_mount(volume: Json) -> Mount | None:
+def decode_inline_mount(volume: Json) -> CsiVolume | None:
     """Of a volume in a pod; None where it is of no such kind, or no driver could make sense of it."""
     plugin = _plugin_of(volume)
     return None if plugin is None else _mount(plugin, _handle(plugin, volume[plugin.source], {}))
 
 
-def volume_mount(spec: Json, labels: Mapping[str, str]) -> Mount | None:
+def decode_volume_mount(spec: Json, labels: Mapping[str, str]) -> CsiVolume | None:
     """Of a PersistentVolume: by its `csi`, or of such a kind."""
     csi = spec.get("csi")
     if csi is not None:
         driver, handle = csi.get("driver"), csi.get("volumeHandle")
-        return Mount(str(driver), str(handle)) if driver and handle else None
+        return CsiVolume(str(driver), str(handle)) if driver and handle else None
     plugin = _plugin_of(spec)
     return None if plugin is None else _mount(plugin, _handle(plugin, spec[plugin.source], labels))
 
 
-def migration(spec: Json, labels: Mapping[str, str], required: Terms | None) -> Migration | None:
+def decode_migration(
+    spec: Json, labels: Mapping[str, str], required: NodeSelectorTerms | None
+) -> CsiMigration | None:
     """What becomes of a PersistentVolume's node affinity on nodes whose kubelet leaves its plugin to the driver."""
     plugin = _plugin_of(spec)
     if plugin is None or spec.get("csi") is not None:
         return None
-    return Migration(
-        plugin.name, required if plugin.topology is None else _translated(required, labels, plugin.topology)
+    return CsiMigration(
+        plugin.name,
+        required if plugin.topology is None else _translate_zone_terms(required, labels, plugin.topology),
     )
 
 
@@ -69,8 +72,8 @@ def _plugin_of(fields: Json) -> _Plugin | None:
     return next((one for one in _PLUGINS if fields.get(one.source) is not None), None)
 
 
-def _mount(plugin: _Plugin, handle: str | None) -> Mount | None:
-    return Mount(CSI_DRIVER_OF[plugin.name], handle) if handle else None
+def _mount(plugin: _Plugin, handle: str | None) -> CsiVolume | None:
+    return CsiVolume(CSI_DRIVER_OF[plugin.name], handle) if handle else None
 
 
 def _handle(plugin: _Plugin, source: Json, labels: Mapping[str, str]) -> str | None:
@@ -95,7 +98,7 @@ def _ebs_handle(volume_id: str) -> str | None:
 
 
 def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
-    zones = (labels.get(OLD_ZONE) or labels.get(ZONE) or "").split(BETWEEN_ZONES)
+    zones = (labels.get(OLD_ZONE) or labels.get(ZONE) or "").split(ZONE_SEPARATOR)
     if len(zones) == 1:
         return f"projects/{_UNSPECIFIED}/zones/{zones[0] or _UNSPECIFIED}/disks/{disk}"
     regions = {zone.rpartition("-")[0] for zone in zones}
@@ -104,22 +107,24 @@ def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
     return f"projects/{_UNSPECIFIED}/regions/{regions.pop()}/disks/{disk}"
 
 
-def _translated(required: Terms | None, labels: Mapping[str, str], topology: str) -> Terms | None:
+def _translate_zone_terms(
+    required: NodeSelectorTerms | None, labels: Mapping[str, str], topology: str
+) -> NodeSelectorTerms | None:
     """With the driver's key instead of the zone's; where the affinity names no zone, with the zones of the label."""
     zone, old_region = _zone_label(required, labels)
     keys = {one.key for term in required or () for one in term.expressions if one.values}
     if zone in keys:
-        required = _renamed(required, zone, topology)
+        required = _rename_key(required, zone, topology)
     elif zone in labels:
-        zones = tuple(sorted({one.strip() for one in labels[zone].split(BETWEEN_ZONES) if one.strip()}))
+        zones = tuple(sorted({one.strip() for one in labels[zone].split(ZONE_SEPARATOR) if one.strip()}))
         if zones:
-            more = Requirement(topology, "In", zones)
+            more = SelectorRequirement(topology, "In", zones)
             terms = required or (NodeSelectorTerm((), ()),)
             required = tuple(replace(term, expressions=(*term.expressions, more)) for term in terms)
-    return _renamed(required, OLD_REGION, REGION) if old_region else required
+    return _rename_key(required, OLD_REGION, REGION) if old_region else required
 
 
-def _zone_label(required: Terms | None, labels: Mapping[str, str]) -> tuple[str, bool]:
+def _zone_label(required: NodeSelectorTerms | None, labels: Mapping[str, str]) -> tuple[str, bool]:
     """Which of the two names the volume's zone has, and whether its region has the old one."""
     keys = {one.key for term in required or () for one in term.expressions}
     for there in (keys, labels):
@@ -130,7 +135,7 @@ def _zone_label(required: Terms | None, labels: Mapping[str, str]) -> tuple[str,
     return ZONE, False
 
 
-def _renamed(required: Terms | None, old: str, new: str) -> Terms | None:
+def _rename_key(required: NodeSelectorTerms | None, old: str, new: str) -> NodeSelectorTerms | None:
     if required is None:
         return None
     return tuple(

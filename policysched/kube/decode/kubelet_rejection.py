@@ -9,27 +9,29 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.model.objects import Rejection, Shortage
+from policysched.model.objects import KubeletRejection, ResourceShortage
 
 Json = Mapping[str, Any]
 
-_TOO_LITTLE = "OutOf"
-_SAID_BY_A_KUBELET = "Pod was rejected"
-_COUNT = re.compile(r"resource: (\S+), requested: \d{1,19}, used: (\d{1,19}), capacity: (\d{1,19})")
+_OUT_OF_PREFIX = "OutOf"
+_REJECTED_PREFIX = "Pod was rejected"
+_SHORTAGE_MESSAGE = re.compile(
+    r"resource: (\S+), requested: \d{1,19}, used: (\d{1,19}), capacity: (\d{1,19})"
+)
 
 
-def rejection(status: Json) -> Rejection | None:
+def decode_kubelet_rejection(status: Json) -> KubeletRejection | None:
     """None where the pod was taken, whatever became of it then."""
     reason, message = status.get("reason") or "", status.get("message") or ""
     if status.get("phase") != "Failed" or not isinstance(reason, str) or not isinstance(message, str):
         return None
-    if reason.startswith(_TOO_LITTLE) and len(reason) > len(_TOO_LITTLE):
-        return Rejection(reason, _shortage(reason.removeprefix(_TOO_LITTLE), message))
-    return Rejection(reason or "Other", None) if message.startswith(_SAID_BY_A_KUBELET) else None
+    if reason.startswith(_OUT_OF_PREFIX) and len(reason) > len(_OUT_OF_PREFIX):
+        return KubeletRejection(reason, _shortage(reason.removeprefix(_OUT_OF_PREFIX), message))
+    return KubeletRejection(reason or "Other", None) if message.startswith(_REJECTED_PREFIX) else None
 
 
-def _shortage(resource: str, message: str) -> Shortage:
-    count = _COUNT.search(message)
+def _shortage(resource: str, message: str) -> ResourceShortage:
+    count = _SHORTAGE_MESSAGE.search(message)
     if count is None or count[1] != resource:
-        return Shortage(resource, None)
-    return Shortage(resource, int(count[3]) - int(count[2]))
+        return ResourceShortage(resource, None)
+    return ResourceShortage(resource, int(count[3]) - int(count[2]))

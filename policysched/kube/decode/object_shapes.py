@@ -4,7 +4,7 @@ holds the two together."""
 from collections.abc import Mapping
 
 from policysched.kube.decode.shapes import (
-    FLAG,
+    BOOLEAN,
     INT32,
     INT64,
     QUANTITIES,
@@ -13,38 +13,40 @@ from policysched.kube.decode.shapes import (
     TEXT_MAP,
     TEXTS,
     TIME,
-    Fields,
-    Leaf,
-    ListOf,
-    MapOf,
-    Shape,
-    fields,
-    one_of,
+    ListSchema,
+    MapSchema,
+    ObjectSchema,
+    ScalarSchema,
+    Schema,
+    enum_of,
+    object_of,
 )
 
-_VERSION = Leaf(
+_VERSION = ScalarSchema(
     'a version such as "1234"',
     lambda value: isinstance(value, str | int) and not isinstance(value, bool),
 )
-_SELECTOR_OPERATOR = one_of("In", "NotIn", "Exists", "DoesNotExist")
-_NODE_OPERATOR = one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-_INCLUSION = one_of("Honor", "Ignore")
+_SELECTOR_OPERATOR = enum_of("In", "NotIn", "Exists", "DoesNotExist")
+_NODE_OPERATOR = enum_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_INCLUSION = enum_of("Honor", "Ignore")
 
 
-def _requirements(operator: Leaf) -> ListOf:
-    return ListOf(fields({"key": TEXT, "operator": operator}, values=TEXTS))
+def _requirements(operator: ScalarSchema) -> ListSchema:
+    return ListSchema(object_of({"key": TEXT, "operator": operator}, values=TEXTS))
 
 
-_LABEL_SELECTOR = fields(matchLabels=TEXT_MAP, matchExpressions=_requirements(_SELECTOR_OPERATOR))
-_NODE_TERM = fields(matchExpressions=_requirements(_NODE_OPERATOR), matchFields=_requirements(_NODE_OPERATOR))
-_NODE_SELECTOR = fields(nodeSelectorTerms=ListOf(_NODE_TERM))
-_NODE_AFFINITY = fields(
+_LABEL_SELECTOR = object_of(matchLabels=TEXT_MAP, matchExpressions=_requirements(_SELECTOR_OPERATOR))
+_NODE_TERM = object_of(
+    matchExpressions=_requirements(_NODE_OPERATOR), matchFields=_requirements(_NODE_OPERATOR)
+)
+_NODE_SELECTOR = object_of(nodeSelectorTerms=ListSchema(_NODE_TERM))
+_NODE_AFFINITY = object_of(
     requiredDuringSchedulingIgnoredDuringExecution=_NODE_SELECTOR,
-    preferredDuringSchedulingIgnoredDuringExecution=ListOf(
-        fields({"weight": INT32, "preference": _NODE_TERM})
+    preferredDuringSchedulingIgnoredDuringExecution=ListSchema(
+        object_of({"weight": INT32, "preference": _NODE_TERM})
     ),
 )
-_POD_TERM = fields(
+_POD_TERM = object_of(
     {"topologyKey": TEXT},
     labelSelector=_LABEL_SELECTOR,
     namespaceSelector=_LABEL_SELECTOR,
@@ -52,14 +54,14 @@ _POD_TERM = fields(
     matchLabelKeys=TEXTS,
     mismatchLabelKeys=TEXTS,
 )
-_POD_AFFINITY = fields(
-    requiredDuringSchedulingIgnoredDuringExecution=ListOf(_POD_TERM),
-    preferredDuringSchedulingIgnoredDuringExecution=ListOf(
-        fields({"weight": INT32, "podAffinityTerm": _POD_TERM})
+_POD_AFFINITY = object_of(
+    requiredDuringSchedulingIgnoredDuringExecution=ListSchema(_POD_TERM),
+    preferredDuringSchedulingIgnoredDuringExecution=ListSchema(
+        object_of({"weight": INT32, "podAffinityTerm": _POD_TERM})
     ),
 )
-_SPREAD = fields(
-    {"topologyKey": TEXT, "maxSkew": INT32, "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway")},
+_SPREAD = object_of(
+    {"topologyKey": TEXT, "maxSkew": INT32, "whenUnsatisfiable": enum_of("DoNotSchedule", "ScheduleAnyway")},
     labelSelector=_LABEL_SELECTOR,
     matchLabelKeys=TEXTS,
     minDomains=INT32,
@@ -67,12 +69,12 @@ _SPREAD = fields(
     nodeTaintsPolicy=_INCLUSION,
 )
 
-_OWNERS = ListOf(fields(apiVersion=TEXT, kind=TEXT, name=TEXT, controller=FLAG))
-_OWNERS_BY_UID = ListOf(fields({"uid": TEXT}, controller=FLAG))
+_OWNERS = ListSchema(object_of(apiVersion=TEXT, kind=TEXT, name=TEXT, controller=BOOLEAN))
+_OWNERS_BY_UID = ListSchema(object_of({"uid": TEXT}, controller=BOOLEAN))
 
 
-def _metadata(**more: Shape) -> Fields:
-    return fields(
+def _metadata(**more: Schema) -> ObjectSchema:
+    return object_of(
         {"name": TEXT},
         namespace=TEXT,
         uid=TEXT,
@@ -86,37 +88,37 @@ def _metadata(**more: Shape) -> Fields:
     )
 
 
-_RESOURCES = fields(requests=QUANTITIES, limits=QUANTITIES)
-_CONTAINER = fields(
+_RESOURCES = object_of(requests=QUANTITIES, limits=QUANTITIES)
+_CONTAINER = object_of(
     name=TEXT,
     image=TEXT,
     resources=_RESOURCES,
     restartPolicy=TEXT,
-    restartPolicyRules=ListOf(fields(action=TEXT)),
-    ports=ListOf(fields(hostPort=INT32, containerPort=INT32, hostIP=TEXT, protocol=TEXT)),
+    restartPolicyRules=ListSchema(object_of(action=TEXT)),
+    ports=ListSchema(object_of(hostPort=INT32, containerPort=INT32, hostIP=TEXT, protocol=TEXT)),
 )
 
 # Volumes of plugins of old, in a pod and in a PersistentVolume.
-_IN_TREE: Mapping[str, Shape] = {
-    "gcePersistentDisk": fields({"pdName": TEXT}, readOnly=FLAG),
-    "awsElasticBlockStore": fields({"volumeID": TEXT}),
-    "azureDisk": fields(kind=TEXT, diskURI=TEXT),
-    "cinder": fields(volumeID=TEXT),
-    "portworxVolume": fields(volumeID=TEXT),
+_IN_TREE: Mapping[str, Schema] = {
+    "gcePersistentDisk": object_of({"pdName": TEXT}, readOnly=BOOLEAN),
+    "awsElasticBlockStore": object_of({"volumeID": TEXT}),
+    "azureDisk": object_of(kind=TEXT, diskURI=TEXT),
+    "cinder": object_of(volumeID=TEXT),
+    "portworxVolume": object_of(volumeID=TEXT),
 }
-_VOLUME = fields(
+_VOLUME = object_of(
     {"name": TEXT},
-    persistentVolumeClaim=fields(claimName=TEXT),
-    ephemeral=fields(),
-    image=fields(reference=TEXT),
-    iscsi=fields({"iqn": TEXT}, readOnly=FLAG),
-    rbd=fields({"image": TEXT}, pool=TEXT, monitors=TEXTS, readOnly=FLAG),
+    persistentVolumeClaim=object_of(claimName=TEXT),
+    ephemeral=object_of(),
+    image=object_of(reference=TEXT),
+    iscsi=object_of({"iqn": TEXT}, readOnly=BOOLEAN),
+    rbd=object_of({"image": TEXT}, pool=TEXT, monitors=TEXTS, readOnly=BOOLEAN),
     **_IN_TREE,
 )
 
-_RUN = fields(startedAt=TIME, finishedAt=TIME, containerID=TEXT, exitCode=INT32, reason=TEXT)
-_STATE = fields(running=_RUN, terminated=_RUN)
-_CONTAINER_STATUS = fields(
+_RUN = object_of(startedAt=TIME, finishedAt=TIME, containerID=TEXT, exitCode=INT32, reason=TEXT)
+_STATE = object_of(running=_RUN, terminated=_RUN)
+_CONTAINER_STATUS = object_of(
     {"name": TEXT},
     containerID=TEXT,
     restartCount=INT32,
@@ -126,146 +128,148 @@ _CONTAINER_STATUS = fields(
     allocatedResources=QUANTITIES,
 )
 
-_POD = fields(
+_POD = object_of(
     {
         "metadata": _metadata(ownerReferences=_OWNERS),
-        "spec": fields(
-            containers=ListOf(_CONTAINER),
-            initContainers=ListOf(_CONTAINER),
+        "spec": object_of(
+            containers=ListSchema(_CONTAINER),
+            initContainers=ListSchema(_CONTAINER),
             overhead=QUANTITIES,
             resources=_RESOURCES,
-            affinity=fields(
+            affinity=object_of(
                 nodeAffinity=_NODE_AFFINITY, podAffinity=_POD_AFFINITY, podAntiAffinity=_POD_AFFINITY
             ),
             activeDeadlineSeconds=INT64,
-            volumes=ListOf(_VOLUME),
+            volumes=ListSchema(_VOLUME),
             schedulerName=TEXT,
             priority=INT32,
             preemptionPolicy=TEXT,
             serviceAccountName=TEXT,
             nodeSelector=TEXT_MAP,
-            tolerations=ListOf(fields(key=TEXT, operator=TEXT, value=TEXT, effect=TEXT)),
-            schedulingGates=ListOf(fields({"name": TEXT})),
-            topologySpreadConstraints=ListOf(_SPREAD),
+            tolerations=ListSchema(object_of(key=TEXT, operator=TEXT, value=TEXT, effect=TEXT)),
+            schedulingGates=ListSchema(object_of({"name": TEXT})),
+            topologySpreadConstraints=ListSchema(_SPREAD),
             nodeName=TEXT,
-            hostNetwork=FLAG,
-            hostUsers=FLAG,
-            resourceClaims=ListOf(
-                fields({"name": TEXT}, resourceClaimName=TEXT, resourceClaimTemplateName=TEXT)
+            hostNetwork=BOOLEAN,
+            hostUsers=BOOLEAN,
+            resourceClaims=ListSchema(
+                object_of({"name": TEXT}, resourceClaimName=TEXT, resourceClaimTemplateName=TEXT)
             ),
-            schedulingGroup=fields(),
-            workloadRef=fields(),
+            schedulingGroup=object_of(),
+            workloadRef=object_of(),
         ),
     },
-    status=fields(
-        phase=one_of("Pending", "Running", "Succeeded", "Failed", "Unknown"),
+    status=object_of(
+        phase=enum_of("Pending", "Running", "Succeeded", "Failed", "Unknown"),
         reason=TEXT,
         message=TEXT,
         qosClass=TEXT,
         nominatedNodeName=TEXT,
         startTime=TIME,
-        conditions=ListOf(fields(type=TEXT, status=TEXT, reason=TEXT)),
-        containerStatuses=ListOf(_CONTAINER_STATUS),
-        initContainerStatuses=ListOf(_CONTAINER_STATUS),
-        resourceClaimStatuses=ListOf(fields({"name": TEXT}, resourceClaimName=TEXT)),
+        conditions=ListSchema(object_of(type=TEXT, status=TEXT, reason=TEXT)),
+        containerStatuses=ListSchema(_CONTAINER_STATUS),
+        initContainerStatuses=ListSchema(_CONTAINER_STATUS),
+        resourceClaimStatuses=ListSchema(object_of({"name": TEXT}, resourceClaimName=TEXT)),
     ),
 )
 
-_NODE = fields(
+_NODE = object_of(
     {"metadata": _metadata()},
-    spec=fields(
-        taints=ListOf(
-            fields({"key": TEXT, "effect": one_of("NoSchedule", "PreferNoSchedule", "NoExecute")}, value=TEXT)
+    spec=object_of(
+        taints=ListSchema(
+            object_of(
+                {"key": TEXT, "effect": enum_of("NoSchedule", "PreferNoSchedule", "NoExecute")}, value=TEXT
+            )
         ),
-        unschedulable=FLAG,
+        unschedulable=BOOLEAN,
     ),
-    status=fields(
+    status=object_of(
         allocatable=QUANTITIES,
         capacity=QUANTITIES,
-        images=ListOf(fields(names=TEXTS, sizeBytes=INT64)),
-        conditions=ListOf(fields({"type": TEXT, "status": TEXT})),
-        addresses=ListOf(fields({"address": TEXT})),
+        images=ListSchema(object_of(names=TEXTS, sizeBytes=INT64)),
+        conditions=ListSchema(object_of({"type": TEXT, "status": TEXT})),
+        addresses=ListSchema(object_of({"address": TEXT})),
         declaredFeatures=TEXTS,
     ),
 )
 
-_DISRUPTION_BUDGET = fields(
+_DISRUPTION_BUDGET = object_of(
     {"metadata": _metadata()},
-    spec=fields(selector=_LABEL_SELECTOR),
-    status=fields(disruptionsAllowed=INT32, disruptedPods=MapOf(TIME)),
+    spec=object_of(selector=_LABEL_SELECTOR),
+    status=object_of(disruptionsAllowed=INT32, disruptedPods=MapSchema(TIME)),
 )
 
-_BY_LABELS = fields({"metadata": _metadata()}, spec=fields(selector=TEXT_MAP))
-_BY_SELECTOR = fields({"metadata": _metadata()}, spec=fields(selector=_LABEL_SELECTOR))
+_BY_LABELS = object_of({"metadata": _metadata()}, spec=object_of(selector=TEXT_MAP))
+_BY_SELECTOR = object_of({"metadata": _metadata()}, spec=object_of(selector=_LABEL_SELECTOR))
 
-_PERSISTENT_VOLUME = fields(
+_PERSISTENT_VOLUME = object_of(
     {
         "metadata": _metadata(),
-        "spec": fields(
-            nodeAffinity=fields(required=_NODE_SELECTOR),
-            claimRef=fields(namespace=TEXT, name=TEXT, uid=TEXT),
+        "spec": object_of(
+            nodeAffinity=object_of(required=_NODE_SELECTOR),
+            claimRef=object_of(namespace=TEXT, name=TEXT, uid=TEXT),
             capacity=QUANTITIES,
             accessModes=TEXTS,
-            volumeMode=one_of("Filesystem", "Block"),
+            volumeMode=enum_of("Filesystem", "Block"),
             storageClassName=TEXT,
             volumeAttributesClassName=TEXT,
-            csi=fields(driver=TEXT, volumeHandle=TEXT),
+            csi=object_of(driver=TEXT, volumeHandle=TEXT),
             **_IN_TREE,
         ),
     },
-    status=fields(phase=TEXT),
+    status=object_of(phase=TEXT),
 )
 
-_CLAIM = fields(
+_CLAIM = object_of(
     {
         "metadata": _metadata(ownerReferences=_OWNERS_BY_UID),
-        "spec": fields(
-            resources=fields(requests=QUANTITIES),
+        "spec": object_of(
+            resources=object_of(requests=QUANTITIES),
             accessModes=TEXTS,
-            volumeMode=one_of("Filesystem", "Block"),
+            volumeMode=enum_of("Filesystem", "Block"),
             storageClassName=TEXT,
             volumeAttributesClassName=TEXT,
             selector=_LABEL_SELECTOR,
             volumeName=TEXT,
         ),
     },
-    status=fields(phase=TEXT),
+    status=object_of(phase=TEXT),
 )
 
-_STORAGE_CLASS = fields(
+_STORAGE_CLASS = object_of(
     {"metadata": _metadata()},
     provisioner=TEXT,
-    volumeBindingMode=one_of("Immediate", "WaitForFirstConsumer"),
-    allowedTopologies=ListOf(
-        fields(matchLabelExpressions=ListOf(fields({"key": TEXT}, values=TEXTS))),
+    volumeBindingMode=enum_of("Immediate", "WaitForFirstConsumer"),
+    allowedTopologies=ListSchema(
+        object_of(matchLabelExpressions=ListSchema(object_of({"key": TEXT}, values=TEXTS))),
     ),
 )
 
-_CSI_NODE = fields(
+_CSI_NODE = object_of(
     {"metadata": _metadata()},
-    spec=fields(drivers=ListOf(fields({"name": TEXT}, allocatable=fields(count=INT32)))),
+    spec=object_of(drivers=ListSchema(object_of({"name": TEXT}, allocatable=object_of(count=INT32)))),
 )
 
-_CSI_DRIVER = fields({"metadata": _metadata()}, spec=fields(storageCapacity=FLAG))
+_CSI_DRIVER = object_of({"metadata": _metadata()}, spec=object_of(storageCapacity=BOOLEAN))
 
-_STORAGE_CAPACITY = fields(
+_STORAGE_CAPACITY = object_of(
     {"metadata": _metadata(), "storageClassName": TEXT},
     maximumVolumeSize=QUANTITY,
     capacity=QUANTITY,
     nodeTopology=_LABEL_SELECTOR,
 )
 
-_VOLUME_ATTACHMENT = fields(
+_VOLUME_ATTACHMENT = object_of(
     {
         "metadata": _metadata(),
-        "spec": fields({"nodeName": TEXT}, attacher=TEXT, source=fields(persistentVolumeName=TEXT)),
+        "spec": object_of({"nodeName": TEXT}, attacher=TEXT, source=object_of(persistentVolumeName=TEXT)),
     }
 )
 
-SHAPES: Mapping[str, Shape] = {
+OBJECT_SCHEMAS: Mapping[str, Schema] = {
     "Pod": _POD,
     "Node": _NODE,
-    "Namespace": fields({"metadata": _metadata()}),
+    "Namespace": object_of({"metadata": _metadata()}),
     "PodDisruptionBudget": _DISRUPTION_BUDGET,
     "Service": _BY_LABELS,
     "ReplicationController": _BY_LABELS,
@@ -281,5 +285,5 @@ SHAPES: Mapping[str, Shape] = {
 }
 """By kind."""
 
-NAMED = fields({"metadata": fields({"name": TEXT})})
+NAMED_OBJECT_SCHEMA = object_of({"metadata": object_of({"name": TEXT})})
 """What is read of an object of any other kind."""

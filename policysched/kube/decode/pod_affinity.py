@@ -8,7 +8,7 @@ been through an API server, and gets it here.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policysched.kube.decode.affinity import label_selector
+from policysched.kube.decode.affinity import decode_label_selector
 from policysched.model import objects as o
 
 Json = Mapping[str, Any]
@@ -18,35 +18,41 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.PodAffinity | None:
+def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> o.PodAffinity | None:
     """Of `spec.affinity`, what is about other pods; None where nothing is."""
     towards, away = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
     if not (towards or away):
         return None
 
-    def required(kind: Json) -> tuple[o.AffinityTerm, ...]:
+    def required(kind: Json) -> tuple[o.PodAffinityTerm, ...]:
         return tuple(_term(one, namespace, labels) for one in kind.get(_REQUIRED) or ())
 
-    def preferred(kind: Json, sign: int) -> tuple[o.WeightedTerm, ...]:
+    def preferred(kind: Json, sign: int) -> tuple[o.WeightedPodAffinityTerm, ...]:
         return tuple(
-            o.WeightedTerm(sign * int(one["weight"]), _term(one["podAffinityTerm"], namespace, labels))
+            o.WeightedPodAffinityTerm(
+                sign * int(one["weight"]), _term(one["podAffinityTerm"], namespace, labels)
+            )
             for one in kind.get(_PREFERRED) or ()
         )
 
     terms, anti, weighted = required(towards), required(away), preferred(towards, 1) + preferred(away, -1)
     if not (terms or anti or weighted):
         return None
-    itself = all(_selects(one.pods.labels, labels) for one in terms)
+    itself = all(_selects(one.pods.label_selector, labels) for one in terms)
     return o.PodAffinity(terms, anti, weighted, selects_itself=itself)
 
 
-def spread_constraints(listed: Iterable[Json] | None, labels: Labels) -> tuple[o.SpreadConstraint, ...]:
+def decode_spread_constraints(
+    listed: Iterable[Json] | None, labels: Labels
+) -> tuple[o.TopologySpreadConstraint, ...]:
     """`spec.topologySpreadConstraints` in their order."""
     return tuple(_constraint(one, labels) for one in listed or ())
 
 
-def _constraint(one: Json, labels: Labels) -> o.SpreadConstraint:
-    selector = _with_keys(label_selector(one.get("labelSelector")), one.get("matchLabelKeys"), "In", labels)
+def _constraint(one: Json, labels: Labels) -> o.TopologySpreadConstraint:
+    selector = _with_label_keys(
+        decode_label_selector(one.get("labelSelector")), one.get("matchLabelKeys"), "In", labels
+    )
     match one["whenUnsatisfiable"]:
         case "DoNotSchedule":
             hard = True
@@ -54,12 +60,12 @@ def _constraint(one: Json, labels: Labels) -> o.SpreadConstraint:
             hard = False
         case other:
             raise ValueError(f"unknown whenUnsatisfiable `{other}`")
-    return o.SpreadConstraint(
+    return o.TopologySpreadConstraint(
         topology_key=str(one["topologyKey"]),
         max_skew=int(one["maxSkew"]),
         min_domains=int(one.get("minDomains") or 1),
         hard=hard,
-        labels=selector,
+        label_selector=selector,
         honors_affinity=_honored(one.get("nodeAffinityPolicy") or "Honor"),
         honors_taints=_honored(one.get("nodeTaintsPolicy") or "Ignore"),
         selects_itself=_selects(selector, labels),
@@ -76,26 +82,26 @@ def _honored(policy: Any) -> bool:
             raise ValueError(f"unknown node inclusion policy `{policy}`")
 
 
-def _term(one: Json, namespace: str, labels: Labels) -> o.AffinityTerm:
-    selector = label_selector(one.get("labelSelector"))
-    selector = _with_keys(selector, one.get("matchLabelKeys"), "In", labels)
-    selector = _with_keys(selector, one.get("mismatchLabelKeys"), "NotIn", labels)
-    elsewhere = label_selector(one.get("namespaceSelector"))
+def _term(one: Json, namespace: str, labels: Labels) -> o.PodAffinityTerm:
+    selector = decode_label_selector(one.get("labelSelector"))
+    selector = _with_label_keys(selector, one.get("matchLabelKeys"), "In", labels)
+    selector = _with_label_keys(selector, one.get("mismatchLabelKeys"), "NotIn", labels)
+    elsewhere = decode_label_selector(one.get("namespaceSelector"))
     named = tuple(str(name) for name in one.get("namespaces") or ())
     if not named and elsewhere is None:
         named = (namespace,)
-    return o.AffinityTerm(o.PodSelector(named, elsewhere, selector), str(one["topologyKey"]))
+    return o.PodAffinityTerm(o.PodSelector(named, elsewhere, selector), str(one["topologyKey"]))
 
 
-def _with_keys(
-    selector: o.LabelSelector | None, keys: Iterable[str] | None, operator: o.Operator, labels: Labels
+def _with_label_keys(
+    selector: o.LabelSelector | None, keys: Iterable[str] | None, operator: o.SelectorOperator, labels: Labels
 ) -> o.LabelSelector | None:
     """The selector, and for each key that the pod has a label with: the others' value must be the same, or another."""
     if selector is None:
         return None
     there = {one.key for one in selector.requirements}
     more = tuple(
-        o.Requirement(key, operator, (labels[key],))
+        o.SelectorRequirement(key, operator, (labels[key],))
         for key in keys or ()
         if key in labels and key not in there
     )

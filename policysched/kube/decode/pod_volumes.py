@@ -3,30 +3,32 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policysched.kube.decode.in_tree_volumes import inline_mount
+from policysched.kube.decode.in_tree_volumes import decode_inline_mount
 from policysched.kube.decode.reading import text
-from policysched.model.objects import ClaimKey, ClaimUse, Disk, Mount, PodUid
+from policysched.model.objects import CsiVolume, Disk, PodUid, PodVolumeClaim, VolumeClaimKey
 
 Json = Mapping[str, Any]
 
 
-def claim_uses(volumes: Iterable[Json], namespace: str, pod_name: str, uid: PodUid) -> tuple[ClaimUse, ...]:
+def decode_claim_uses(
+    volumes: Iterable[Json], namespace: str, pod_name: str, uid: PodUid
+) -> tuple[PodVolumeClaim, ...]:
     """A generic ephemeral volume's claim has the name `POD-VOLUME`, and belongs to this pod."""
     found = []
     for volume in volumes:
         if volume.get("persistentVolumeClaim") is not None:
             name = text(volume["persistentVolumeClaim"].get("claimName") or "")
-            found.append(ClaimUse(ClaimKey(namespace, name), None))
+            found.append(PodVolumeClaim(VolumeClaimKey(namespace, name), None))
         elif volume.get("ephemeral") is not None:
-            found.append(ClaimUse(ClaimKey(namespace, f"{pod_name}-{text(volume['name'])}"), uid))
+            found.append(PodVolumeClaim(VolumeClaimKey(namespace, f"{pod_name}-{text(volume['name'])}"), uid))
     return tuple(found)
 
 
-def mounts(volumes: Iterable[Json]) -> tuple[Mount, ...]:
-    return tuple(found for volume in volumes if (found := inline_mount(volume)) is not None)
+def decode_mounts(volumes: Iterable[Json]) -> tuple[CsiVolume, ...]:
+    return tuple(found for volume in volumes if (found := decode_inline_mount(volume)) is not None)
 
 
-def disks(volumes: Iterable[Json]) -> tuple[Disk, ...]:
+def decode_disks(volumes: Iterable[Json]) -> tuple[Disk, ...]:
     """What two pods may mount at a time under conditions only, or never."""
     return tuple(found for volume in volumes for found in _disks(volume))
 

@@ -9,51 +9,63 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.decode.affinity import label_selector, node_affinity
-from policysched.kube.decode.devices import device_claim_uses, extended_requests, names_no_claim
-from policysched.kube.decode.kubelet_rejection import rejection
-from policysched.kube.decode.pod_affinity import pod_affinity, spread_constraints
-from policysched.kube.decode.pod_volumes import claim_uses, disks, mounts
-from policysched.kube.decode.reading import object_name, reading, strings, text, time_ns
-from policysched.kube.decode.requests import amounts, demand
+from policysched.kube.decode.affinity import decode_label_selector, decode_node_affinity
+from policysched.kube.decode.devices import (
+    decode_device_claim_uses,
+    decode_extended_requests,
+    has_unknown_claim_kind,
+)
+from policysched.kube.decode.kubelet_rejection import decode_kubelet_rejection
+from policysched.kube.decode.pod_affinity import decode_pod_affinity, decode_spread_constraints
+from policysched.kube.decode.pod_volumes import decode_claim_uses, decode_disks, decode_mounts
+from policysched.kube.decode.reading import decode_object, object_name, string_map, text, time_ns
+from policysched.kube.decode.requests import decode_pod_resources, decode_resource_list
 from policysched.model import objects as o
 
-__all__ = ["disruption_budget", "namespace", "node", "normalized_image_name", "object_name", "pod", "pod_set"]
+__all__ = [
+    "decode_disruption_budget",
+    "decode_namespace",
+    "decode_node",
+    "decode_pod",
+    "decode_pod_set",
+    "normalized_image_name",
+    "object_name",
+]
 
 Json = Mapping[str, Any]
 
 
-def pod(obj: Json) -> o.ObservedPod:
+def decode_pod(obj: Json) -> o.ObservedPod:
     """A v1 Pod. Raises Malformed."""
-    return reading("Pod", obj, _pod)
+    return decode_object("Pod", obj, _pod)
 
 
-def node(obj: Json) -> o.Node:
+def decode_node(obj: Json) -> o.Node:
     """A v1 Node. Raises Malformed."""
-    return reading("Node", obj, _node)
+    return decode_object("Node", obj, _node)
 
 
-def namespace(obj: Json) -> o.Namespace:
+def decode_namespace(obj: Json) -> o.Namespace:
     """A v1 Namespace. Raises Malformed."""
-    return reading("Namespace", obj, _namespace)
+    return decode_object("Namespace", obj, _namespace)
 
 
-def disruption_budget(obj: Json) -> o.DisruptionBudget:
+def decode_disruption_budget(obj: Json) -> o.DisruptionBudget:
     """A policy/v1 PodDisruptionBudget. Raises Malformed."""
-    return reading("PodDisruptionBudget", obj, _disruption_budget)
+    return decode_object("PodDisruptionBudget", obj, _disruption_budget)
 
 
-def pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
+def decode_pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
     """A v1 Service or ReplicationController, an apps/v1 ReplicaSet or StatefulSet. Raises Malformed."""
-    return reading(kind, obj, lambda read: _pod_set(read, kind))
+    return decode_object(kind, obj, lambda read: _pod_set(read, kind))
 
 
 def required_name(obj: Json) -> str:
     """The object's own name. Raises Malformed."""
-    return reading("object", obj, lambda read: str(read["metadata"]["name"]))
+    return decode_object("object", obj, lambda read: str(read["metadata"]["name"]))
 
 
-def json_text(obj: Json) -> str:
+def canonical_json(obj: Json) -> str:
     """The object as JSON, without what the API server writes there for itself. Raises Malformed: YAML has values that
     JSON has not."""
 
@@ -61,36 +73,36 @@ def json_text(obj: Json) -> str:
         meta = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
         return orjson.dumps({**obj, "metadata": meta}, option=orjson.OPT_SORT_KEYS).decode()
 
-    return reading(str(obj.get("kind")), obj, written)
+    return decode_object(str(obj.get("kind")), obj, written)
 
 
 def _pod(obj: Json) -> o.ObservedPod:
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     return o.ObservedPod(
-        pod=_asked_for(meta, spec, status),
+        pod=_decode_pod_spec(meta, spec, status),
         node=o.NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         phase=_phase(status.get("phase") or "Pending"),
         deleting=meta.get("deletionTimestamp") is not None,
         nominated_node=o.NodeName(status["nominatedNodeName"]) if status.get("nominatedNodeName") else None,
         started_ns=time_ns(status["startTime"]) if status.get("startTime") else None,
-        preempted=any(_ends_by_preemption(one) for one in status.get("conditions") or ()),
-        rejection=rejection(status),
+        preempted=any(_is_preemption_condition(one) for one in status.get("conditions") or ()),
+        rejection=decode_kubelet_rejection(status),
         # Nothing is written on a bound pod that would have to go by these, and there are many.
         version="" if spec.get("nodeName") else str(meta.get("resourceVersion") or ""),
         generation=int(meta.get("generation") or 0),
-        containers=_containers(meta, status) if spec.get("nodeName") else (),
+        container_events=_container_transitions(meta, status) if spec.get("nodeName") else (),
     )
 
 
-def _asked_for(meta: Json, spec: Json, status: Json) -> o.Pod:
+def _decode_pod_spec(meta: Json, spec: Json, status: Json) -> o.Pod:
     """What a pod is and wants, wherever it is. Of the status it has what its requests and claims have become."""
-    needs = demand(spec, status)
+    needs = decode_pod_resources(spec, status)
     affinity = spec.get("affinity") or {}
     owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
     owner = owners[0] if owners else {}
     deadline_s = spec.get("activeDeadlineSeconds")
     space = text(meta.get("namespace") or "default")
-    labels = strings(meta.get("labels"), "metadata.labels")
+    labels = string_map(meta.get("labels"), "metadata.labels")
     uid = o.PodUid(text(meta.get("uid") or f"{space}/{meta['name']}"))
     volumes = spec.get("volumes") or ()
     return o.Pod(
@@ -98,7 +110,7 @@ def _asked_for(meta: Json, spec: Json, status: Json) -> o.Pod:
         name=text(meta["name"]),
         namespace=space,
         labels=labels,
-        annotations=strings(meta.get("annotations"), "metadata.annotations"),
+        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
         scheduler=text(spec.get("schedulerName") or "default-scheduler"),
         priority=int(spec.get("priority") or 0),
         preemption_policy="Never" if spec.get("preemptionPolicy") == "Never" else "PreemptLowerPriority",
@@ -111,29 +123,29 @@ def _asked_for(meta: Json, spec: Json, status: Json) -> o.Pod:
         requests=needs.requests,
         limits=needs.limits,
         scoring_requests=needs.scoring,
-        scoring_held=needs.scoring_held,
+        scoring_requests_placed=needs.scoring_on_node,
         qos=needs.qos,
-        node_selector=strings(spec.get("nodeSelector"), "spec.nodeSelector"),
-        affinity=node_affinity(affinity.get("nodeAffinity")),
+        node_selector=string_map(spec.get("nodeSelector"), "spec.nodeSelector"),
+        affinity=decode_node_affinity(affinity.get("nodeAffinity")),
         tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or ()),
         host_ports=_host_ports(spec),
         images=_images(spec),
         image_volumes=_image_volumes(spec),
         gates=tuple(text(gate["name"]) for gate in spec.get("schedulingGates") or ()),
-        pod_affinity=pod_affinity(affinity, space, labels),
-        spread=spread_constraints(spec.get("topologySpreadConstraints"), labels),
+        pod_affinity=decode_pod_affinity(affinity, space, labels),
+        spread=decode_spread_constraints(spec.get("topologySpreadConstraints"), labels),
         terminating=meta.get("deletionTimestamp") is not None,
         required_features=_required_features(spec),
         uncovered=_uncovered(spec),
-        claims=claim_uses(volumes, space, text(meta["name"]), uid),
-        disks=disks(volumes),
-        mounts=mounts(volumes),
-        device_claims=device_claim_uses(spec, status, space, uid),
-        extended=extended_requests(spec),
+        claims=decode_claim_uses(volumes, space, text(meta["name"]), uid),
+        disks=decode_disks(volumes),
+        mounts=decode_mounts(volumes),
+        device_claims=decode_device_claim_uses(spec, status, space, uid),
+        extended=decode_extended_requests(spec),
     )
 
 
-def _containers(meta: Json, status: Json) -> tuple[o.ContainerMoment, ...]:
+def _container_transitions(meta: Json, status: Json) -> tuple[o.ContainerEvent, ...]:
     """What the containers did lately: each one's present run, and the end of the one before it. Last the pod's own failure."""
     found = []
     failed = status.get("phase") in _FAILED_PHASES
@@ -153,45 +165,45 @@ def _containers(meta: Json, status: Json) -> tuple[o.ContainerMoment, ...]:
                 run = (told.get("containerID") if ended else one.get("containerID")) or str(at_ns)
                 follows = word == "state" and before_ns > 0 and began_ns > 0
                 found.append(
-                    o.ContainerMoment(
+                    o.ContainerEvent(
                         name=name,
-                        id=text(run),
+                        run_id=text(run),
                         terminated=ended,
                         at_ns=at_ns,
                         exit_code=int(told.get("exitCode") or 0),
                         reason=text(told.get("reason") or ""),
-                        ran_ns=max(0, at_ns - began_ns) if began_ns else 0,
+                        run_duration_ns=max(0, at_ns - began_ns) if began_ns else 0,
                         restarts=restarts,
-                        down_ns=max(0, began_ns - before_ns) if follows else None,
+                        downtime_ns=max(0, began_ns - before_ns) if follows else None,
                         pod_failed=failed,
                     )
                 )
     if failed:
-        found.append(_failure(meta, status, [one.at_ns for one in found]))
+        found.append(_pod_failure(meta, status, [one.at_ns for one in found]))
     return tuple(found)
 
 
 _FAILED_PHASES = ("Failed", "Unknown")
 
 
-def _failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> o.ContainerMoment:
+def _pod_failure(meta: Json, status: Json, ends_ns: Sequence[int]) -> o.ContainerEvent:
     """No field says when a pod failed; it is no earlier than what its conditions and containers did last."""
     changed = [one.get("lastTransitionTime") for one in status.get("conditions") or ()]
     known_ns = [
         time_ns(told) for told in (meta.get("creationTimestamp"), status.get("startTime"), *changed) if told
     ]
-    return o.ContainerMoment(
+    return o.ContainerEvent(
         name="",
-        id="",
+        run_id="",
         terminated=True,
         at_ns=max((*known_ns, *ends_ns), default=0),
         reason=str(status.get("reason") or ""),
         pod_failed=True,
-        of_pod=True,
+        is_pod_event=True,
     )
 
 
-def _ends_by_preemption(condition: Json) -> bool:
+def _is_preemption_condition(condition: Json) -> bool:
     wanted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     return all(condition.get(key) == value for key, value in wanted.items())
 
@@ -204,14 +216,14 @@ def _node(obj: Json) -> o.Node:
     return o.Node(
         name=o.NodeName(text(meta["name"])),
         uid=text(meta.get("uid") or meta["name"]),
-        labels=strings(meta.get("labels"), "metadata.labels"),
-        annotations=strings(meta.get("annotations"), "metadata.annotations"),
+        labels=string_map(meta.get("labels"), "metadata.labels"),
+        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
         taints=tuple(
             o.Taint(text(one["key"]), text(one.get("value") or ""), _effect(one["effect"]))
             for one in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
-        allocatable=amounts(status.get(listed), f"status.{listed}"),
+        allocatable=decode_resource_list(status.get(listed), f"status.{listed}"),
         images={
             text(name): int(image.get("sizeBytes") or 0)
             for image in status.get("images") or ()
@@ -229,8 +241,8 @@ def _namespace(obj: Json) -> o.Namespace:
     meta = obj["metadata"]
     return o.Namespace(
         name=text(meta["name"]),
-        labels=strings(meta.get("labels"), "metadata.labels"),
-        annotations=strings(meta.get("annotations"), "metadata.annotations"),
+        labels=string_map(meta.get("labels"), "metadata.labels"),
+        annotations=string_map(meta.get("annotations"), "metadata.annotations"),
     )
 
 
@@ -239,7 +251,7 @@ def _disruption_budget(obj: Json) -> o.DisruptionBudget:
     return o.DisruptionBudget(
         namespace=text(meta.get("namespace") or "default"),
         name=text(meta["name"]),
-        selector=label_selector(spec.get("selector")),
+        selector=decode_label_selector(spec.get("selector")),
         disruptions_allowed=int(status.get("disruptionsAllowed") or 0),
         disrupted_pods=frozenset(text(name) for name in status.get("disruptedPods") or ()),
     )
@@ -248,17 +260,17 @@ def _disruption_budget(obj: Json) -> o.DisruptionBudget:
 def _pod_set(obj: Json, kind: o.PodSetKind) -> o.PodSet:
     meta, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
     if kind in ("Service", "ReplicationController"):
-        labels = strings(selector, "spec.selector")
-        found = tuple(o.Requirement(key, "In", (labels[key],)) for key in sorted(labels))
+        labels = string_map(selector, "spec.selector")
+        found = tuple(o.SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
         read = o.LabelSelector(found) if found else None  # of an empty one is no trace left in what is stored
     else:
-        read = label_selector(selector)
+        read = decode_label_selector(selector)
     return o.PodSet(kind, text(meta.get("namespace") or "default"), text(meta["name"]), read)
 
 
 def _uncovered(spec: Json) -> tuple[str, ...]:
     found = []
-    if names_no_claim(spec):
+    if has_unknown_claim_kind(spec):
         found.append("spec.resourceClaims of an unknown kind")
     if spec.get("schedulingGroup") or spec.get("workloadRef"):
         found.append("spec.schedulingGroup")

@@ -6,30 +6,30 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.decode.object_shapes import NAMED, SHAPES
-from policysched.kube.decode.requests import BadQuantity
-from policysched.kube.decode.shapes import misfit
-from policysched.model.quantity import whole_units
-from policysched.text.sanitize import one_line
+from policysched.kube.decode.object_shapes import NAMED_OBJECT_SCHEMA, OBJECT_SCHEMAS
+from policysched.kube.decode.requests import InvalidField
+from policysched.kube.decode.shapes import first_violation
+from policysched.model.quantity import parse_whole_units
+from policysched.text.sanitize import sanitize_line
 
 Json = Mapping[str, Any]
 Value = TypeVar("Value")
 
 
-def reading(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
+def decode_object(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
     """The value. Raises Malformed with the object's name and the place of the fault."""
     try:
         return read(obj)
     # RecursionError: a list nested deeper than Python prints stands where a text should.
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        refuse_misfit(kind, obj)
-        field = error.field if isinstance(error, BadQuantity) else "(object)"
+        require_schema(kind, obj)
+        field = error.field if isinstance(error, InvalidField) else "(object)"
         raise Malformed(kind, object_name(obj), field, str(error)) from error
 
 
-def refuse_misfit(kind: str, obj: Json) -> None:
+def require_schema(kind: str, obj: Json) -> None:
     """Lay an object that no API server has checked beside the shape of its kind. Raises Malformed."""
-    found = misfit(SHAPES.get(kind, NAMED), obj)
+    found = first_violation(OBJECT_SCHEMAS.get(kind, NAMED_OBJECT_SCHEMA), obj)
     if found is not None:
         raise Malformed(kind, object_name(obj), found.field, found.why)
 
@@ -38,7 +38,7 @@ def object_name(obj: Any) -> str:
     """`namespace/name`, or what of it there is: for words about an object that may be malformed."""
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     meta = meta if isinstance(meta, Mapping) else {}
-    namespace, name = (one_line(meta[part]) if meta.get(part) else "" for part in ("namespace", "name"))
+    namespace, name = (sanitize_line(meta[part]) if meta.get(part) else "" for part in ("namespace", "name"))
     own = name or "(without a name)"
     return f"{namespace}/{own}" if namespace else own
 
@@ -49,11 +49,11 @@ def text(value: Any) -> str:
     return value
 
 
-def strings(value: Any, field: str) -> Mapping[str, str]:
+def string_map(value: Any, field: str) -> Mapping[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise BadQuantity(field, "is not a map of strings")
+        raise InvalidField(field, "is not a map of strings")
     return value
 
 
@@ -61,12 +61,12 @@ def size_bytes(quantity: Any, field: str) -> int:
     """A quantity of storage."""
     written = quantity if isinstance(quantity, str) else str(quantity)
     try:
-        return whole_units(written)
+        return parse_whole_units(written)
     except ValueError as error:
-        raise BadQuantity(field, str(error)) from error
+        raise InvalidField(field, str(error)) from error
 
 
-def version(meta: Json) -> int:
+def resource_version(meta: Json) -> int:
     """The resourceVersion as a number; 0 in a file, and where it is none and tells nothing."""
     written = str(meta.get("resourceVersion") or "")
     return int(written) if written.isascii() and written.isdigit() else 0
@@ -74,13 +74,13 @@ def version(meta: Json) -> int:
 
 def time_ns(value: Any) -> int:
     """RFC 3339 to ns since 1970; 0 where there is none (a manifest from a file)."""
-    return 0 if value is None else _ns(str(value))
+    return 0 if value is None else _parse_time_ns(str(value))
 
 
-_LATEST_NS = 2**62
+_TIME_NS_MAX = 2**62
 """In the year 2116. Later times, and Go's zero time in the year 1, are not what 64 bits of nanoseconds hold, nor a difference of two."""
 
 
 @lru_cache(maxsize=4096)
-def _ns(written: str) -> int:
-    return min(max(0, round(datetime.fromisoformat(written).timestamp()) * 10**9), _LATEST_NS)
+def _parse_time_ns(written: str) -> int:
+    return min(max(0, round(datetime.fromisoformat(written).timestamp()) * 10**9), _TIME_NS_MAX)

@@ -12,17 +12,17 @@ from typing import Any
 
 import orjson
 
-from policysched.model.quantity import milli_units, whole_units
+from policysched.model.quantity import parse_milli_units, parse_whole_units
 
 Json = Mapping[str, Any]
-Amounts = dict[str, int]
+ResourceAmounts = dict[str, int]
 
-SCORING_CPU_MILLI = 100
-SCORING_MEMORY_BYTES = 200 * 1024 * 1024
+DEFAULT_SCORING_CPU_MILLI = 100
+DEFAULT_SCORING_MEMORY_BYTES = 200 * 1024 * 1024
 _POD_LEVEL = ("cpu", "memory")
 
 
-class BadQuantity(ValueError):
+class InvalidField(ValueError):
     """Carries the path of the field inside the object."""
 
     def __init__(self, field: str, why: str) -> None:
@@ -31,78 +31,78 @@ class BadQuantity(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodResources:
     """`requests` and `limits` by resource; `scoring` is (cpu milli, memory bytes) with what is assumed for containers
-    that name no request, `scoring_held` the same as it counts once the pod is on a node; `qos` 0 BestEffort, 1 Burstable, 2 Guaranteed."""
+    that name no request, `scoring_on_node` the same as it counts once the pod is on a node; `qos` 0 BestEffort, 1 Burstable, 2 Guaranteed."""
 
-    requests: Amounts
-    limits: Amounts
+    requests: ResourceAmounts
+    limits: ResourceAmounts
     scoring: tuple[int, int]
-    scoring_held: tuple[int, int]
+    scoring_on_node: tuple[int, int]
     qos: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    requests: Amounts
-    limits: Amounts
+    requests: ResourceAmounts
+    limits: ResourceAmounts
     sidecar: bool
 
 
-def amounts(listed: Json | None, field: str) -> Amounts:
+def decode_resource_list(listed: Json | None, field: str) -> ResourceAmounts:
     """A ResourceList in whole numbers: cpu in thousandths, all else in base units, rounded up."""
-    result: Amounts = {}
+    result: ResourceAmounts = {}
     for resource, quantity in (listed or {}).items():
         text = quantity if isinstance(quantity, str) else str(quantity)
         try:
-            result[resource] = milli_units(text) if resource == "cpu" else whole_units(text)
+            result[resource] = parse_milli_units(text) if resource == "cpu" else parse_whole_units(text)
         except ValueError as error:
-            raise BadQuantity(f"{field}.{resource}", str(error)) from error
+            raise InvalidField(f"{field}.{resource}", str(error)) from error
         if result[resource] < 0:
-            raise BadQuantity(f"{field}.{resource}", f"`{text[:64]}` is negative")
+            raise InvalidField(f"{field}.{resource}", f"`{text[:64]}` is negative")
     return result
 
 
-def demand(spec: Json, status: Json) -> Demand:
+def decode_pod_resources(spec: Json, status: Json) -> PodResources:
     """Everything a pod asks for. Raises BadQuantity.
 
     Replicas ask for the same: what has been added up is remembered by what was looked at, and held once for all of them.
     """
-    running = _allocated(status)
+    running = _allocated_resources(status)
     try:
         asked = orjson.dumps(
             (
-                [_looked_at(one, running) for one in spec.get("containers") or ()],
-                [_looked_at(one, running) for one in spec.get("initContainers") or ()],
+                [_container_cache_key(one, running) for one in spec.get("containers") or ()],
+                [_container_cache_key(one, running) for one in spec.get("initContainers") or ()],
                 spec.get("overhead"),
                 spec.get("resources"),
                 status.get("qosClass"),
             )
         )
     except orjson.JSONEncodeError:  # of a file, where a number may be larger than JSON has them here
-        return _added_up(spec, status, running)
-    found = _known.get(asked)
+        return _compute_pod_resources(spec, status, running)
+    found = _cache.get(asked)
     if found is None:
-        found = _added_up(spec, status, running)
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        _known[asked] = found
+        found = _compute_pod_resources(spec, status, running)
+        if len(_cache) >= _CACHE_MAX:
+            _cache.clear()
+        _cache[asked] = found
     return found
 
 
-_KNOWN_MAX = 4096
-_known: dict[bytes, Demand] = {}
+_CACHE_MAX = 4096
+_cache: dict[bytes, PodResources] = {}
 
 
-def _looked_at(container: Json, running: Mapping[str, Amounts]) -> tuple[Any, ...]:
+def _container_cache_key(container: Json, running: Mapping[str, ResourceAmounts]) -> tuple[Any, ...]:
     held = running.get(str(container.get("name"))) if running else None
     return container.get("resources"), container.get("restartPolicy"), held
 
 
-def _added_up(spec: Json, status: Json, running: Mapping[str, Amounts]) -> Demand:
+def _compute_pod_resources(spec: Json, status: Json, running: Mapping[str, ResourceAmounts]) -> PodResources:
     containers = list(_containers(spec, "containers", running))
     inits = list(_containers(spec, "initContainers", running))
-    overhead = amounts(spec.get("overhead"), "spec.overhead")
+    overhead = decode_resource_list(spec.get("overhead"), "spec.overhead")
     pod_requests, pod_limits = _pod_level(spec, containers, inits)
 
     requests = {**_effective(containers, inits, "requests"), **pod_requests}
@@ -117,61 +117,63 @@ def _added_up(spec: Json, status: Json, running: Mapping[str, Amounts]) -> Deman
         held[resource] = held.get(resource, 0) + amount
         if resource in limits:
             limits[resource] += amount
-    return Demand(
+    return PodResources(
         requests=requests,
         limits=limits,
         scoring=(scoring.get("cpu", 0), scoring.get("memory", 0)),
-        scoring_held=(held.get("cpu", 0), held.get("memory", 0)),
+        scoring_on_node=(held.get("cpu", 0), held.get("memory", 0)),
         qos=_qos(status, containers + inits, pod_requests, pod_limits),
     )
 
 
-def _containers(spec: Json, kind: str, running: Mapping[str, Amounts]) -> Iterator[_Container]:
+def _containers(spec: Json, kind: str, running: Mapping[str, ResourceAmounts]) -> Iterator[_Container]:
     for index, container in enumerate(spec.get(kind) or ()):
         resources = container.get("resources") or {}
         field = f"spec.{kind}[{index}].resources"
-        limits = amounts(resources.get("limits"), f"{field}.limits")
+        limits = decode_resource_list(resources.get("limits"), f"{field}.limits")
         # The API server copies a limit without a request; manifests from a file have not been there yet.
-        requests = {**limits, **amounts(resources.get("requests"), f"{field}.requests")}
+        requests = {**limits, **decode_resource_list(resources.get("requests"), f"{field}.requests")}
         for resource, amount in running.get(str(container.get("name")), {}).items():
             requests[resource] = max(requests.get(resource, 0), amount)
         yield _Container(requests, limits, sidecar=container.get("restartPolicy") == "Always")
 
 
-def _allocated(status: Json) -> dict[str, Amounts]:
+def _allocated_resources(status: Json) -> dict[str, ResourceAmounts]:
     """What running containers hold: during an in-place resize the larger of old and new counts."""
-    found: dict[str, Amounts] = {}
+    found: dict[str, ResourceAmounts] = {}
     for kind in ("containerStatuses", "initContainerStatuses"):
         for index, one in enumerate(status.get(kind) or ()):
             field, actual = "resources.requests", (one.get("resources") or {}).get("requests")
             if not actual:
                 field, actual = "allocatedResources", one.get("allocatedResources")
             if actual:
-                found[str(one.get("name"))] = amounts(actual, f"status.{kind}[{index}].{field}")
+                found[str(one.get("name"))] = decode_resource_list(actual, f"status.{kind}[{index}].{field}")
     return found
 
 
-def _effective(containers: list[_Container], inits: list[_Container], what: str) -> Amounts:
-    total: Amounts = {}
+def _effective(containers: list[_Container], inits: list[_Container], what: str) -> ResourceAmounts:
+    total: ResourceAmounts = {}
     for container in containers:
-        _add(total, getattr(container, what))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
+        _add_to(total, getattr(container, what))
+    sidecars: ResourceAmounts = {}
+    peak: ResourceAmounts = {}
     for init in inits:
-        own: Amounts = dict(getattr(init, what))
+        own: ResourceAmounts = dict(getattr(init, what))
         if init.sidecar:
-            _add(total, own)
-            _add(sidecars, own)
+            _add_to(total, own)
+            _add_to(sidecars, own)
             own = dict(sidecars)
         else:
-            _add(own, sidecars)
-        _raise_to(peak, own)
-    _raise_to(total, peak)
+            _add_to(own, sidecars)
+        _max_with(peak, own)
+    _max_with(total, peak)
     return total
 
 
-def _scoring(containers: list[_Container], inits: list[_Container], pod_level: Amounts | None) -> Amounts:
-    assumed = {"cpu": SCORING_CPU_MILLI, "memory": SCORING_MEMORY_BYTES}
+def _scoring(
+    containers: list[_Container], inits: list[_Container], pod_level: ResourceAmounts | None
+) -> ResourceAmounts:
+    assumed = {"cpu": DEFAULT_SCORING_CPU_MILLI, "memory": DEFAULT_SCORING_MEMORY_BYTES}
     if pod_level is not None:
         assumed = {resource: amount for resource, amount in assumed.items() if resource not in pod_level}
 
@@ -181,24 +183,28 @@ def _scoring(containers: list[_Container], inits: list[_Container], pod_level: A
     return _effective([filled(one) for one in containers], [filled(one) for one in inits], "requests")
 
 
-def _pod_level(spec: Json, containers: list[_Container], inits: list[_Container]) -> tuple[Amounts, Amounts]:
+def _pod_level(
+    spec: Json, containers: list[_Container], inits: list[_Container]
+) -> tuple[ResourceAmounts, ResourceAmounts]:
     """`spec.resources`, defaulted as the API server does: a request from the containers' sum, else from the limit."""
     resources = spec.get("resources") or {}
-    limits = _supported(amounts(resources.get("limits"), "spec.resources.limits"))
-    requests = _supported(amounts(resources.get("requests"), "spec.resources.requests"))
+    limits = _supported(decode_resource_list(resources.get("limits"), "spec.resources.limits"))
+    requests = _supported(decode_resource_list(resources.get("requests"), "spec.resources.requests"))
     if limits:
         summed = _supported(_effective(containers, inits, "requests"))
         requests = {**limits, **summed, **requests}
     return requests, limits
 
 
-def _supported(listed: Amounts) -> Amounts:
+def _supported(listed: ResourceAmounts) -> ResourceAmounts:
     return {
         name: amount for name, amount in listed.items() if name in _POD_LEVEL or name.startswith("hugepages-")
     }
 
 
-def _qos(status: Json, containers: list[_Container], pod_requests: Amounts, pod_limits: Amounts) -> int:
+def _qos(
+    status: Json, containers: list[_Container], pod_requests: ResourceAmounts, pod_limits: ResourceAmounts
+) -> int:
     """The class in the status, or computed as the API server would (only cpu and memory, zeros ignored)."""
     classes = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
     stated = status.get("qosClass")
@@ -219,11 +225,11 @@ def _qos(status: Json, containers: list[_Container], pod_requests: Amounts, pod_
     return 2 if guaranteed else 1
 
 
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
+def _add_to(total: ResourceAmounts, more: Mapping[str, int]) -> None:
     for resource, amount in more.items():
         total[resource] = total.get(resource, 0) + amount
 
 
-def _raise_to(total: Amounts, least: Mapping[str, int]) -> None:
+def _max_with(total: ResourceAmounts, least: Mapping[str, int]) -> None:
     for resource, amount in least.items():
         total[resource] = max(total.get(resource, 0), amount)

@@ -10,58 +10,58 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from policysched.text.quote_value import shown
+from policysched.text.quote_value import quote_value
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """A single value. `words` follow "should be"."""
+class ScalarSchema:
+    """A single value. `expected` follow "should be"."""
 
-    words: str
-    fits: Callable[[Any], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    each: "Shape"
+    expected: str
+    is_valid: Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
+class ListSchema:
+    item: "Schema"
+
+
+@dataclass(frozen=True, slots=True)
+class MapSchema:
     """Any keys."""
 
-    each: "Shape"
+    value: "Schema"
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    needed: Mapping[str, "Shape"]
-    free: Mapping[str, "Shape"]
+class ObjectSchema:
+    required: Mapping[str, "Schema"]
+    optional: Mapping[str, "Schema"]
 
 
-Shape = Leaf | ListOf | MapOf | Fields
+Schema = ScalarSchema | ListSchema | MapSchema | ObjectSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class SchemaViolation:
     """`field` is a path such as `spec.taints[0].effect`; `why` continues it to a sentence."""
 
     field: str
     why: str
 
 
-def misfit(shape: Shape, value: Any) -> Misfit | None:
+def first_violation(shape: Schema, value: Any) -> SchemaViolation | None:
     """The first field that is not as it should be, in the order of the shape."""
-    return next(_misfits(shape, value, ""), None)
+    return next(_violations(shape, value, ""), None)
 
 
-def one_of(*texts: str) -> Leaf:
-    return Leaf(" or ".join(f"`{one}`" for one in texts), lambda value: value in texts)
+def enum_of(*texts: str) -> ScalarSchema:
+    return ScalarSchema(" or ".join(f"`{one}`" for one in texts), lambda value: value in texts)
 
 
-def _whole(bits: int) -> Leaf:
+def _integer(bits: int) -> ScalarSchema:
     most = 2 ** (bits - 1)
-    return Leaf(
+    return ScalarSchema(
         f"a whole number of at most {bits} bits",
         lambda value: isinstance(value, int) and not isinstance(value, bool) and -most <= value < most,
     )
@@ -79,61 +79,61 @@ def _is_time(value: Any) -> bool:
     return True
 
 
-TEXT = Leaf("a string", lambda value: isinstance(value, str))
-FLAG = Leaf("true or false", lambda value: isinstance(value, bool))
-INT32, INT64 = _whole(32), _whole(64)
-TIME = Leaf("a time such as 2026-01-31T12:00:00Z", _is_time)
-QUANTITY = Leaf(
+TEXT = ScalarSchema("a string", lambda value: isinstance(value, str))
+BOOLEAN = ScalarSchema("true or false", lambda value: isinstance(value, bool))
+INT32, INT64 = _integer(32), _integer(64)
+TIME = ScalarSchema("a time such as 2026-01-31T12:00:00Z", _is_time)
+QUANTITY = ScalarSchema(
     "a quantity such as `250m` or `1.5Gi`",
     lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
 )
-TEXTS, TEXT_MAP, QUANTITIES = ListOf(TEXT), MapOf(TEXT), MapOf(QUANTITY)
+TEXTS, TEXT_MAP, QUANTITIES = ListSchema(TEXT), MapSchema(TEXT), MapSchema(QUANTITY)
 
 
-def fields(needed: Mapping[str, Shape] | None = None, /, **free: Shape) -> Fields:
-    return Fields(needed or {}, free)
+def object_of(needed: Mapping[str, Schema] | None = None, /, **free: Schema) -> ObjectSchema:
+    return ObjectSchema(needed or {}, free)
 
 
-def _misfits(shape: Shape, value: Any, path: str) -> Iterator[Misfit]:
+def _violations(shape: Schema, value: Any, path: str) -> Iterator[SchemaViolation]:
     match shape:
-        case Leaf(words, fits):
+        case ScalarSchema(words, fits):
             if not fits(value):
-                yield _wrong(path, value, words)
-        case ListOf(each):
+                yield _violation(path, value, words)
+        case ListSchema(each):
             if not isinstance(value, list | tuple):
-                yield _wrong(path, value, "a list")
+                yield _violation(path, value, "a list")
                 return
             for index, one in enumerate(value):
-                yield from _misfits(each, one, f"{path}[{index}]")
-        case MapOf(each):
+                yield from _violations(each, one, f"{path}[{index}]")
+        case MapSchema(each):
             if not isinstance(value, Mapping):
-                yield _wrong(path, value, "a map")
+                yield _violation(path, value, "a map")
                 return
             for key, one in value.items():
                 if not isinstance(key, str):
-                    yield Misfit(path, f"has the key {shown(key)}, and keys should be strings")
+                    yield SchemaViolation(path, f"has the key {quote_value(key)}, and keys should be strings")
                 else:
-                    yield from _misfits(each, one, f"{path}.{key}")
-        case Fields(needed, free):
+                    yield from _violations(each, one, f"{path}.{key}")
+        case ObjectSchema(needed, free):
             if not isinstance(value, Mapping):
-                yield _wrong(path, value, "a map")
+                yield _violation(path, value, "a map")
                 return
             for key, each in needed.items():
-                yield from _in_field(each, value.get(key), _join(path, key), missing=True)
+                yield from _field_violations(each, value.get(key), _join(path, key), missing=True)
             for key, each in free.items():
-                yield from _in_field(each, value.get(key), _join(path, key), missing=False)
+                yield from _field_violations(each, value.get(key), _join(path, key), missing=False)
 
 
-def _in_field(shape: Shape, value: Any, path: str, *, missing: bool) -> Iterator[Misfit]:
+def _field_violations(shape: Schema, value: Any, path: str, *, missing: bool) -> Iterator[SchemaViolation]:
     if value is not None:
-        yield from _misfits(shape, value, path)
+        yield from _violations(shape, value, path)
     elif missing:
-        yield Misfit(path, "is missing")
+        yield SchemaViolation(path, "is missing")
 
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _wrong(path: str, value: Any, words: str) -> Misfit:
-    return Misfit(path or "(object)", f"is {shown(value)}, and should be {words}")
+def _violation(path: str, value: Any, words: str) -> SchemaViolation:
+    return SchemaViolation(path or "(object)", f"is {quote_value(value)}, and should be {words}")

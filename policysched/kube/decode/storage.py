@@ -3,119 +3,119 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from policysched.kube.decode.affinity import label_selector, node_selector
-from policysched.kube.decode.in_tree_volumes import migration, volume_mount
-from policysched.kube.decode.reading import reading, size_bytes, strings, text, version
+from policysched.kube.decode.affinity import decode_label_selector, decode_node_selector
+from policysched.kube.decode.in_tree_volumes import decode_migration, decode_volume_mount
+from policysched.kube.decode.reading import decode_object, resource_version, size_bytes, string_map, text
 from policysched.model import storage as s
-from policysched.model.objects import ClaimKey, CsiNode, NodeName, PodUid, Requirement
+from policysched.model.objects import CsiNode, NodeName, PodUid, SelectorRequirement, VolumeClaimKey
 
 Json = Mapping[str, Any]
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-_CLASS = "volume.beta.kubernetes.io/storage-class"
-_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+_STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+_MIGRATED_PLUGINS_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
-def persistent_volume(obj: Json) -> s.PersistentVolume:
+def decode_persistent_volume(obj: Json) -> s.PersistentVolume:
     """A v1 PersistentVolume. Raises Malformed."""
-    return reading("PersistentVolume", obj, _volume)
+    return decode_object("PersistentVolume", obj, _volume)
 
 
-def persistent_volume_claim(obj: Json) -> s.PersistentVolumeClaim:
+def decode_persistent_volume_claim(obj: Json) -> s.PersistentVolumeClaim:
     """A v1 PersistentVolumeClaim. Raises Malformed."""
-    return reading("PersistentVolumeClaim", obj, _claim)
+    return decode_object("PersistentVolumeClaim", obj, _claim)
 
 
-def storage_class(obj: Json) -> s.StorageClass:
+def decode_storage_class(obj: Json) -> s.StorageClass:
     """A storage.k8s.io/v1 StorageClass. Raises Malformed."""
-    return reading("StorageClass", obj, _class)
+    return decode_object("StorageClass", obj, _class)
 
 
-def csi_node(obj: Json) -> CsiNode:
+def decode_csi_node(obj: Json) -> CsiNode:
     """A storage.k8s.io/v1 CSINode. Raises Malformed."""
-    return reading("CSINode", obj, _csi_node)
+    return decode_object("CSINode", obj, _csi_node)
 
 
-def csi_driver(obj: Json) -> s.CsiDriver:
+def decode_csi_driver(obj: Json) -> s.CsiDriver:
     """A storage.k8s.io/v1 CSIDriver. Raises Malformed."""
-    return reading("CSIDriver", obj, _csi_driver)
+    return decode_object("CSIDriver", obj, _csi_driver)
 
 
-def storage_capacity(obj: Json) -> s.StorageCapacity:
+def decode_storage_capacity(obj: Json) -> s.StorageCapacity:
     """A storage.k8s.io/v1 CSIStorageCapacity. Raises Malformed."""
-    return reading("CSIStorageCapacity", obj, _capacity)
+    return decode_object("CSIStorageCapacity", obj, _capacity)
 
 
-def volume_attachment(obj: Json) -> s.VolumeAttachment:
+def decode_volume_attachment(obj: Json) -> s.VolumeAttachment:
     """A storage.k8s.io/v1 VolumeAttachment; without a PersistentVolume it counts nothing. Raises Malformed."""
-    return reading("VolumeAttachment", obj, _attachment)
+    return decode_object("VolumeAttachment", obj, _attachment)
 
 
-READERS: Mapping[str, Callable[[Json], s.StorageObject | CsiNode]] = {
-    "PersistentVolume": persistent_volume,
-    "PersistentVolumeClaim": persistent_volume_claim,
-    "StorageClass": storage_class,
-    "CSINode": csi_node,
-    "CSIDriver": csi_driver,
-    "CSIStorageCapacity": storage_capacity,
-    "VolumeAttachment": volume_attachment,
+STORAGE_DECODERS: Mapping[str, Callable[[Json], s.StorageObject | CsiNode]] = {
+    "PersistentVolume": decode_persistent_volume,
+    "PersistentVolumeClaim": decode_persistent_volume_claim,
+    "StorageClass": decode_storage_class,
+    "CSINode": decode_csi_node,
+    "CSIDriver": decode_csi_driver,
+    "CSIStorageCapacity": decode_storage_capacity,
+    "VolumeAttachment": decode_volume_attachment,
 }
 """By kind."""
 
 
 def _volume(obj: Json) -> s.PersistentVolume:
     meta, spec = obj["metadata"], obj["spec"]
-    labels = strings(meta.get("labels"), "metadata.labels")
-    annotations = strings(meta.get("annotations"), "metadata.annotations")
-    required = node_selector((spec.get("nodeAffinity") or {}).get("required"))
+    labels = string_map(meta.get("labels"), "metadata.labels")
+    annotations = string_map(meta.get("annotations"), "metadata.annotations")
+    required = decode_node_selector((spec.get("nodeAffinity") or {}).get("required"))
     claim = spec.get("claimRef")
     return s.PersistentVolume(
         name=text(meta["name"]),
         uid=text(meta.get("uid") or meta["name"]),
-        version=version(meta),
+        version=resource_version(meta),
         labels=labels,
         class_name=_class_name(annotations, spec),
         capacity_bytes=size_bytes((spec.get("capacity") or {}).get("storage", 0), "spec.capacity.storage"),
         access_modes=_modes(spec),
-        block=_is_block(spec),
+        is_block=_is_block(spec),
         attributes_class=text(spec.get("volumeAttributesClassName") or ""),
-        required=required,
-        claim=None if claim is None else _claim_ref(claim),
+        node_affinity_terms=required,
+        claim_ref=None if claim is None else _claim_ref(claim),
         bound_by_controller=BOUND_BY_CONTROLLER in annotations,
         # A file may have no status: such a volume is there to be taken.
         phase=text((obj.get("status") or {}).get("phase") or ("Available" if claim is None else "Bound")),
         deleting=meta.get("deletionTimestamp") is not None,
-        mount=volume_mount(spec, labels),
+        csi_volume=decode_volume_mount(spec, labels),
         is_csi=spec.get("csi") is not None,
-        migration=migration(spec, labels, required),
+        migration=decode_migration(spec, labels, required),
     )
 
 
 def _claim_ref(ref: Json) -> s.ClaimRef:
-    key = ClaimKey(text(ref.get("namespace") or ""), text(ref.get("name") or ""))
+    key = VolumeClaimKey(text(ref.get("namespace") or ""), text(ref.get("name") or ""))
     return s.ClaimRef(key, text(ref.get("uid") or ""))
 
 
 def _claim(obj: Json) -> s.PersistentVolumeClaim:
     meta, spec = obj["metadata"], obj["spec"]
-    annotations = strings(meta.get("annotations"), "metadata.annotations")
-    key = ClaimKey(text(meta.get("namespace") or "default"), text(meta["name"]))
+    annotations = string_map(meta.get("annotations"), "metadata.annotations")
+    key = VolumeClaimKey(text(meta.get("namespace") or "default"), text(meta["name"]))
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     selected = annotations.get(SELECTED_NODE)
     owners: list[Json] = [one for one in meta.get("ownerReferences") or () if one.get("controller")]
     return s.PersistentVolumeClaim(
         key=key,
         uid=text(meta.get("uid") or f"{key.namespace}/{key.name}"),
-        version=version(meta),
+        version=resource_version(meta),
         class_name=_class_name(annotations, spec),
         request_bytes=None if size is None else size_bytes(size, "spec.resources.requests.storage"),
         access_modes=_modes(spec),
-        block=_is_block(spec),
+        is_block=_is_block(spec),
         attributes_class=text(spec.get("volumeAttributesClassName") or ""),
-        selector=label_selector(spec.get("selector")),
-        volume=text(spec.get("volumeName") or ""),
+        selector=decode_label_selector(spec.get("selector")),
+        volume_name=text(spec.get("volumeName") or ""),
         bind_completed=BIND_COMPLETED in annotations,
         selected_node=None if selected is None else NodeName(selected),
         phase=text((obj.get("status") or {}).get("phase") or "Pending"),
@@ -126,7 +126,11 @@ def _claim(obj: Json) -> s.PersistentVolumeClaim:
 
 def _class_name(annotations: Mapping[str, str], spec: Json) -> str:
     """The annotation of old comes first, as in kube-scheduler."""
-    return annotations[_CLASS] if _CLASS in annotations else text(spec.get("storageClassName") or "")
+    return (
+        annotations[_STORAGE_CLASS_ANNOTATION]
+        if _STORAGE_CLASS_ANNOTATION in annotations
+        else text(spec.get("storageClassName") or "")
+    )
 
 
 def _modes(spec: Json) -> frozenset[str]:
@@ -150,10 +154,12 @@ def _class(obj: Json) -> s.StorageClass:
     return s.StorageClass(
         name=text(obj["metadata"]["name"]),
         provisioner=text(obj.get("provisioner") or ""),
-        waits=mode == "WaitForFirstConsumer",
-        allowed=tuple(
+        waits_for_first_consumer=mode == "WaitForFirstConsumer",
+        allowed_topologies=tuple(
             tuple(
-                Requirement(text(one["key"]), "In", tuple(text(value) for value in one.get("values") or ()))
+                SelectorRequirement(
+                    text(one["key"]), "In", tuple(text(value) for value in one.get("values") or ())
+                )
                 for one in term.get("matchLabelExpressions") or ()
             )
             for term in obj.get("allowedTopologies") or ()
@@ -168,7 +174,7 @@ def _csi_node(obj: Json) -> CsiNode:
         count = (driver.get("allocatable") or {}).get("count")
         if count is not None:
             limits[text(driver["name"])] = int(count)
-    listed = strings(meta.get("annotations"), "metadata.annotations").get(_MIGRATED, "")
+    listed = string_map(meta.get("annotations"), "metadata.annotations").get(_MIGRATED_PLUGINS_ANNOTATION, "")
     return CsiNode(NodeName(text(meta["name"])), limits, frozenset(listed.split(",") if listed else ()))
 
 
@@ -186,7 +192,7 @@ def _capacity(obj: Json) -> s.StorageCapacity:
         name=text(obj["metadata"]["name"]),
         class_name=text(obj["storageClassName"]),
         limit_bytes=None if field is None else size_bytes(obj[field], field),
-        topology=label_selector(obj.get("nodeTopology")),
+        topology=decode_label_selector(obj.get("nodeTopology")),
     )
 
 

@@ -18,21 +18,21 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from policysched.kube.client.api import (
-    Api,
-    ApiProblem,
+    ApiClient,
+    ApiErrors,
+    ApiStatusError,
     Expired,
     Forbidden,
     NotFound,
-    Refused,
-    ServerFault,
-    refused,
+    ServerError,
+    status_error,
 )
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent
 from policysched.kube.decode.malformed import Malformed
-from policysched.kube.watch.resources import Resource
+from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
@@ -41,31 +41,31 @@ Emitted = TypeVar("Emitted")
 TOMBSTONES_MAX = 10_000
 """How many deleted objects are remembered by version, so that late news of one does not bring it back to life."""
 
-FAULTS_BEFORE_A_RELIST = 3
+SERVER_ERRORS_BEFORE_RELIST = 3
 """A server that answers a watch with 5xx so often may never be able to serve it from that version."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReflectSettings:
+class ReflectorSettings:
     """`page_size` objects a request. The server ends a watch after a time drawn from `watch_min_s` to `watch_max_s`,
     so that not all watches of all clients come back at once. A kind that the server does not show is asked for again after
-    `unserved_s`."""
+    `unserved_retry_s`."""
 
     page_size: int = 500
     watch_min_s: int = 300
     watch_max_s: int = 600
-    idle_s: float = 150.0
+    idle_timeout_s: float = 150.0
     page_timeout_s: float = 30.0
-    unserved_s: float = 30.0
+    unserved_retry_s: float = 30.0
 
 
 @dataclass(slots=True)
-class _Known:
+class _ReflectedObject:
     """An object as last emitted: its version, whether it is out with its consumers, and whether it holds room."""
 
     version: int
     emitted: bool
-    holds: bool
+    keep_when_malformed: bool
 
 
 class Reflector(Generic[Emitted]):
@@ -74,13 +74,13 @@ class Reflector(Generic[Emitted]):
 
     def __init__(
         self,
-        api: Api,
-        resource: Resource[Emitted],
+        api: ApiClient,
+        resource: WatchedResource[Emitted],
         emit: Callable[[Emitted], None],
         *,
         random: Random,
         connectivity: Connectivity,
-        settings: ReflectSettings = ReflectSettings(),
+        settings: ReflectorSettings = ReflectorSettings(),
         on_listed: Callable[[], None] = lambda: None,
         on_malformed: Callable[[Malformed], None] | None = None,
     ) -> None:
@@ -92,14 +92,14 @@ class Reflector(Generic[Emitted]):
         self._settings = settings
         self._on_listed = on_listed
         self._on_malformed = on_malformed or self._log_malformed
-        self._backoff = Backoff(random, first_s=0.2, longest_s=15.0)
-        self._known: dict[str, _Known] = {}
+        self._backoff = Backoff(random, initial_s=0.2, max_s=15.0)
+        self._objects: dict[str, _ReflectedObject] = {}
         self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._malformed: dict[str, int] = {}
         self._version = ""
-        self._highest = 0
-        self._broken_off = False
-        self._faulty = False
+        self._highest_version = 0
+        self._connection_lost = False
+        self._server_failing = False
         self._served: bool | None = None
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
@@ -114,7 +114,7 @@ class Reflector(Generic[Emitted]):
                 if not self._version:
                     await self._list(page_size)
                     page_size = self._settings.page_size
-                if self._broken_off and await self._server_is_older():
+                if self._connection_lost and await self._server_is_older():
                     self._version = ""
                     continue
                 await self._watch()
@@ -122,23 +122,23 @@ class Reflector(Generic[Emitted]):
                 # The list's own pages can expire on a busy cluster: then all at once, as client-go falls back.
                 page_size = self._settings.page_size if self._version else 0
                 self._version = ""
-                await self._wait_after(error)
+                await self._back_off(error)
             except (NotFound, Forbidden) as error:
-                if self._resource.served is None or self._version:
-                    self._broken_off = True
-                    await self._wait_after(error)
+                if self._resource.served_event is None or self._version:
+                    self._connection_lost = True
+                    await self._back_off(error)
                 else:
-                    await self._go_without(self._resource.served(False), error)
-            except ServerFault as error:
+                    await self._wait_until_served(self._resource.served_event(False), error)
+            except ServerError as error:
                 # As with "Too large resource version" (504), from a server that lost its memory: no waiting helps.
-                if self._backoff.failures >= FAULTS_BEFORE_A_RELIST:
-                    self._version, self._faulty = "", True
-                await self._wait_after(error)
-            except ApiProblem as error:
-                self._broken_off = True
-                await self._wait_after(error)
+                if self._backoff.failures >= SERVER_ERRORS_BEFORE_RELIST:
+                    self._version, self._server_failing = "", True
+                await self._back_off(error)
+            except ApiErrors as error:
+                self._connection_lost = True
+                await self._back_off(error)
 
-    async def _go_without(self, event: Emitted, error: Refused) -> None:
+    async def _wait_until_served(self, event: Emitted, error: ApiStatusError) -> None:
         """A server that does not show the kind, which it need not: nobody waits for its list, and it is asked for again now
         and then."""
         if self._served is not False:
@@ -146,8 +146,8 @@ class Reflector(Generic[Emitted]):
             self._served = False
             self._emit(event)
             self._on_listed()
-        self._connectivity.worked(self._activity)
-        await asyncio.sleep(self._settings.unserved_s)
+        self._connectivity.record_success(self._activity)
+        await asyncio.sleep(self._settings.unserved_retry_s)
 
     async def _server_is_older(self) -> bool:
         """After a connection broke: whether the server has not even reached the version that we know. One that was
@@ -160,15 +160,15 @@ class Reflector(Generic[Emitted]):
         )
         page = await anext(pages)
         await pages.aclose()
-        self._broken_off = False
-        return 0 < _number(page.resource_version) < self._highest
+        self._connection_lost = False
+        return 0 < _version_number(page.resource_version) < self._highest_version
 
-    async def _wait_after(self, error: Exception) -> None:
+    async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
             log.debug("listing again", extra={"kind": self._resource.kind, "why": str(error)})
         else:
-            self._connectivity.failed(self._activity, error)
-        await asyncio.sleep(self._backoff.failed(error))
+            self._connectivity.record_failure(self._activity, error)
+        await asyncio.sleep(self._backoff.next_delay_s(error))
 
     # ── listing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,39 +183,39 @@ class Reflector(Generic[Emitted]):
         )
         async for page in pages:
             version = page.resource_version
-            self._note_time_running_backwards(_number(version))
+            self._handle_version_rollback(_version_number(version))
             for obj in page.items:
                 if (key := self._key(obj)) is not None:
                     listed.add(key)
-                    self._put(key, _version(obj), obj)
+                    self._upsert(key, _version(obj), obj)
             await asyncio.sleep(0)  # let the loop decide something between two pages
         self._version = version
-        self._broken_off = False
-        as_of = _number(version)
-        for key in [key for key in self._known if key not in listed]:
-            self._drop(key, as_of)
+        self._connection_lost = False
+        as_of = _version_number(version)
+        for key in [key for key in self._objects if key not in listed]:
+            self._delete(key, as_of)
         self.lists_total += 1
-        self._connectivity.worked(self._activity)
+        self._connectivity.record_success(self._activity)
         if (
-            not self._faulty
+            not self._server_failing
         ):  # else only a watch shows that it is over: nobody is to be read anew in a tight loop
-            self._backoff.worked()
-        if self._resource.served is not None and self._served is not True:
+            self._backoff.reset()
+        if self._resource.served_event is not None and self._served is not True:
             self._served = True
-            self._emit(self._resource.served(True))
+            self._emit(self._resource.served_event(True))
         self._on_listed()
 
-    def _note_time_running_backwards(self, as_of: int) -> None:
+    def _handle_version_rollback(self, as_of: int) -> None:
         """A list older than what we heard: etcd was restored from a backup. Then what it shows is the truth."""
-        if 0 < as_of < self._highest:
+        if 0 < as_of < self._highest_version:
             log.warning(
                 "the API server's versions went backwards, as after a restored backup; reading everything anew",
-                extra={"kind": self._resource.kind, "was": self._highest, "now": as_of},
+                extra={"kind": self._resource.kind, "was": self._highest_version, "now": as_of},
             )
             self._tombstones.clear()
-            for known in self._known.values():
+            for known in self._objects.values():
                 known.version = 0
-        self._highest = as_of
+        self._highest_version = as_of
 
     # ── watching ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,77 +227,81 @@ class Reflector(Generic[Emitted]):
             self._resource.params,
             resource_version=self._version,
             server_closes_after_s=lives_s,
-            idle_s=self._settings.idle_s,
+            idle_timeout_s=self._settings.idle_timeout_s,
         ) as events:
             self.watches_total += 1
-            self._connectivity.worked(self._activity)
+            self._connectivity.record_success(self._activity)
             async for event in events:
                 if event.type != "ERROR":
-                    heard, self._faulty = True, False
-                    self._backoff.worked()
+                    heard, self._server_failing = True, False
+                    self._backoff.reset()
                 self._apply(event)
         if not heard:  # a server that closes each watch at once must not be asked in a tight loop
-            await asyncio.sleep(self._backoff.failed())
+            await asyncio.sleep(self._backoff.next_delay_s())
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
-            raise _error_in_stream(event.object)
-        self._advance(event.object)
+            raise _watch_error(event.object)
+        self._advance_version(event.object)
         if event.type == "BOOKMARK" or (key := self._key(event.object)) is None:
             return
         version = _version(event.object)
         if event.type == "DELETED":
-            known = self._known.get(key)
+            known = self._objects.get(key)
             if known is None or known.version <= version:
-                self._drop(key, version)
+                self._delete(key, version)
         else:
-            self._put(key, version, event.object)
+            self._upsert(key, version, event.object)
 
-    def _advance(self, obj: Json) -> None:
+    def _advance_version(self, obj: Json) -> None:
         meta = obj.get("metadata")
         version = str(meta.get("resourceVersion") or "") if isinstance(meta, Mapping) else ""
-        if version and _number(version) >= _number(self._version):
+        if version and _version_number(version) >= _version_number(self._version):
             self._version = version
-            self._highest = max(self._highest, _number(version))
+            self._highest_version = max(self._highest_version, _version_number(version))
 
     # ── what is known ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _put(self, key: str, version: int, obj: Json) -> None:
-        known = self._known.get(key)
+    def _upsert(self, key: str, version: int, obj: Json) -> None:
+        known = self._objects.get(key)
         # Equal versions are the same state, unless versions are no numbers and tell nothing.
         if known is not None and version <= known.version and version:
             return
         if version and version <= self._tombstones.get(key, -1):
             return
         try:
-            seen = self._resource.seen(obj)
+            seen = self._resource.updated_event(obj)
         except Malformed as malformed:
-            self._leave_out(key, version, known, malformed)
+            self._skip_malformed(key, version, known, malformed)
             return
         self._malformed.pop(key, None)
         self._tombstones.pop(key, None)
-        self._known[key] = _Known(version, emitted=True, holds=self._resource.holds(seen))
+        self._objects[key] = _ReflectedObject(
+            version, emitted=True, keep_when_malformed=self._resource.keep_when_malformed(seen)
+        )
         self._emit(seen)
 
-    def _leave_out(self, key: str, version: int, known: _Known | None, malformed: Malformed) -> None:
+    def _skip_malformed(
+        self, key: str, version: int, known: _ReflectedObject | None, malformed: Malformed
+    ) -> None:
         """What holds room keeps it as last understood: to forget it would give its room away."""
         if self._malformed.get(key) != version:
             self._malformed[key] = version
             self._on_malformed(malformed)
-        if known is not None and known.emitted and not known.holds:
-            self._emit(self._resource.gone(key))
-        still_out = known is not None and known.emitted and known.holds
-        self._known[key] = _Known(version, emitted=still_out, holds=still_out)
+        if known is not None and known.emitted and not known.keep_when_malformed:
+            self._emit(self._resource.deleted_event(key))
+        still_out = known is not None and known.emitted and known.keep_when_malformed
+        self._objects[key] = _ReflectedObject(version, emitted=still_out, keep_when_malformed=still_out)
 
-    def _drop(self, key: str, version: int) -> None:
-        known = self._known.pop(key, None)
+    def _delete(self, key: str, version: int) -> None:
+        known = self._objects.pop(key, None)
         self._malformed.pop(key, None)
         self._tombstones[key] = version
         self._tombstones.move_to_end(key)
         if len(self._tombstones) > TOMBSTONES_MAX:
             self._tombstones.popitem(last=False)
         if known is not None and known.emitted:
-            self._emit(self._resource.gone(key))
+            self._emit(self._resource.deleted_event(key))
 
     def _key(self, obj: Any) -> str | None:
         meta = obj.get("metadata") if isinstance(obj, Mapping) else None
@@ -321,17 +325,17 @@ class Reflector(Generic[Emitted]):
         )
 
 
-def _error_in_stream(status: Json) -> Exception:
+def _watch_error(status: Json) -> Exception:
     code = status.get("code")
     if not isinstance(code, int):
         return TransportError(f"the watch ended with an error that says nothing: {status!r:.200}")
-    return refused(code, str(status.get("reason") or ""), str(status.get("message") or ""))
+    return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))
 
 
 def _version(obj: Json) -> int:
-    return _number(str(obj["metadata"].get("resourceVersion") or ""))
+    return _version_number(str(obj["metadata"].get("resourceVersion") or ""))
 
 
-def _number(version: str) -> int:
+def _version_number(version: str) -> int:
     """Versions of one resource compare as numbers (KEP-5504). What is no number tells nothing: 0."""
     return int(version) if version.isascii() and version.isdigit() else 0

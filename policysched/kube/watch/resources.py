@@ -11,23 +11,23 @@ from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.objects import NodeName, PodSetKind, PodUid
 from policysched.model.storage import StorageKind
 from policysched.scheduler.events import (
-    BudgetGone,
-    BudgetSeen,
     DeviceKindServed,
-    DeviceObjectGone,
-    DeviceObjectSeen,
-    NamespaceGone,
-    NamespaceSeen,
-    NodeGone,
-    NodeObjectGone,
-    NodeObjectSeen,
-    NodeSeen,
-    PodGone,
-    PodSeen,
-    PodSetGone,
-    PodSetSeen,
-    StorageGone,
-    StorageSeen,
+    DeviceObjectDeleted,
+    DeviceObjectUpdated,
+    DisruptionBudgetDeleted,
+    DisruptionBudgetUpdated,
+    NamespaceDeleted,
+    NamespaceUpdated,
+    NodeDeleted,
+    NodeObjectDeleted,
+    NodeObjectUpdated,
+    NodeUpdated,
+    PodDeleted,
+    PodSetDeleted,
+    PodSetUpdated,
+    PodUpdated,
+    StorageObjectDeleted,
+    StorageObjectUpdated,
 )
 
 Json = Mapping[str, Any]
@@ -35,19 +35,19 @@ Emitted = TypeVar("Emitted")
 
 
 @dataclass(frozen=True, slots=True)
-class Resource(Generic[Emitted]):
-    """`key` identifies an object from its creation to its end. `seen` may raise Malformed. `holds` says whether an
-    object holds something (room) that must not be forgotten because a later version of it cannot be read. `served`,
+class WatchedResource(Generic[Emitted]):
+    """`key` identifies an object from its creation to its end. `updated_event` may raise Malformed. `keep_when_malformed` says whether an
+    object holds something (room) that must not be forgotten because a later version of it cannot be read. `served_event`,
     where it is given, is emitted when the server turns out to show the kind, or not to (404, 403): without it every server does."""
 
     kind: str
     path: str
     key: Callable[[Json], str]
-    seen: Callable[[Json], Emitted]
-    gone: Callable[[str], Emitted]
-    holds: Callable[[Emitted], bool]
+    updated_event: Callable[[Json], Emitted]
+    deleted_event: Callable[[str], Emitted]
+    keep_when_malformed: Callable[[Emitted], bool]
     params: Mapping[str, str] = field(default_factory=dict)
-    served: Callable[[bool], Emitted] | None = None
+    served_event: Callable[[bool], Emitted] | None = None
 
 
 def _uid(meta: Json) -> str:
@@ -58,160 +58,166 @@ def _name(meta: Json) -> str:
     return str(meta["name"])
 
 
-def _holds_nothing(_event: object) -> bool:
+def _never_keep(_event: object) -> bool:
     return False
 
 
-PODS: Resource[PodSeen | PodGone] = Resource(
+PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     kind="Pod",
     path="/api/v1/pods",
     key=_uid,
-    seen=lambda obj: PodSeen(pods.pod(obj)),
-    gone=lambda key: PodGone(PodUid(key)),
-    holds=lambda event: isinstance(event, PodSeen) and event.pod.node is not None,
+    updated_event=lambda obj: PodUpdated(pods.decode_pod(obj)),
+    deleted_event=lambda key: PodDeleted(PodUid(key)),
+    keep_when_malformed=lambda event: isinstance(event, PodUpdated) and event.pod.node is not None,
 )
 
-NODES: Resource[NodeSeen | NodeGone] = Resource(
+NODES: WatchedResource[NodeUpdated | NodeDeleted] = WatchedResource(
     kind="Node",
     path="/api/v1/nodes",
     key=_name,
-    seen=lambda obj: NodeSeen(pods.node(obj)),
-    gone=lambda key: NodeGone(NodeName(key)),
-    holds=_holds_nothing,
+    updated_event=lambda obj: NodeUpdated(pods.decode_node(obj)),
+    deleted_event=lambda key: NodeDeleted(NodeName(key)),
+    keep_when_malformed=_never_keep,
 )
 
-NAMESPACES: Resource[NamespaceSeen | NamespaceGone] = Resource(
+NAMESPACES: WatchedResource[NamespaceUpdated | NamespaceDeleted] = WatchedResource(
     kind="Namespace",
     path="/api/v1/namespaces",
     key=_name,
-    seen=lambda obj: NamespaceSeen(pods.namespace(obj)),
-    gone=NamespaceGone,
-    holds=_holds_nothing,
+    updated_event=lambda obj: NamespaceUpdated(pods.decode_namespace(obj)),
+    deleted_event=NamespaceDeleted,
+    keep_when_malformed=_never_keep,
 )
 
 
-def _full_name(meta: Json) -> str:
+def _namespaced_name(meta: Json) -> str:
     return f"{meta['namespace']}/{meta['name']}"
 
 
-def _budget_gone(key: str) -> BudgetGone:
+def _disruption_budget_deleted(key: str) -> DisruptionBudgetDeleted:
     namespace, _, name = key.partition("/")
-    return BudgetGone(namespace, name)
+    return DisruptionBudgetDeleted(namespace, name)
 
 
-BUDGETS: Resource[BudgetSeen | BudgetGone] = Resource(
+DISRUPTION_BUDGETS: WatchedResource[DisruptionBudgetUpdated | DisruptionBudgetDeleted] = WatchedResource(
     kind="PodDisruptionBudget",
     path="/apis/policy/v1/poddisruptionbudgets",
-    key=_full_name,
-    seen=lambda obj: BudgetSeen(pods.disruption_budget(obj)),
-    gone=_budget_gone,
-    holds=_holds_nothing,
+    key=_namespaced_name,
+    updated_event=lambda obj: DisruptionBudgetUpdated(pods.decode_disruption_budget(obj)),
+    deleted_event=_disruption_budget_deleted,
+    keep_when_malformed=_never_keep,
 )
 
 
-def _pod_sets(kind: PodSetKind, path: str) -> Resource[PodSetSeen | PodSetGone]:
-    def gone(key: str) -> PodSetGone:
+def _pod_set_resource(kind: PodSetKind, path: str) -> WatchedResource[PodSetUpdated | PodSetDeleted]:
+    def gone(key: str) -> PodSetDeleted:
         namespace, _, name = key.partition("/")
-        return PodSetGone(kind, namespace, name)
+        return PodSetDeleted(kind, namespace, name)
 
-    return Resource(
+    return WatchedResource(
         kind=kind,
         path=path,
-        key=_full_name,
-        seen=lambda obj: PodSetSeen(pods.pod_set(obj, kind)),
-        gone=gone,
-        holds=_holds_nothing,
+        key=_namespaced_name,
+        updated_event=lambda obj: PodSetUpdated(pods.decode_pod_set(obj, kind)),
+        deleted_event=gone,
+        keep_when_malformed=_never_keep,
     )
 
 
 def node_objects(
     kind: str, *, group: str, version: str, resource: str
-) -> Resource[NodeObjectSeen | NodeObjectGone]:
+) -> WatchedResource[NodeObjectUpdated | NodeObjectDeleted]:
     """Custom resources, one a node and of its name, that the operator calls `kind`."""
-    return Resource(
+    return WatchedResource(
         kind=f"{resource}.{group}",
         path=f"/apis/{group}/{version}/{resource}",
         key=_name,
-        seen=lambda obj: NodeObjectSeen(kind, NodeName(pods.required_name(obj)), pods.json_text(obj)),
-        gone=lambda key: NodeObjectGone(kind, NodeName(key)),
-        holds=_holds_nothing,
+        updated_event=lambda obj: NodeObjectUpdated(
+            kind, NodeName(pods.required_name(obj)), pods.canonical_json(obj)
+        ),
+        deleted_event=lambda key: NodeObjectDeleted(kind, NodeName(key)),
+        keep_when_malformed=_never_keep,
     )
 
 
-POD_SETS: tuple[Resource[PodSetSeen | PodSetGone], ...] = (
-    _pod_sets("Service", "/api/v1/services"),
-    _pod_sets("ReplicationController", "/api/v1/replicationcontrollers"),
-    _pod_sets("ReplicaSet", "/apis/apps/v1/replicasets"),
-    _pod_sets("StatefulSet", "/apis/apps/v1/statefulsets"),
+POD_SETS: tuple[WatchedResource[PodSetUpdated | PodSetDeleted], ...] = (
+    _pod_set_resource("Service", "/api/v1/services"),
+    _pod_set_resource("ReplicationController", "/api/v1/replicationcontrollers"),
+    _pod_set_resource("ReplicaSet", "/apis/apps/v1/replicasets"),
+    _pod_set_resource("StatefulSet", "/apis/apps/v1/statefulsets"),
 )
 """What pods that say nothing of spreading are spread by."""
 
 
-def _namespaced(meta: Json) -> str:
-    return _full_name(meta) if meta.get("namespace") else _name(meta)
+def _qualified_name(meta: Json) -> str:
+    return _namespaced_name(meta) if meta.get("namespace") else _name(meta)
 
 
-def _storage(kind: StorageKind, path: str) -> Resource[StorageSeen | StorageGone]:
-    read = storage.READERS[kind]
+def _storage_resource(
+    kind: StorageKind, path: str
+) -> WatchedResource[StorageObjectUpdated | StorageObjectDeleted]:
+    read = storage.STORAGE_DECODERS[kind]
 
-    def gone(key: str) -> StorageGone:
+    def gone(key: str) -> StorageObjectDeleted:
         namespace, _, name = key.rpartition("/")
-        return StorageGone(kind, namespace, name)
+        return StorageObjectDeleted(kind, namespace, name)
 
-    return Resource(
+    return WatchedResource(
         kind=kind,
         path=path,
-        key=_namespaced,
-        seen=lambda obj: StorageSeen(read(obj)),
-        gone=gone,
-        holds=_holds_nothing,
+        key=_qualified_name,
+        updated_event=lambda obj: StorageObjectUpdated(read(obj)),
+        deleted_event=gone,
+        keep_when_malformed=_never_keep,
     )
 
 
-STORAGE = (
-    _storage("PersistentVolume", "/api/v1/persistentvolumes"),
-    _storage("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
-    _storage("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
-    _storage("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
-    _storage("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
-    _storage("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
-    _storage("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
+STORAGE_RESOURCES = (
+    _storage_resource("PersistentVolume", "/api/v1/persistentvolumes"),
+    _storage_resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
+    _storage_resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
+    _storage_resource("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
+    _storage_resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
+    _storage_resource("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
+    _storage_resource("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
 )
 
 
-def _devices(kind: DeviceKind, path: str) -> Resource[DeviceObjectSeen | DeviceObjectGone | DeviceKindServed]:
-    read = devices.READERS[kind]
+def _device_resource(
+    kind: DeviceKind, path: str
+) -> WatchedResource[DeviceObjectUpdated | DeviceObjectDeleted | DeviceKindServed]:
+    read = devices.DEVICE_DECODERS[kind]
 
-    def gone(key: str) -> DeviceObjectGone:
+    def gone(key: str) -> DeviceObjectDeleted:
         namespace, _, name = key.rpartition("/")
-        return DeviceObjectGone(kind, namespace, name)
+        return DeviceObjectDeleted(kind, namespace, name)
 
-    return Resource(
+    return WatchedResource(
         kind=kind,
         path=path,
-        key=_namespaced,
-        seen=lambda obj: DeviceObjectSeen(read(obj)),
-        gone=gone,
+        key=_qualified_name,
+        updated_event=lambda obj: DeviceObjectUpdated(read(obj)),
+        deleted_event=gone,
         # A claim that cannot be read any more has its devices all the same.
-        holds=lambda event: (
-            isinstance(event, DeviceObjectSeen)
-            and isinstance(event.seen, ResourceClaim)
-            and event.seen.allocation is not None
+        keep_when_malformed=lambda event: (
+            isinstance(event, DeviceObjectUpdated)
+            and isinstance(event.device_object, ResourceClaim)
+            and event.device_object.allocation is not None
         ),
-        served=lambda served: DeviceKindServed(kind, served),
+        served_event=lambda served: DeviceKindServed(kind, served),
     )
 
 
-DEVICES = (
-    _devices("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims"),
-    _devices("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
-    _devices("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
+DEVICE_RESOURCES = (
+    _device_resource("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims"),
+    _device_resource("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
+    _device_resource("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
 )
 """Served from Kubernetes 1.34 on."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigMapSeen:
+class ConfigMapUpdated:
     """`binary` is its `binaryData`, where kubectl puts a file that is not UTF-8."""
 
     data: Mapping[str, str]
@@ -221,39 +227,39 @@ class ConfigMapSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigMapGone:
+class ConfigMapDeleted:
     pass
 
 
-def _config_map_gone(_key: str) -> ConfigMapGone:
-    return ConfigMapGone()
+def _config_map_deleted(_key: str) -> ConfigMapDeleted:
+    return ConfigMapDeleted()
 
 
-def _holds_policies(_event: object) -> bool:
+def _always_keep(_event: object) -> bool:
     """The policies of a ConfigMap that cannot be read any more run on: broken is not deleted."""
     return True
 
 
-def config_map(namespace: str, name: str) -> Resource[ConfigMapSeen | ConfigMapGone]:
+def config_map(namespace: str, name: str) -> WatchedResource[ConfigMapUpdated | ConfigMapDeleted]:
     """One ConfigMap: the field selector is also what lets RBAC allow the watch of this name alone."""
-    return Resource(
+    return WatchedResource(
         kind="ConfigMap",
         path=f"/api/v1/namespaces/{namespace}/configmaps",
         key=_name,
-        seen=read_config_map,
-        gone=_config_map_gone,
-        holds=_holds_policies,
+        updated_event=decode_config_map,
+        deleted_event=_config_map_deleted,
+        keep_when_malformed=_always_keep,
         params={"fieldSelector": f"metadata.name={name}"},
     )
 
 
-def read_config_map(obj: Json) -> ConfigMapSeen:
+def decode_config_map(obj: Json) -> ConfigMapUpdated:
     """Raises Malformed."""
     meta, data = obj.get("metadata") or {}, obj.get("data") or {}
     if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
         raise Malformed("ConfigMap", pods.object_name(obj), "data", "is not a map of strings")
     version, uid = str(meta.get("resourceVersion", "")), str(meta.get("uid", ""))
-    return ConfigMapSeen(data, version, uid, _binary(obj))
+    return ConfigMapUpdated(data, version, uid, _binary(obj))
 
 
 def _binary(obj: Json) -> dict[str, bytes]:

@@ -22,14 +22,14 @@ from random import Random
 import orjson
 
 from policysched.kube.client.api import (
-    Api,
-    ApiProblem,
+    ApiClient,
+    ApiErrors,
+    ApiStatusError,
     Conflict,
-    Garbled,
+    InvalidResponse,
     NotFound,
-    Refused,
-    ServerFault,
-    Throttled,
+    ServerError,
+    TooManyRequests,
     Unauthorized,
 )
 from policysched.kube.client.backoff import Backoff
@@ -40,10 +40,10 @@ from policysched.scheduler.events import BindConfirmed, BindLost, BindRefused
 
 log = logging.getLogger(__name__)
 
-REQUEST_LIFE_S = 5.0
+SERVER_TIMEOUT_S = 5.0
 """How long the server may act on one bind request: what `?timeout=` asks for, and it honours."""
 
-UNANSWERED = (TransportError, Unauthorized, Throttled, ServerFault)
+RETRYABLE_ERRORS = (TransportError, Unauthorized, TooManyRequests, ServerError)
 """Answers that leave open whether the pod is bound, and those that the same request will not get for ever."""
 
 BindOutcome = BindConfirmed | BindRefused | BindLost
@@ -51,12 +51,12 @@ BindOutcome = BindConfirmed | BindRefused | BindLost
 
 @dataclass(frozen=True, slots=True)
 class BindSettings:
-    """`answer_timeout_s` is longer than the request's life: an answer is worth waiting for."""
+    """`response_timeout_s` is longer than the request's life: an answer is worth waiting for."""
 
     binders: int = 48
-    answer_timeout_s: float = 7.0
-    retry_first_s: float = 0.1
-    retry_longest_s: float = 5.0
+    response_timeout_s: float = 7.0
+    retry_initial_s: float = 0.1
+    retry_max_s: float = 5.0
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class BindCounts:
     confirmed: int = 0
     refused: int = 0
     lost: int = 0
-    repeated: int = 0
+    retried: int = 0
 
 
 class Binder:
@@ -77,14 +77,14 @@ class Binder:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         deliver: Callable[[BindOutcome], None],
         *,
         random: Random,
         connectivity: Connectivity,
         settings: BindSettings = BindSettings(),
         may_send: Callable[[], bool] = lambda: True,
-        observe_s: Callable[[float], None] | None = None,
+        observe_duration_s: Callable[[float], None] | None = None,
     ) -> None:
         self._api = api
         self._deliver = deliver
@@ -92,14 +92,14 @@ class Binder:
         self._connectivity = connectivity
         self._settings = settings
         self._may_send = may_send
-        self._observe_s = observe_s
+        self._observe_duration_s = observe_duration_s
         self._queue: deque[Bind] = deque()
         self._wake = asyncio.Semaphore(0)
         self._active = 0
         self.counts = BindCounts()
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """Binds that no worker has taken yet."""
         return len(self._queue)
 
@@ -117,9 +117,9 @@ class Binder:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.binders):
-                group.create_task(self._work())
+                group.create_task(self._run_worker())
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.acquire()
@@ -127,25 +127,27 @@ class Binder:
             self._active += 1
             began_s = loop.time()
             try:
-                outcome = await self._carry_out(bind)
+                outcome = await self._bind_until_answered(bind)
             finally:
                 self._active -= 1
-            if self._observe_s is not None:
-                self._observe_s(loop.time() - began_s)
+            if self._observe_duration_s is not None:
+                self._observe_duration_s(loop.time() - began_s)
             self._count(outcome)
             self._deliver(outcome)
 
     async def bind_now(self, bind: Bind) -> BindOutcome:
         """Ahead of the line, answered to the caller and to nobody else. Where the caller gives up (cancels) no further
-        request leaves, but one that left may still be carried out: then `look`."""
-        outcome = await self._carry_out(bind)
+        request leaves, but one that left may still be carried out: then `resolve_abandoned_bind`."""
+        outcome = await self._bind_until_answered(bind)
         self._count(outcome)
         return outcome
 
-    async def look(self, bind: Bind) -> BindOutcome:
+    async def resolve_abandoned_bind(self, bind: Bind) -> BindOutcome:
         """What became of a bind that was given up, once no request of it can be carried out any more."""
-        await asyncio.sleep(REQUEST_LIFE_S + self._settings.answer_timeout_s)
-        outcome = await self._look(bind, Refused(0, "", "it was given up without an answer"))
+        await asyncio.sleep(SERVER_TIMEOUT_S + self._settings.response_timeout_s)
+        outcome = await self._read_bind_outcome(
+            bind, ApiStatusError(0, "", "it was given up without an answer")
+        )
         self._count(outcome)
         return outcome
 
@@ -158,9 +160,9 @@ class Binder:
             case BindLost():
                 self.counts.lost += 1
 
-    async def _carry_out(self, bind: Bind) -> BindOutcome:
+    async def _bind_until_answered(self, bind: Bind) -> BindOutcome:
         backoff = Backoff(
-            self._random, first_s=self._settings.retry_first_s, longest_s=self._settings.retry_longest_s
+            self._random, initial_s=self._settings.retry_initial_s, max_s=self._settings.retry_max_s
         )
         body = binding_body(bind)
         activity = "binding pods"
@@ -171,49 +173,49 @@ class Binder:
                 raise LostLeadership(bind)
             sent_s = loop.time()
             try:
-                await self._api.post_unread(
+                await self._api.post_discarding_response(
                     f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding",
                     body,
-                    params={"timeout": f"{REQUEST_LIFE_S:g}s"},
-                    timeout_s=self._settings.answer_timeout_s,
+                    params={"timeout": f"{SERVER_TIMEOUT_S:g}s"},
+                    timeout_s=self._settings.response_timeout_s,
                 )
             except (Conflict, NotFound) as error:
-                self._connectivity.worked(activity)
-                return await self._look(bind, error)
-            except UNANSWERED as error:
+                self._connectivity.record_success(activity)
+                return await self._read_bind_outcome(bind, error)
+            except RETRYABLE_ERRORS as error:
                 # The road there is bounded by our own time-out, the life in the server by the request's.
-                if not isinstance(error, Unauthorized | Throttled):
-                    unknown_until_s = sent_s + self._settings.answer_timeout_s + REQUEST_LIFE_S
-                self._connectivity.failed(activity, error)
-                self.counts.repeated += 1
-                await asyncio.sleep(backoff.failed(error))
-            except Refused as error:
-                self._connectivity.worked(activity)
+                if not isinstance(error, Unauthorized | TooManyRequests):
+                    unknown_until_s = sent_s + self._settings.response_timeout_s + SERVER_TIMEOUT_S
+                self._connectivity.record_failure(activity, error)
+                self.counts.retried += 1
+                await asyncio.sleep(backoff.next_delay_s(error))
+            except ApiStatusError as error:
+                self._connectivity.record_success(activity)
                 if unknown_until_s is not None:
                     # An earlier copy may still be carried out; once it cannot be any more, the pod tells.
                     await asyncio.sleep(max(0.0, unknown_until_s - loop.time()))
-                    return await self._look(bind, error)
+                    return await self._read_bind_outcome(bind, error)
                 return BindRefused(bind.uid, error.message)
             else:
-                self._connectivity.worked(activity)
+                self._connectivity.record_success(activity)
                 return BindConfirmed(bind.uid, bind.node)
 
-    async def _look(self, bind: Bind, why: Refused) -> BindOutcome:
+    async def _read_bind_outcome(self, bind: Bind, why: ApiStatusError) -> BindOutcome:
         """Bound already (here or elsewhere), terminating, gated, or another pod of that name: the pod tells."""
-        backoff = Backoff(self._random, longest_s=self._settings.retry_longest_s)
+        backoff = Backoff(self._random, max_s=self._settings.retry_max_s)
         activity = "reading a pod after its bind was refused"
         while True:
             try:
                 pod = await self._api.get(f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
-                outcome = _judge(bind, pod, why)
+                outcome = _bind_outcome_from_pod(bind, pod, why)
             except NotFound:
-                self._connectivity.worked(activity)
+                self._connectivity.record_success(activity)
                 return BindLost(bind.uid, f"the pod is gone: {why.message}")
-            except ApiProblem as error:
-                self._connectivity.failed(activity, error)
-                await asyncio.sleep(backoff.failed(error))
+            except ApiErrors as error:
+                self._connectivity.record_failure(activity, error)
+                await asyncio.sleep(backoff.next_delay_s(error))
             else:
-                self._connectivity.worked(activity)
+                self._connectivity.record_success(activity)
                 return outcome
 
 
@@ -224,10 +226,10 @@ class LostLeadership(Exception):
         super().__init__(f"not leading any more; {bind.namespace}/{bind.name} is left to the next leader")
 
 
-def _judge(bind: Bind, pod: dict[str, object], why: Refused) -> BindOutcome:
+def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], why: ApiStatusError) -> BindOutcome:
     meta, spec = pod.get("metadata"), pod.get("spec")
     if not isinstance(meta, dict) or not isinstance(spec, dict):
-        raise Garbled(f"the answer for {bind.namespace}/{bind.name} is not a pod")
+        raise InvalidResponse(f"the answer for {bind.namespace}/{bind.name} is not a pod")
     if meta.get("uid") != bind.uid:
         return BindLost(bind.uid, f"another pod has that name now: {why.message}")
     node = spec.get("nodeName")

@@ -18,10 +18,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from policysched.kube.client.api import STRATEGIC_PATCH, Api, Conflict, Forbidden, NotFound, Refused
+from policysched.kube.client.api import (
+    STRATEGIC_PATCH,
+    ApiClient,
+    ApiStatusError,
+    Conflict,
+    Forbidden,
+    NotFound,
+)
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.lease import micro_time
-from policysched.kube.write.retry import GaveUp, Settling
+from policysched.kube.write.retry import RequestAbandoned, RequestRetrier
 from policysched.model.objects import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
@@ -29,18 +36,18 @@ from policysched.scheduler.events import Evicted, EvictionRefused
 Json = dict[str, Any]
 EvictionOutcome = Evicted | EvictionRefused
 
-_REQUEST_LIFE = {"timeout": "5s"}
+_SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 
 
 @dataclass(frozen=True, slots=True)
 class EvictSettings:
-    """`give_up_s`: how long one request is repeated while it gets no answer that settles it."""
+    """`retry_timeout_s`: how long one request is repeated while it gets no answer that settles it."""
 
     workers: int = 8
-    give_up_s: float = 30.0
-    answer_timeout_s: float = 7.0
-    retry_first_s: float = 0.1
-    retry_longest_s: float = 5.0
+    retry_timeout_s: float = 30.0
+    response_timeout_s: float = 7.0
+    retry_initial_s: float = 0.1
+    retry_max_s: float = 5.0
 
 
 @dataclass(slots=True)
@@ -57,7 +64,7 @@ class Evictor:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         deliver: Callable[[EvictionOutcome], None],
         *,
         random: Random,
@@ -70,13 +77,13 @@ class Evictor:
         self._deliver = deliver
         self._now_ns = now_ns
         self._settings = settings
-        self._settling = Settling(
+        self._retrier = RequestRetrier(
             "evicting pods", settings, random=random, connectivity=connectivity, may_send=may_send
         )
         self._queue: deque[Evict | ClearNomination] = deque()
         self._busy: set[PodUid] = set()
         self._wake = asyncio.Event()
-        self._deletes_in: set[str] = set()
+        self._deletable_namespaces: set[str] = set()
         self.counts = EvictCounts()
 
     @property
@@ -92,23 +99,23 @@ class Evictor:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.workers):
-                group.create_task(self._work())
+                group.create_task(self._run_worker())
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
-            command = self._next()
+            command = self._pop_ready()
             if command is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
             self._busy.add(command.uid)
             try:
-                await self._carry_out(command)
+                await self._execute(command)
             finally:
                 self._busy.discard(command.uid)
                 self._wake.set()
 
-    def _next(self) -> Evict | ClearNomination | None:
+    def _pop_ready(self) -> Evict | ClearNomination | None:
         """The oldest of a pod for which nothing is under way: two at once could land in the wrong order."""
         for place, command in enumerate(self._queue):
             if command.uid not in self._busy:
@@ -116,7 +123,7 @@ class Evictor:
                 return command
         return None
 
-    async def _carry_out(self, command: Evict | ClearNomination) -> None:
+    async def _execute(self, command: Evict | ClearNomination) -> None:
         match command:
             case Evict():
                 outcome = await self._evict(command)
@@ -128,7 +135,7 @@ class Evictor:
             case ClearNomination(uid, namespace, name):
                 try:
                     await self._nominate(uid, namespace, name, None)
-                except (Refused, GaveUp):
+                except (ApiStatusError, RequestAbandoned):
                     return  # gone, or told to a server that does not listen: the core goes by its own mind
 
     # ── an eviction ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,49 +145,51 @@ class Evictor:
         gone: list[PodUid] = []
         try:
             for victim in evict.victims:
-                await self._rehearse(victim)
+                await self._dry_run_delete(victim)
             await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
             for victim in evict.victims:
-                (done if await self._end(victim, evict.scheduler) else gone).append(victim.uid)
-        except (Refused, GaveUp) as error:
+                (done if await self._delete_victim(victim, evict.scheduler) else gone).append(victim.uid)
+        except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden)
             if forbidden:
-                self._deletes_in.clear()
+                self._deletable_namespaces.clear()
             return EvictionRefused(evict.uid, str(error), forbidden=forbidden, victims=tuple(done))
         return Evicted(evict.uid, tuple(done), tuple(gone))
 
-    async def _rehearse(self, victim: Victim) -> None:
+    async def _dry_run_delete(self, victim: Victim) -> None:
         """Raises Forbidden where pods of that namespace may not be deleted. Other refusals are left to the delete itself: the
         pod has gone, or something on the way to it does not rehearse."""
-        if victim.namespace in self._deletes_in:
+        if victim.namespace in self._deletable_namespaces:
             return
         try:
-            await self._until_settled(lambda: self._delete(victim, rehearsal=True))
+            await self._retry(lambda: self._delete(victim, rehearsal=True))
         except Forbidden:
             raise
-        except Refused:
+        except ApiStatusError:
             return
-        self._deletes_in.add(victim.namespace)
+        self._deletable_namespaces.add(victim.namespace)
 
     async def _nominate(self, uid: PodUid, namespace: str, name: str, node: str | None) -> None:
         """A merge patch with the UID: the server refuses it for another pod of that name."""
         body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        await self._until_settled(lambda: self._patch_status(namespace, name, body))
+        await self._retry(lambda: self._patch_status(namespace, name, body))
 
-    async def _end(self, victim: Victim, scheduler: str) -> bool:
+    async def _delete_victim(self, victim: Victim, scheduler: str) -> bool:
         """False: it had gone already."""
         try:
-            await self._until_settled(
-                lambda: self._patch_status(victim.namespace, victim.name, self._target(victim, scheduler))
+            await self._retry(
+                lambda: self._patch_status(
+                    victim.namespace, victim.name, self._disruption_target_patch(victim, scheduler)
+                )
             )
-            await self._until_settled(lambda: self._delete(victim))
-        except Refused as error:
+            await self._retry(lambda: self._delete(victim))
+        except ApiStatusError as error:
             if _is_gone(error):
                 return False
             raise
         return True
 
-    def _target(self, victim: Victim, scheduler: str) -> Json:
+    def _disruption_target_patch(self, victim: Victim, scheduler: str) -> Json:
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -193,12 +202,12 @@ class Evictor:
 
     async def _patch_status(self, namespace: str, name: str, body: Json) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
-        timeout_s = self._settings.answer_timeout_s
-        await self._api.patch(path, body, STRATEGIC_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
+        timeout_s = self._settings.response_timeout_s
+        await self._api.patch(path, body, STRATEGIC_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s)
 
-    async def _until_settled(self, request: Callable[[], Awaitable[None]]) -> None:
+    async def _retry(self, request: Callable[[], Awaitable[None]]) -> None:
         """Raises GaveUp, or a refusal that stands."""
-        await self._settling.until_settled(request, self._settings.give_up_s)
+        await self._retrier.retry_until_answered(request, self._settings.retry_timeout_s)
 
     async def _delete(self, victim: Victim, *, rehearsal: bool = False) -> None:
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
@@ -208,10 +217,12 @@ class Evictor:
             "preconditions": {"uid": victim.uid},
             **({"dryRun": ["All"]} if rehearsal else {}),
         }
-        await self._api.delete(path, body, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s)
+        await self._api.delete(
+            path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=self._settings.response_timeout_s
+        )
 
 
-def _is_gone(error: Refused) -> bool:
+def _is_gone(error: ApiStatusError) -> bool:
     """The pod is gone, or another has its name: a delete is then refused as a conflict, a patch as changing the UID."""
     another = error.status == 422 and "metadata.uid" in error.message
     return isinstance(error, NotFound | Conflict) or another

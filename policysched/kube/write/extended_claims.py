@@ -12,17 +12,17 @@ nobody but the pod is to have it. Source: `createExtendedResourceClaimInAPI`, `p
 from typing import Any, Protocol
 
 from policysched.kube.client.api import Conflict, NotFound
-from policysched.kube.decode.devices import EXTENDED, resource_claim
+from policysched.kube.decode.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, decode_resource_claim
 from policysched.kube.decode.malformed import Malformed
 from policysched.kube.write import reserve
-from policysched.model.devices import Consumer, DeviceRequest, ResourceClaim
+from policysched.model.devices import ClaimConsumer, DeviceRequest, ResourceClaim
 from policysched.model.objects import PodUid
-from policysched.scheduler.commands import ClaimToMake, ClaimToReserve, DropClaim
+from policysched.scheduler.commands import ClaimToCreate, ClaimToReserve, DeleteExtendedClaim
 
 Json = dict[str, Any]
 
 
-class Wire(reserve.Wire, Protocol):
+class ExtendedClaimApi(reserve.ResourceClaimApi, Protocol):
     """Requests that are repeated until they are settled."""
 
     async def create(self, path: str, body: Json) -> Json: ...
@@ -30,18 +30,18 @@ class Wire(reserve.Wire, Protocol):
     async def delete(self, path: str, options: Json) -> None: ...
 
 
-async def make(wire: Wire, wanted: ClaimToMake, pod: Consumer) -> int:
+async def create_claim(wire: ExtendedClaimApi, wanted: ClaimToCreate, pod: ClaimConsumer) -> int:
     """The version that says that the claim has its devices and is reserved for the pod. Raises Refused, NotReserved, or
     what the wire raises when it gives up."""
     namespace = wanted.claim.namespace
     try:
-        found = await wire.create(_all_of(namespace), manifest(wanted, pod))
+        found = await wire.create(_claims_path(namespace), claim_manifest(wanted, pod))
     except Conflict:
-        found = await wire.get(reserve.path_of(wanted.claim))
-    claim = _read(found)
-    if not _is_for(claim, PodUid(pod.uid)) or claim.deleting:
-        raise reserve.NotReserved(f"claim {wanted.claim} is not for pod {namespace}/{pod.name}")
-    version = await reserve.reserve(
+        found = await wire.get(reserve.resource_claim_path(wanted.claim))
+    claim = _decode_claim(found)
+    if not _is_made_for(claim, PodUid(pod.uid)) or claim.deleting:
+        raise reserve.ClaimNotReserved(f"claim {wanted.claim} is not for pod {namespace}/{pod.name}")
+    version = await reserve.reserve_claim(
         wire,
         ClaimToReserve(
             claim=claim.key,
@@ -54,16 +54,16 @@ async def make(wire: Wire, wanted: ClaimToMake, pod: Consumer) -> int:
         ),
         pod,
     )
-    await wire.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status(wanted, pod))
+    await wire.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status_patch(wanted, pod))
     return version
 
 
-async def drop(wire: Wire, command: DropClaim) -> bool:
-    """Whether it is not there any more. Raises as `make`."""
-    path = reserve.path_of(command.claim)
+async def delete_claim(wire: ExtendedClaimApi, command: DeleteExtendedClaim) -> bool:
+    """Whether it is not there any more. Raises as `create_claim`."""
+    path = reserve.resource_claim_path(command.claim)
     try:
-        claim = _read(await wire.get(path))
-        if not _is_for(claim, command.uid):
+        claim = _decode_claim(await wire.get(path))
+        if not _is_made_for(claim, command.uid):
             return True
         if reserve.FINALIZER in claim.finalizers:
             left = [one for one in claim.finalizers if one != reserve.FINALIZER]
@@ -76,7 +76,7 @@ async def drop(wire: Wire, command: DropClaim) -> bool:
     return False
 
 
-def manifest(wanted: ClaimToMake, pod: Consumer) -> Json:
+def claim_manifest(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
     """The claim as it is made."""
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -84,7 +84,7 @@ def manifest(wanted: ClaimToMake, pod: Consumer) -> Json:
         "metadata": {
             "name": wanted.claim.name,
             "namespace": wanted.claim.namespace,
-            "annotations": {EXTENDED: "true"},
+            "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
             "finalizers": [reserve.FINALIZER],
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
@@ -101,7 +101,7 @@ def _request(one: DeviceRequest) -> Json:
     return {"name": one.name, "exactly": exactly}
 
 
-def pod_status(wanted: ClaimToMake, pod: Consumer) -> Json:
+def pod_status_patch(wanted: ClaimToCreate, pod: ClaimConsumer) -> Json:
     """The patch that tells the kubelet whose devices each container gets."""
     mappings = [
         {"containerName": one.container, "resourceName": one.resource, "requestName": one.request}
@@ -111,16 +111,16 @@ def pod_status(wanted: ClaimToMake, pod: Consumer) -> Json:
     return {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": told}}
 
 
-def _all_of(namespace: str) -> str:
+def _claims_path(namespace: str) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 
 
-def _read(found: Json) -> ResourceClaim:
+def _decode_claim(found: Json) -> ResourceClaim:
     try:
-        return resource_claim(found)
+        return decode_resource_claim(found)
     except Malformed as error:
-        raise reserve.NotReserved(str(error)) from error
+        raise reserve.ClaimNotReserved(str(error)) from error
 
 
-def _is_for(claim: ResourceClaim, pod: PodUid) -> bool:
-    return claim.extended and claim.controller_uid == pod
+def _is_made_for(claim: ResourceClaim, pod: PodUid) -> bool:
+    return claim.for_extended_resources and claim.controller_uid == pod

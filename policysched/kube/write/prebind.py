@@ -21,68 +21,74 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from policysched.kube.client.api import MERGE_PATCH, Api, Conflict, Refused
+from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, Conflict
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
-from policysched.kube.write.extended_claims import drop, make
-from policysched.kube.write.reserve import NotReserved, deallocate, reserve, unreserve, version_of
-from policysched.kube.write.retry import GaveUp, Settling
-from policysched.model.devices import Consumer
-from policysched.model.objects import PodUid, Preparable
+from policysched.kube.write.extended_claims import create_claim, delete_claim
+from policysched.kube.write.reserve import (
+    ClaimNotReserved,
+    deallocate_claim,
+    reserve_claim,
+    resource_version_of,
+    unreserve_claim,
+)
+from policysched.kube.write.retry import RequestAbandoned, RequestRetrier
+from policysched.model.devices import ClaimConsumer
+from policysched.model.objects import PodUid, PrebindTarget
 from policysched.scheduler.commands import (
     Deallocate,
-    DropClaim,
-    Prepare,
+    DeleteExtendedClaim,
+    Prebind,
     Unreserve,
     VolumeToBind,
-    VolumeToMake,
+    VolumeToProvision,
 )
-from policysched.scheduler.events import ClaimDropped, PreparationRefused, PreparationWritten
+from policysched.scheduler.events import ExtendedClaimDeleted, PrebindRefused, PrebindWritten
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
-PrepareOutcome = PreparationWritten | PreparationRefused | ClaimDropped
+PrebindOutcome = PrebindWritten | PrebindRefused | ExtendedClaimDeleted
 
-_REQUEST_LIFE = {"timeout": "5s"}
+_SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareSettings:
-    """`give_up_s`: how long one patch is repeated while it gets no answer that settles it, unless it gives devices away."""
+class PrebindSettings:
+    """`retry_timeout_s`: how long one patch is repeated while it gets no answer that settles it, unless it gives devices away."""
 
     workers: int = 8
-    give_up_s: float = 30.0
-    answer_timeout_s: float = 7.0
-    retry_first_s: float = 0.1
-    retry_longest_s: float = 5.0
+    retry_timeout_s: float = 30.0
+    response_timeout_s: float = 7.0
+    retry_initial_s: float = 0.1
+    retry_max_s: float = 5.0
 
 
 @dataclass(slots=True)
-class PrepareCounts:
+class PrebindCounts:
     """Running totals, for metrics."""
 
     written: int = 0
     refused: int = 0
 
 
-class PreparationWriter:
-    """Carries out `Prepare`, several at a time. `deliver` gets exactly one outcome for each, and `ClaimDropped` for claims that are gone. Nothing is sent while
+class PrebindWriter:
+    """Carries out `Prebind`, several at a time. `deliver` gets exactly one outcome for each, and `ExtendedClaimDeleted` for claims that are gone. Nothing is sent while
     `may_send` says no."""
 
     def __init__(
         self,
-        api: Api,
-        deliver: Callable[[PrepareOutcome], None],
+        api: ApiClient,
+        deliver: Callable[[PrebindOutcome], None],
         *,
         random: Random,
         connectivity: Connectivity,
-        settings: PrepareSettings = PrepareSettings(),
+        settings: PrebindSettings = PrebindSettings(),
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api = api
         self._deliver = deliver
         self._settings = settings
-        self.settling = Settling(
+        self.retrier = RequestRetrier(
             "writing volumes and claims",
             settings,
             random=random,
@@ -90,18 +96,18 @@ class PreparationWriter:
             may_send=may_send,
         )
         self._may_send = may_send
-        self._queue: deque[Prepare | Unreserve | Deallocate | DropClaim] = deque()
+        self._queue: deque[Prebind | Unreserve | Deallocate | DeleteExtendedClaim] = deque()
         self._wake = asyncio.Semaphore(0)
         self._active = 0
-        self._writing: dict[PodUid, asyncio.Event] = {}
-        self.counts = PrepareCounts()
+        self._prebinding: dict[PodUid, asyncio.Event] = {}
+        self.counts = PrebindCounts()
 
     @property
     def in_flight(self) -> int:
         """Commands without an outcome."""
         return len(self._queue) + self._active
 
-    def put(self, command: Prepare | Unreserve | Deallocate | DropClaim) -> None:
+    def put(self, command: Prebind | Unreserve | Deallocate | DeleteExtendedClaim) -> None:
         self._queue.append(command)
         self._wake.release()
 
@@ -109,100 +115,105 @@ class PreparationWriter:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.workers):
-                group.create_task(self._work())
+                group.create_task(self._run_worker())
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             await self._wake.acquire()
             command = self._queue.popleft()
             self._active += 1
             try:
-                if isinstance(command, DropClaim):
-                    await self._drop(command)
+                if isinstance(command, DeleteExtendedClaim):
+                    await self._delete_claim(command)
                     continue
-                if not isinstance(command, Prepare):
-                    await self._take_back(command)
+                if not isinstance(command, Prebind):
+                    await self._unreserve(command)
                     continue
-                self._writing[command.uid] = asyncio.Event()
+                self._prebinding[command.uid] = asyncio.Event()
                 try:
-                    outcome = await self._carry_out(command)
+                    outcome = await self._prebind(command)
                 finally:
-                    self._writing.pop(command.uid).set()
+                    self._prebinding.pop(command.uid).set()
             finally:
                 self._active -= 1
-            if isinstance(outcome, PreparationWritten):
+            if isinstance(outcome, PrebindWritten):
                 self.counts.written += 1
             else:
                 self.counts.refused += 1
             self._deliver(outcome)
 
-    async def _take_back(self, command: Unreserve | Deallocate) -> None:
+    async def _unreserve(self, command: Unreserve | Deallocate) -> None:
         """Nobody waits for it: where it cannot be done, whoever looks at the claim next sees it as it is."""
         try:
             if isinstance(command, Deallocate):
-                await deallocate(self, command)
+                await deallocate_claim(self, command)
             else:
                 for key, uid in command.claims:
-                    await unreserve(self, key, uid, command.uid)
-        except (Refused, NotReserved, GaveUp) as error:
+                    await unreserve_claim(self, key, uid, command.uid)
+        except (ApiStatusError, ClaimNotReserved, RequestAbandoned) as error:
             log.info("a claim was left as it was", extra={"why": str(error)})
 
-    async def _drop(self, command: DropClaim) -> None:
+    async def _delete_claim(self, command: DeleteExtendedClaim) -> None:
         """Its devices are nobody's until it is known to be gone, so this is asked for as long as it takes. It may still be
         being made, where the pod went away meanwhile."""
-        if command.uid in self._writing:
-            await self._writing[command.uid].wait()
+        if command.uid in self._prebinding:
+            await self._prebinding[command.uid].wait()
         while True:
             try:
-                if await drop(self, command):
-                    self._deliver(ClaimDropped(command.claim))
+                if await delete_claim(self, command):
+                    self._deliver(ExtendedClaimDeleted(command.claim))
                 return
             except Conflict:
                 continue  # somebody wrote to it meanwhile
-            except (Refused, NotReserved) as error:
+            except (ApiStatusError, ClaimNotReserved) as error:
                 log.info("a claim was left as it was", extra={"why": str(error)})
                 return
-            except GaveUp as error:
+            except RequestAbandoned as error:
                 if not self._may_send():
                     return
                 log.info("a claim is still to be taken away", extra={"why": str(error)})
 
-    async def _carry_out(self, command: Prepare) -> PreparationWritten | PreparationRefused:
-        versions: dict[Preparable, int] = {}
+    async def _prebind(self, command: Prebind) -> PrebindWritten | PrebindRefused:
+        versions: dict[PrebindTarget, int] = {}
         try:
-            for volume in command.to_bind:
-                versions[volume.volume] = await self._patched(volume_path(volume), volume_patch(volume))
-            for claim in command.to_make:
-                path, body = claim_path(claim), claim_patch(claim, command.node)
-                versions[claim.claim] = await self._patched(path, body)
-            for devices in command.to_reserve:
-                pod = Consumer("", "pods", command.name, command.uid)
-                wire = self if devices.allocation is None else _Patient(self)
-                versions[devices.claim] = await reserve(wire, devices, pod)
-            if command.extended is not None:
-                pod = Consumer("", "pods", command.name, command.uid)
-                versions[command.extended.claim] = await make(self, command.extended, pod)
-        except Refused as error:
-            return PreparationRefused(command.uid, error.message, versions)
-        except (NotReserved, GaveUp) as error:
-            return PreparationRefused(command.uid, str(error), versions)
-        return PreparationWritten(command.uid, versions)
+            for volume in command.volumes_to_bind:
+                versions[volume.volume] = await self._patched_version(
+                    persistent_volume_path(volume), claim_ref_patch(volume)
+                )
+            for claim in command.volumes_to_provision:
+                path, body = persistent_volume_claim_path(claim), selected_node_patch(claim, command.node)
+                versions[claim.claim] = await self._patched_version(path, body)
+            for devices in command.claims_to_reserve:
+                pod = ClaimConsumer("", "pods", command.name, command.uid)
+                wire = self if devices.allocation is None else _UnlimitedRetries(self)
+                versions[devices.claim] = await reserve_claim(wire, devices, pod)
+            if command.claim_to_create is not None:
+                pod = ClaimConsumer("", "pods", command.name, command.uid)
+                versions[command.claim_to_create.claim] = await create_claim(
+                    self, command.claim_to_create, pod
+                )
+        except ApiStatusError as error:
+            return PrebindRefused(command.uid, error.message, versions)
+        except (ClaimNotReserved, RequestAbandoned) as error:
+            return PrebindRefused(command.uid, str(error), versions)
+        return PrebindWritten(command.uid, versions)
 
-    async def _patched(self, path: str, body: Json) -> int:
+    async def _patched_version(self, path: str, body: Json) -> int:
         """The version that the patch made. Raises as `until_settled`."""
-        return version_of(await self.patch(path, body))
+        return resource_version_of(await self.patch(path, body))
 
     async def patch(self, path: str, body: Json) -> Json:
         """The object as patched. Raises as `until_settled`."""
-        return await self.settling.until_settled(
-            lambda: self.patched_once(path, body), self._settings.give_up_s
+        return await self.retrier.retry_until_answered(
+            lambda: self.patch_once(path, body), self._settings.retry_timeout_s
         )
 
     async def create(self, path: str, body: Json) -> Json:
         """The object as created. Raises as `until_settled`."""
-        timeout_s, give_up_s = self._settings.answer_timeout_s, self._settings.give_up_s
-        return await self.settling.until_settled(
-            lambda: self._api.create(path, body, params=_REQUEST_LIFE, timeout_s=timeout_s), give_up_s
+        timeout_s, give_up_s = self._settings.response_timeout_s, self._settings.retry_timeout_s
+        return await self.retrier.retry_until_answered(
+            lambda: self._api.create(path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s),
+            give_up_s,
         )
 
     async def delete(self, path: str, options: Json) -> None:
@@ -210,45 +221,49 @@ class PreparationWriter:
 
         async def ask() -> Json:
             await self._api.delete(
-                path, options, params=_REQUEST_LIFE, timeout_s=self._settings.answer_timeout_s
+                path, options, params=_SERVER_TIMEOUT_PARAMS, timeout_s=self._settings.response_timeout_s
             )
             return {}
 
-        await self.settling.until_settled(ask, self._settings.give_up_s)
+        await self.retrier.retry_until_answered(ask, self._settings.retry_timeout_s)
 
     async def get(self, path: str) -> Json:
         """The object as it is. Raises as `until_settled`."""
-        return await self.settling.until_settled(lambda: self.got_once(path), self._settings.give_up_s)
+        return await self.retrier.retry_until_answered(
+            lambda: self.get_once(path), self._settings.retry_timeout_s
+        )
 
-    async def patched_once(self, path: str, body: Json) -> Json:
-        timeout_s = self._settings.answer_timeout_s
-        return await self._api.patch(path, body, MERGE_PATCH, params=_REQUEST_LIFE, timeout_s=timeout_s)
+    async def patch_once(self, path: str, body: Json) -> Json:
+        timeout_s = self._settings.response_timeout_s
+        return await self._api.patch(
+            path, body, MERGE_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s
+        )
 
-    async def got_once(self, path: str) -> Json:
-        return await self._api.get(path, timeout_s=self._settings.answer_timeout_s)
+    async def get_once(self, path: str) -> Json:
+        return await self._api.get(path, timeout_s=self._settings.response_timeout_s)
 
 
-class _Patient:
+class _UnlimitedRetries:
     """Repeats as long as it takes, while we may send."""
 
-    def __init__(self, writer: PreparationWriter) -> None:
+    def __init__(self, writer: PrebindWriter) -> None:
         self._writer = writer
 
     async def patch(self, path: str, body: Json) -> Json:
-        return await self._writer.settling.until_settled(
-            lambda: self._writer.patched_once(path, body), math.inf
+        return await self._writer.retrier.retry_until_answered(
+            lambda: self._writer.patch_once(path, body), math.inf
         )
 
     async def get(self, path: str) -> Json:
-        return await self._writer.settling.until_settled(lambda: self._writer.got_once(path), math.inf)
+        return await self._writer.retrier.retry_until_answered(lambda: self._writer.get_once(path), math.inf)
 
 
-def volume_path(one: VolumeToBind) -> str:
+def persistent_volume_path(one: VolumeToBind) -> str:
     return f"/api/v1/persistentvolumes/{one.volume}"
 
 
-def volume_patch(one: VolumeToBind) -> Json:
-    annotations = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if one.mark else {}
+def claim_ref_patch(one: VolumeToBind) -> Json:
+    annotations = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if one.mark_bound_by_controller else {}
     return {
         "metadata": {"uid": one.uid, "resourceVersion": str(one.version), **annotations},
         "spec": {
@@ -263,11 +278,11 @@ def volume_patch(one: VolumeToBind) -> Json:
     }
 
 
-def claim_path(one: VolumeToMake) -> str:
+def persistent_volume_claim_path(one: VolumeToProvision) -> str:
     return f"/api/v1/namespaces/{one.claim.namespace}/persistentvolumeclaims/{one.claim.name}"
 
 
-def claim_patch(one: VolumeToMake, node: str) -> Json:
+def selected_node_patch(one: VolumeToProvision, node: str) -> Json:
     return {
         "metadata": {
             "uid": one.uid,

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Budget:
+class RateLimiter:
     """A token bucket on the loop's clock. `per_s` 0 is no limit."""
 
     def __init__(self, per_s: float, burst: int) -> None:
@@ -11,16 +11,16 @@ class Budget:
         self._per_s = per_s
         self._burst = float(burst)
         self._tokens = float(burst)
-        self._at_s: float | None = None
+        self._refilled_s: float | None = None
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Wait for one token. Those who wait together each take their own: the count goes below zero meanwhile."""
         if self._per_s == 0:
             return
         now_s = asyncio.get_running_loop().time()
-        if self._at_s is not None:
-            self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s)
-        self._at_s = now_s
+        if self._refilled_s is not None:
+            self._tokens = min(self._burst, self._tokens + (now_s - self._refilled_s) * self._per_s)
+        self._refilled_s = now_s
         self._tokens -= 1.0
         if self._tokens < 0:
             await asyncio.sleep(-self._tokens / self._per_s)

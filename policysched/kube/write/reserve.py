@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from policysched.kube.client.api import Conflict
-from policysched.kube.decode.devices import allocation_json, resource_claim
+from policysched.kube.decode.devices import decode_resource_claim, encode_allocation
 from policysched.kube.decode.malformed import Malformed
-from policysched.model.devices import Consumer, ResourceClaim
+from policysched.model.devices import ClaimConsumer, ResourceClaim
 from policysched.model.objects import PodUid, ResourceClaimKey
 from policysched.scheduler.commands import ClaimToReserve, Deallocate
 
@@ -26,11 +26,11 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 CONFLICTS_MAX = 5
 
 
-class NotReserved(Exception):
+class ClaimNotReserved(Exception):
     """The decision does not stand any more: in kube-scheduler's words."""
 
 
-class Wire(Protocol):
+class ResourceClaimApi(Protocol):
     """Requests that are repeated until they are settled. A merge patch."""
 
     async def patch(self, path: str, body: Json) -> Json: ...
@@ -38,11 +38,11 @@ class Wire(Protocol):
     async def get(self, path: str) -> Json: ...
 
 
-def path_of(key: ResourceClaimKey) -> str:
+def resource_claim_path(key: ResourceClaimKey) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{key.namespace}/resourceclaims/{key.name}"
 
 
-async def reserve(wire: Wire, claim: ClaimToReserve, pod: Consumer) -> int:
+async def reserve_claim(wire: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
     """The version that says that the claim has its devices and is reserved for the pod. Raises Refused, NotReserved, or
     what the wire raises when it gives up."""
     now = claim
@@ -50,31 +50,37 @@ async def reserve(wire: Wire, claim: ClaimToReserve, pod: Consumer) -> int:
         try:
             if now.allocation is not None and FINALIZER not in now.finalizers:
                 finalizers = (*now.finalizers, FINALIZER)
-                answer = await wire.patch(path_of(now.claim), _patch(now, finalizers=list(finalizers)))
-                now = replace(now, version=version_of(answer), finalizers=finalizers)
-            return version_of(await wire.patch(f"{path_of(now.claim)}/status", _status(now, pod)))
+                answer = await wire.patch(
+                    resource_claim_path(now.claim), _metadata_patch(now, finalizers=list(finalizers))
+                )
+                now = replace(now, version=resource_version_of(answer), finalizers=finalizers)
+            return resource_version_of(
+                await wire.patch(f"{resource_claim_path(now.claim)}/status", _status_patch(now, pod))
+            )
         except Conflict:
-            found = await _as_it_is(wire, claim, pod)
+            found = await _remaining_write(wire, claim, pod)
             if isinstance(found, int):
                 return found
             now = found
-    raise NotReserved(f"claim {claim.claim} was changed by others {CONFLICTS_MAX} times in a row")
+    raise ClaimNotReserved(f"claim {claim.claim} was changed by others {CONFLICTS_MAX} times in a row")
 
 
-async def _as_it_is(wire: Wire, claim: ClaimToReserve, pod: Consumer) -> ClaimToReserve | int:
+async def _remaining_write(
+    wire: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer
+) -> ClaimToReserve | int:
     """What is left to be written, or the version that has it all. Raises NotReserved."""
-    seen = await _read(wire, claim.claim)
+    seen = await _read_claim(wire, claim.claim)
     if seen.uid != claim.uid or seen.deleting:
-        raise NotReserved(f"claim {claim.claim} got deleted in the meantime")
+        raise ClaimNotReserved(f"claim {claim.claim} got deleted in the meantime")
     if claim.allocation is None and seen.allocation is None:
-        raise NotReserved(f"claim {claim.claim} got deallocated elsewhere in the meantime")
-    decided_on = claim.has if claim.allocation is None else claim.allocation
+        raise ClaimNotReserved(f"claim {claim.claim} got deallocated elsewhere in the meantime")
+    decided_on = claim.current_allocation if claim.allocation is None else claim.allocation
     if (
         seen.allocation is not None
         and decided_on is not None
         and not decided_on.same_devices(seen.allocation)
     ):
-        raise NotReserved(f"claim {claim.claim} got allocated elsewhere in the meantime")
+        raise ClaimNotReserved(f"claim {claim.claim} got allocated elsewhere in the meantime")
     if seen.allocation is not None and seen.is_reserved_for(PodUid(pod.uid)):
         return seen.version
     return replace(
@@ -86,18 +92,18 @@ async def _as_it_is(wire: Wire, claim: ClaimToReserve, pod: Consumer) -> ClaimTo
     )
 
 
-async def _read(wire: Wire, key: ResourceClaimKey) -> ResourceClaim:
+async def _read_claim(wire: ResourceClaimApi, key: ResourceClaimKey) -> ResourceClaim:
     try:
-        return resource_claim(await wire.get(path_of(key)))
+        return decode_resource_claim(await wire.get(resource_claim_path(key)))
     except Malformed as error:
-        raise NotReserved(str(error)) from error
+        raise ClaimNotReserved(str(error)) from error
 
 
-async def unreserve(wire: Wire, key: ResourceClaimKey, uid: str, pod: PodUid) -> None:
+async def unreserve_claim(wire: ResourceClaimApi, key: ResourceClaimKey, uid: str, pod: PodUid) -> None:
     """Take the pod off the claim's list, if it is there. Raises Refused, NotReserved, or what the wire raises when it
     gives up."""
     for _ in range(CONFLICTS_MAX):
-        seen = await _read(wire, key)
+        seen = await _read_claim(wire, key)
         if seen.uid != uid or not seen.is_reserved_for(pod):
             return
         left = [_consumer_json(one) for one in seen.reserved_for if one.uid != pod]
@@ -106,42 +112,42 @@ async def unreserve(wire: Wire, key: ResourceClaimKey, uid: str, pod: PodUid) ->
             "status": {"reservedFor": left or None},
         }
         try:
-            await wire.patch(f"{path_of(key)}/status", body)
+            await wire.patch(f"{resource_claim_path(key)}/status", body)
         except Conflict:
             continue
         return
 
 
-async def deallocate(wire: Wire, command: Deallocate) -> None:
-    """Of another version than the one that was decided on nothing is written. Raises as `unreserve`."""
+async def deallocate_claim(wire: ResourceClaimApi, command: Deallocate) -> None:
+    """Of another version than the one that was decided on nothing is written. Raises as `unreserve_claim`."""
     body = {
         "metadata": {"uid": command.uid, "resourceVersion": str(command.version)},
         "status": {"allocation": None, "reservedFor": None, "devices": None},
     }
-    await wire.patch(f"{path_of(command.claim)}/status", body)
+    await wire.patch(f"{resource_claim_path(command.claim)}/status", body)
 
 
-def _patch(claim: ClaimToReserve, **metadata: object) -> Json:
+def _metadata_patch(claim: ClaimToReserve, **metadata: object) -> Json:
     return {"metadata": {"uid": claim.uid, "resourceVersion": str(claim.version), **metadata}}
 
 
-def _status(claim: ClaimToReserve, pod: Consumer) -> Json:
+def _status_patch(claim: ClaimToReserve, pod: ClaimConsumer) -> Json:
     status: Json = {"reservedFor": _consumers(claim.reserved_for, pod)}
     if claim.allocation is not None:
-        status["allocation"] = allocation_json(claim.allocation, claim.at_ns)
-    return {**_patch(claim), "status": status}
+        status["allocation"] = encode_allocation(claim.allocation, claim.at_ns)
+    return {**_metadata_patch(claim), "status": status}
 
 
-def _consumers(known: Sequence[Consumer], pod: Consumer) -> list[Json]:
+def _consumers(known: Sequence[ClaimConsumer], pod: ClaimConsumer) -> list[Json]:
     return [_consumer_json(one) for one in (*(one for one in known if one.uid != pod.uid), pod)]
 
 
-def _consumer_json(one: Consumer) -> Json:
+def _consumer_json(one: ClaimConsumer) -> Json:
     group = {"apiGroup": one.api_group} if one.api_group else {}
     return {**group, "resource": one.resource, "name": one.name, "uid": one.uid}
 
 
-def version_of(answer: Json) -> int:
+def resource_version_of(answer: Json) -> int:
     """Of the object as it is now. 0, which every version has reached, where the answer does not say."""
     meta = answer.get("metadata")
     written = meta.get("resourceVersion") if isinstance(meta, dict) else None

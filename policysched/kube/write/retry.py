@@ -11,65 +11,65 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Protocol, TypeVar
 
-from policysched.kube.client.api import ApiProblem, Refused, ServerFault, Throttled, Unauthorized
+from policysched.kube.client.api import ApiErrors, ApiStatusError, ServerError, TooManyRequests, Unauthorized
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 
 Answer = TypeVar("Answer")
 
 
-class GaveUp(Exception):
+class RequestAbandoned(Exception):
     """No answer that settles it came in time, or we may not send any more."""
 
 
-class Patience(Protocol):
+class RetrySettings(Protocol):
     """How long to wait between two tries."""
 
     @property
-    def retry_first_s(self) -> float: ...
+    def retry_initial_s(self) -> float: ...
     @property
-    def retry_longest_s(self) -> float: ...
+    def retry_max_s(self) -> float: ...
 
 
-class Settling:
+class RequestRetrier:
     """`activity` is what connectivity is told about. Nothing is sent while `may_send` says no."""
 
     def __init__(
         self,
         activity: str,
-        patience: Patience,
+        settings: RetrySettings,
         *,
         random: Random,
         connectivity: Connectivity,
         may_send: Callable[[], bool],
     ) -> None:
         self._activity = activity
-        self._patience = patience
+        self._settings = settings
         self._random = random
         self._connectivity = connectivity
         self._may_send = may_send
 
-    async def until_settled(self, ask: Callable[[], Awaitable[Answer]], give_up_s: float) -> Answer:
+    async def retry_until_answered(self, send: Callable[[], Awaitable[Answer]], timeout_s: float) -> Answer:
         """Repeat a request until it is answered with yes or a refusal that stands. Raises that refusal, or GaveUp."""
-        patience, loop = self._patience, asyncio.get_running_loop()
-        backoff = Backoff(self._random, first_s=patience.retry_first_s, longest_s=patience.retry_longest_s)
-        gives_up_s = loop.time() + give_up_s
+        patience, loop = self._settings, asyncio.get_running_loop()
+        backoff = Backoff(self._random, initial_s=patience.retry_initial_s, max_s=patience.retry_max_s)
+        gives_up_s = loop.time() + timeout_s
         while True:
             if not self._may_send():
-                raise GaveUp("not leading any more")
+                raise RequestAbandoned("not leading any more")
             try:
-                answer = await ask()
-            except ApiProblem as error:
-                if isinstance(error, Refused) and not isinstance(
-                    error, Unauthorized | Throttled | ServerFault
+                answer = await send()
+            except ApiErrors as error:
+                if isinstance(error, ApiStatusError) and not isinstance(
+                    error, Unauthorized | TooManyRequests | ServerError
                 ):
-                    self._connectivity.worked(self._activity)
+                    self._connectivity.record_success(self._activity)
                     raise
-                self._connectivity.failed(self._activity, error)
-                wait_s = backoff.failed(error)
+                self._connectivity.record_failure(self._activity, error)
+                wait_s = backoff.next_delay_s(error)
                 if loop.time() + wait_s > gives_up_s:
-                    raise GaveUp(f"no answer within {give_up_s:g} s: {error}") from error
+                    raise RequestAbandoned(f"no answer within {timeout_s:g} s: {error}") from error
                 await asyncio.sleep(wait_s)
             else:
-                self._connectivity.worked(self._activity)
+                self._connectivity.record_success(self._activity)
                 return answer

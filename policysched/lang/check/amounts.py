@@ -5,69 +5,69 @@ the sum of the requests of the pods on the node, `node.free.NAME` the capacity l
 may be missing, what wakes a refused pod, what is shared) holds of resources.
 """
 
-from policysched.lang.check.attributes import readable
-from policysched.lang.check.scope import Place, Scope, declared_at
+from policysched.lang.check.attributes import is_readable
+from policysched.lang.check.scope import ExpressionContext, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import OWNERS
-from policysched.lang.ir.program import Resource
-from policysched.lang.ir.transform import asked_of, placed_at
+from policysched.lang.ir.program import ResourceSpec
+from policysched.lang.ir.transform import with_owner, with_span
 from policysched.lang.syntax import tree as s
 
-_AMOUNTS = frozenset({"allocatable", "requested", "free"})
+_NODE_AMOUNTS = frozenset({"allocatable", "requested", "free"})
 
 
-def amount(scope: Scope, node: s.Attribute, place: Place) -> e.Expr | None:
-    """What the policy's own resource is in this place, None after a finding. Only asked where `names_a_resource`."""
+def check_resource_amount(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> e.Expr | None:
+    """What the policy's own resource is in this place, None after a finding. Only asked where `is_resource_amount`."""
     declared = scope.resources[node.path[-1].text]
     declared.used = True
-    resource = declared.value
+    resource = declared.definition
     if resource is None:
         return None
-    found = placed_at(_written_out(resource, node), node.span)
+    found = with_span(_amount_expression(resource, node), node.span)
     if not place.metrics and any(isinstance(one, e.MetricRef) for one in e.walk(found)):
         scope.report(
             "PS220",
-            f"{place.word} cannot read `{node.span.text}`",
+            f"{place.description} cannot read `{node.span.text}`",
             node.span,
             label="its capacity is a metric",
-            related=(declared_at(declared.span),),
+            related=(declared_here(declared.span),),
         )
         return None
     return found
 
 
-def names_a_resource(scope: Scope, node: s.Attribute, place: Place) -> bool:
+def is_resource_amount(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> bool:
     """Whether it is an amount of a resource that the policy declares, in a place that may read its owner."""
-    if node.owner not in OWNERS or not readable(node.owner, place):
+    if node.owner not in OWNERS or not is_readable(node.owner, place):
         return False
     if len(node.path) != 2 or node.path[1].text not in scope.resources:
         return False
     word = node.path[0].text
     return (
-        word in _AMOUNTS
+        word in _NODE_AMOUNTS
         if node.owner == "node"
         else word == "requests" and node.owner in ("pod", "other", "victim")
     )
 
 
-def _written_out(resource: Resource, node: s.Attribute) -> e.Expr:
+def _amount_expression(resource: ResourceSpec, node: s.AttributeExpr) -> e.Expr:
     match node.owner, node.path[0].text:
         case "pod", _:
             return resource.request
         case "other", _:
-            return asked_of("other", resource.request)
+            return with_owner("other", resource.request)
         case "victim", _:
-            return asked_of("victim", resource.request)
+            return with_owner("victim", resource.request)
         case _, "allocatable":
             return resource.capacity
         case _, "requested":
-            return _requested(resource)
+            return _requested_sum(resource)
         case _:
-            floating = resource.type.held_as_float or e.is_floating(resource.capacity)
+            floating = resource.type.is_float64 or e.is_floating(resource.capacity)
             return e.Arith(
-                "-", resource.capacity, _requested(resource), resource.type, floating, resource.span
+                "-", resource.capacity, _requested_sum(resource), resource.type, floating, resource.span
             )
 
 
-def _requested(resource: Resource) -> e.SumPods:
-    return e.SumPods(asked_of("other", resource.request), resource.type, resource.span)
+def _requested_sum(resource: ResourceSpec) -> e.SumPodsOnNode:
+    return e.SumPodsOnNode(with_owner("other", resource.request), resource.type, resource.span)

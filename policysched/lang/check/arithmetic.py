@@ -3,96 +3,102 @@
 from typing import Literal, cast
 
 from policysched.lang.check.dimensions import DIMENSIONLESS, product_type, same_dimension, sum_type
-from policysched.lang.check.reading import Reader
+from policysched.lang.check.reading import ExpressionChecker
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
-from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.kinds import Type, TypeKind
 
 
-def minus(reader: Reader, node: s.Unary, expected: Type | None) -> e.Expr | None:
-    operand = reader.numeric(reader.read(node.operand, expected), "`-`")
+def check_minus(reader: ExpressionChecker, node: s.UnaryExpr, expected: Type | None) -> e.Expr | None:
+    operand = reader.require_numeric(reader.check(node.operand, expected), "`-`")
     if operand is None:
         return None
-    if e.type_of(operand).kind is Kind.TIMESTAMP:
+    if e.type_of(operand).kind is TypeKind.TIMESTAMP:
         reader.scope.report("PS204", "a point in time has no negative", node.span)
         return None
     return e.Negate(operand, node.span)
 
 
-def sum_or_difference(reader: Reader, node: s.Binary, expected: Type | None) -> e.Expr | None:
-    if reader.undecided(node) and expected is not None:
-        left, right = reader.read(node.left, expected), reader.read(node.right, expected)
+def check_sum(reader: ExpressionChecker, node: s.BinaryExpr, expected: Type | None) -> e.Expr | None:
+    if reader.needs_expected_type(node) and expected is not None:
+        left, right = reader.check(node.left, expected), reader.check(node.right, expected)
     else:
-        pair = _timed_pair(reader, node)
+        pair = _operands_with_timestamp(reader, node)
         left, right = (None, None) if pair is None else pair
-    left, right = reader.numeric(left, f"`{node.op}`"), reader.numeric(right, f"`{node.op}`")
+    left, right = reader.require_numeric(left, f"`{node.op}`"), reader.require_numeric(right, f"`{node.op}`")
     if left is None or right is None:
         return None
     result = sum_type(node.op, e.type_of(left), e.type_of(right))
     if result is None:
         verb = "added to" if node.op == "+" else "subtracted from"
         first, second = e.type_of(left), e.type_of(right)
-        return reader.unlike(node, verb, *((first, second) if node.op == "+" else (second, first)))
-    return _arith(node, left, right, result)
+        return reader.report_incompatible(
+            node, verb, *((first, second) if node.op == "+" else (second, first))
+        )
+    return _arithmetic_node(node, left, right, result)
 
 
-def _timed_pair(reader: Reader, node: s.Binary) -> tuple[e.Expr, e.Expr] | None:
+def _operands_with_timestamp(reader: ExpressionChecker, node: s.BinaryExpr) -> tuple[e.Expr, e.Expr] | None:
     """As `pair`; beside a point in time a literal is a duration."""
-    if reader.undecided(node.right) and not reader.undecided(node.left):
-        left = reader.read(node.left, None)
+    if reader.needs_expected_type(node.right) and not reader.needs_expected_type(node.left):
+        left = reader.check(node.left, None)
         if left is None:
             return None
         kind = e.type_of(left)
-        right = reader.read(node.right, t.DURATION if kind.kind is Kind.TIMESTAMP else kind)
+        right = reader.check(node.right, t.DURATION if kind.kind is TypeKind.TIMESTAMP else kind)
         return None if right is None else (left, right)
-    return reader.pair(node)
+    return reader.check_operands(node)
 
 
-def _arith(node: s.Binary, left: e.Expr, right: e.Expr, result: Type) -> e.Expr:
+def _arithmetic_node(node: s.BinaryExpr, left: e.Expr, right: e.Expr, result: Type) -> e.Expr:
     ratio = node.op == "/" and same_dimension(e.type_of(left), e.type_of(right))
     floating = ratio or e.is_floating(left) or e.is_floating(right)
     return e.Arith(
-        cast(Literal["+", "-", "*", "/"], node.op), left, right, result.present(), floating, node.span
+        cast(Literal["+", "-", "*", "/"], node.op), left, right, result.as_required(), floating, node.span
     )
 
 
-def product(reader: Reader, node: s.Binary, expected: Type | None) -> e.Expr | None:
+def check_product(reader: ExpressionChecker, node: s.BinaryExpr, expected: Type | None) -> e.Expr | None:
     """A literal beside an operator is a plain number, unless its suffix says more or nothing else has a unit."""
     dimension = expected if expected is not None and expected.kind not in DIMENSIONLESS else None
-    if node.op == "/" and reader.undecided(node.right) and not reader.undecided(node.left):
-        left = reader.read(node.left, dimension)
+    if (
+        node.op == "/"
+        and reader.needs_expected_type(node.right)
+        and not reader.needs_expected_type(node.left)
+    ):
+        left = reader.check(node.left, dimension)
         known = None if left is None else e.type_of(left)
-        right = reader.read(node.right, known if _suffixed(node.right) else None)
+        right = reader.check(node.right, known if _has_unit_suffix(node.right) else None)
     else:
-        left = reader.read(node.left, dimension if _suffixed(node.left) else None)
-        divides = node.op == "/" and left is not None and _suffixed(node.right)
+        left = reader.check(node.left, dimension if _has_unit_suffix(node.left) else None)
+        divides = node.op == "/" and left is not None and _has_unit_suffix(node.right)
         known = e.type_of(left) if divides and left is not None else dimension
-        right = reader.read(node.right, known if _suffixed(node.right) else None)
-    left, right = reader.numeric(left, f"`{node.op}`"), reader.numeric(right, f"`{node.op}`")
+        right = reader.check(node.right, known if _has_unit_suffix(node.right) else None)
+    left, right = reader.require_numeric(left, f"`{node.op}`"), reader.require_numeric(right, f"`{node.op}`")
     if left is None or right is None:
         return None
     result = product_type(node.op, e.type_of(left), e.type_of(right))
     if result is None:
         verb = "multiplied by" if node.op == "*" else "divided by"
-        return reader.unlike(node, verb, e.type_of(left), e.type_of(right))
-    return _arith(node, left, right, result)
+        return reader.report_incompatible(node, verb, e.type_of(left), e.type_of(right))
+    return _arithmetic_node(node, left, right, result)
 
 
-def _suffixed(node: s.Expression) -> bool:
+def _has_unit_suffix(node: s.Expression) -> bool:
     """Whether a literal has a unit, so that a type may be needed to read it."""
     match node:
         case s.NumberLit(suffix=suffix):
             return suffix != ""
-        case s.Unary(op="-", operand=operand):
-            return _suffixed(operand)
-        case s.Binary(op="+" | "-" | "*" | "/", left=left, right=right):
-            return _suffixed(left) or _suffixed(right)
+        case s.UnaryExpr(op="-", operand=operand):
+            return _has_unit_suffix(operand)
+        case s.BinaryExpr(op="+" | "-" | "*" | "/", left=left, right=right):
+            return _has_unit_suffix(left) or _has_unit_suffix(right)
         case s.CallExpr(args=args):
-            return any(map(_suffixed, args))
+            return any(map(_has_unit_suffix, args))
         case s.IfExpr(then=then, otherwise=otherwise):
-            return _suffixed(then) or _suffixed(otherwise)
+            return _has_unit_suffix(then) or _has_unit_suffix(otherwise)
         case s.ElseExpr(value=value, fallback=fallback):
-            return _suffixed(value) or _suffixed(fallback)
+            return _has_unit_suffix(value) or _has_unit_suffix(fallback)
         case _:
             return False

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from policysched.lang.check.scope import Place, Scope, did_you_mean, nearest
+from policysched.lang.check.scope import ExpressionContext, Scope, did_you_mean, nearest_match
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.attributes import ATTRIBUTES, OWNERS, value_type
 from policysched.lang.syntax import tree as s
@@ -12,44 +12,49 @@ _KUBERNETES_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _KUBERNETES_PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
-def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
+def check_attribute(scope: Scope, node: s.AttributeExpr, place: ExpressionContext) -> e.Attr | None:
     """The attribute, or None after a finding: an unknown owner or path, a map without a key, or one that cannot be
     read in this place."""
     if node.owner not in OWNERS:
-        _unknown_owner(scope, node)
+        _report_unknown_owner(scope, node)
         return None
     owner = node.owner
-    if not readable(owner, place):
-        scope.report("PS220", f"{place.word} cannot read `{node.span.text}`", node.span, label=_why(owner))
+    if not is_readable(owner, place):
+        scope.report(
+            "PS220",
+            f"{place.description} cannot read `{node.span.text}`",
+            node.span,
+            label=_unreadable_label(owner),
+        )
         return None
-    resolved = _with_keys(scope, node)
+    resolved = _resolve_keys(scope, node)
     if resolved is None:
         return None
     node = resolved
     words = tuple(part.text for part in node.path)
-    if owner == "pod" and words in (("waited",), ("queued",), ("attempts",)) and not place.queue:
+    if owner == "pod" and words in (("waited",), ("queued",), ("attempts",)) and not place.queue_values:
         scope.report(
             "PS220",
-            f"{place.word} cannot read `{node.span.text}`",
+            f"{place.description} cannot read `{node.span.text}`",
             node.span,
             label="only known in the queue",
         )
         return None
-    if owner == "namespace" and words[:1] == ("share",) and not place.shares:
+    if owner == "namespace" and words[:1] == ("share",) and not place.namespace_shares:
         scope.report(
             "PS220",
-            f"{place.word} cannot read `{node.span.text}`",
+            f"{place.description} cannot read `{node.span.text}`",
             node.span,
             label="changes with every placement",
         )
         return None
     row = ATTRIBUTES.get((owner, words))
-    if row is not None and row.keys is None and not any(part.keyed for part in node.path):
+    if row is not None and row.key_kind is None and not any(part.is_quoted_key for part in node.path):
         return e.Attr(owner, words, row.type, node.span)
     container = ATTRIBUTES.get((owner, words[:-1]))
-    if container is not None and container.keys is not None:
+    if container is not None and container.key_kind is not None:
         last = node.path[-1]
-        if container.keys == "texts" and not last.keyed:
+        if container.key_kind == "texts" and not last.is_quoted_key:
             scope.report(
                 "PS216",
                 f"the key `{last.text}` must be quoted",
@@ -58,14 +63,14 @@ def attribute(scope: Scope, node: s.Attribute, place: Place) -> e.Attr | None:
                 help=f'write `{node.owner}.{words[0]}["{last.text}"]`',
             )
             return None
-        if container.keys == "resources":
-            _doubt_resource(scope, node, last)
+        if container.key_kind == "resources":
+            _warn_unknown_resource(scope, node, last)
         return e.Attr(owner, words, value_type(container, last.text), node.span)
-    _unknown_path(scope, node, owner, words)
+    _report_unknown_path(scope, node, owner, words)
     return None
 
 
-def _doubt_resource(scope: Scope, node: s.Attribute, key: s.PathPart) -> None:
+def _warn_unknown_resource(scope: Scope, node: s.AttributeExpr, key: s.PathPart) -> None:
     """The API server takes names of resources without a domain only where they are Kubernetes' own."""
     name = key.text
     if "/" in name or name in _KUBERNETES_RESOURCES or name.startswith(_KUBERNETES_PREFIXES):
@@ -82,16 +87,16 @@ def _doubt_resource(scope: Scope, node: s.Attribute, key: s.PathPart) -> None:
     )
 
 
-def _with_keys(scope: Scope, node: s.Attribute) -> s.Attribute | None:
+def _resolve_keys(scope: Scope, node: s.AttributeExpr) -> s.AttributeExpr | None:
     """`pod.labels[key]` with what the constant `key` says in its place; None after a finding."""
     path: list[s.PathPart] = []
     for part in node.path:
-        if not part.named:
+        if not part.is_constant_key:
             path.append(part)
             continue
-        key = scope.constant(part.text)
+        key = scope.use_constant(part.text)
         if key is None:
-            if part.text not in scope.declared and part.text not in scope.broken:
+            if part.text not in scope.names and part.text not in scope.broken_names:
                 scope.report(
                     "PS112",
                     f"the key `{part.text}` is not in quotes",
@@ -99,17 +104,17 @@ def _with_keys(scope: Scope, node: s.Attribute) -> s.Attribute | None:
                     label="not quoted",
                     help=f'write `["{part.text}"]`; without quotes a `param` or `let` of that name is meant',
                 )
-            elif part.text in scope.declared and scope.declared[part.text].value is not None:
-                _no_key(scope, part)
+            elif part.text in scope.names and scope.names[part.text].definition is not None:
+                _report_non_string_key(scope, part)
             return None
         if not isinstance(key.value, str):
-            _no_key(scope, part)
+            _report_non_string_key(scope, part)
             return None
         path.append(s.PathPart(key.value, True, part.span))
     return replace(node, path=tuple(path))
 
 
-def _no_key(scope: Scope, part: s.PathPart) -> None:
+def _report_non_string_key(scope: Scope, part: s.PathPart) -> None:
     scope.report(
         "PS202",
         f"`{part.text}` is no constant string, and a key is one",
@@ -118,15 +123,15 @@ def _no_key(scope: Scope, part: s.PathPart) -> None:
     )
 
 
-def like_attribute(word: str) -> str:
+def suggest_attribute(word: str) -> str:
     """A help text for a bare name that looks like an attribute without its owner."""
     rows = [row for row in ATTRIBUTES.values() if row.owner in ("pod", "node")]
-    names = {row.path[-1]: row.name for row in reversed(rows)}
-    near = nearest(word, names)
+    names = {row.path[-1]: row.qualified_name for row in reversed(rows)}
+    near = nearest_match(word, names)
     return "" if near is None else f"did you mean `{names[near]}`? Attributes have their owner in front"
 
 
-def readable(owner: e.Owner, place: Place) -> bool:
+def is_readable(owner: e.Owner, place: ExpressionContext) -> bool:
     match owner:
         case "node":
             return place.node
@@ -138,7 +143,7 @@ def readable(owner: e.Owner, place: Place) -> bool:
             return place.pod
 
 
-def _why(owner: e.Owner) -> str:
+def _unreadable_label(owner: e.Owner) -> str:
     match owner:
         case "victim":
             return "`victim` is only known in `preemption`"
@@ -148,9 +153,9 @@ def _why(owner: e.Owner) -> str:
             return "not known here"
 
 
-def _unknown_owner(scope: Scope, node: s.Attribute) -> None:
-    if node.owner in scope.declared:
-        scope.declared[node.owner].used = True
+def _report_unknown_owner(scope: Scope, node: s.AttributeExpr) -> None:
+    if node.owner in scope.names:
+        scope.names[node.owner].used = True
         message, hint = f"`{node.owner}` has no parts", f"write `{node.owner}` alone"
     else:
         message = f"unknown name `{node.owner}`"
@@ -159,23 +164,23 @@ def _unknown_owner(scope: Scope, node: s.Attribute) -> None:
     scope.report("PS210", message, span, label="no such owner", help=hint)
 
 
-def _unknown_path(scope: Scope, node: s.Attribute, owner: e.Owner, words: tuple[str, ...]) -> None:
+def _report_unknown_path(scope: Scope, node: s.AttributeExpr, owner: e.Owner, words: tuple[str, ...]) -> None:
     row = ATTRIBUTES.get((owner, words))
-    if row is not None and row.keys is not None:
-        example = '["app"]' if row.keys == "texts" else ".cpu"
+    if row is not None and row.key_kind is not None:
+        example = '["app"]' if row.key_kind == "texts" else ".cpu"
         scope.report(
             "PS211",
-            f"`{row.name}` is a map: say which of its entries",
+            f"`{row.qualified_name}` is a map: say which of its entries",
             node.span,
             label="without a key",
-            help=f"such as `{row.name}{example}`",
+            help=f"such as `{row.qualified_name}{example}`",
         )
         return
     known = [".".join(path) for of, path in ATTRIBUTES if of == owner]
     scope.report(
         "PS211",
         f"unknown attribute `{node.span.text}`",
-        node.path[0].span.to(node.path[-1].span) if node.path else node.span,
+        node.path[0].span.cover(node.path[-1].span) if node.path else node.span,
         label=f"no such attribute of {owner}",
         help=did_you_mean(".".join(words), known) or f"attributes of {owner} are {', '.join(known)}",
     )

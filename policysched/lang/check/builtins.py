@@ -2,43 +2,43 @@
 
 from typing import cast
 
-from policysched.builtins.declaration import Declaration, Parameter
-from policysched.lang.check.params import Params, Value, params_of
+from policysched.builtins.declaration import BuiltinDeclaration, BuiltinParameter
+from policysched.lang.check.params import BlockParams, ParamNode, check_block_params
 from policysched.lang.check.scope import Scope
-from policysched.lang.ir.program import ParamValue
+from policysched.lang.ir.program import BuiltinParamValue
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
 
-def parameters(
+def check_builtin_parameters(
     scope: Scope,
-    declaration: Declaration,
+    declaration: BuiltinDeclaration,
     nodes: tuple[s.Param | s.ParamBlock, ...] | None,
     span: Span,
     *,
     scoring: bool,
-) -> tuple[tuple[str, ParamValue], ...] | None:
+) -> tuple[tuple[str, BuiltinParamValue], ...] | None:
     """Every parameter with its value, defaults included; None after a finding."""
     errors = scope.error_count()
     known = declaration.parameters if scoring else declaration.filter_parameters
     owner = f"the {'score' if scoring else 'filter'} `{declaration.name}`"
-    params = params_of(scope, owner, span, nodes or (), [one.name for one in known])
+    params = check_block_params(scope, owner, span, nodes or (), [one.name for one in known])
     values = tuple((one.name, _value(scope, params, one)) for one in known)
     return None if scope.error_count() > errors else values
 
 
-def _value(scope: Scope, params: Params, parameter: Parameter) -> ParamValue:
+def _value(scope: Scope, params: BlockParams, parameter: BuiltinParameter) -> BuiltinParamValue:
     written = params.get(parameter.name)
     if written is None:
         return parameter.default
     match parameter.kind:
         case "choice":
             return (
-                params.word(parameter.name, parameter.choices, cast(str, parameter.default))
+                params.choice(parameter.name, parameter.choices, cast(str, parameter.default))
                 or parameter.default
             )
         case "int":
-            return _whole(scope, written, parameter.name, parameter.low, parameter.high)
+            return _whole_number(scope, written, parameter.name, parameter.low, parameter.high)
         case "weights":
             return _weights(scope, written, parameter)
         case "shape":
@@ -49,7 +49,7 @@ def _value(scope: Scope, params: Params, parameter: Parameter) -> ParamValue:
             return _constraints(scope, params, written, parameter)
 
 
-def _whole(scope: Scope, node: Value, name: str, low: int, high: int) -> int:
+def _whole_number(scope: Scope, node: ParamNode, name: str, low: int, high: int) -> int:
     """A whole number in a range; `low` after a finding."""
     if (
         isinstance(node, s.NumberLit)
@@ -65,11 +65,13 @@ def _whole(scope: Scope, node: Value, name: str, low: int, high: int) -> int:
     return low
 
 
-def _constraints(scope: Scope, params: Params, node: Value, parameter: Parameter) -> ParamValue:
+def _constraints(
+    scope: Scope, params: BlockParams, node: ParamNode, parameter: BuiltinParameter
+) -> BuiltinParamValue:
     if isinstance(node, s.MapLit) and node.entries:
-        return _numbers(scope, node, parameter)
-    if isinstance(node, s.Bare):
-        return params.word(parameter.name, parameter.choices, cast(str, parameter.default)) or ""
+        return _number_map(scope, node, parameter)
+    if isinstance(node, s.NameExpr):
+        return params.choice(parameter.name, parameter.choices, cast(str, parameter.default)) or ""
     words = " or ".join(f"`{one}`" for one in parameter.choices)
     scope.report(
         "PS202",
@@ -80,7 +82,7 @@ def _constraints(scope: Scope, params: Params, node: Value, parameter: Parameter
     return ""
 
 
-def _names(scope: Scope, node: Value, parameter: Parameter) -> frozenset[str]:
+def _names(scope: Scope, node: ParamNode, parameter: BuiltinParameter) -> frozenset[str]:
     if not isinstance(node, s.ListLit) or not all(isinstance(one, s.StringLit) for one in node.items):
         scope.report(
             "PS202",
@@ -92,7 +94,7 @@ def _names(scope: Scope, node: Value, parameter: Parameter) -> frozenset[str]:
     return frozenset(one.value for one in node.items if isinstance(one, s.StringLit))
 
 
-def _weights(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[str, int], ...]:
+def _weights(scope: Scope, node: ParamNode, parameter: BuiltinParameter) -> tuple[tuple[str, int], ...]:
     if not isinstance(node, s.MapLit) or not node.entries:
         scope.report(
             "PS202",
@@ -101,19 +103,19 @@ def _weights(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[str
             help='such as `{"cpu" = 1, "memory" = 1}`',
         )
         return ()
-    return _numbers(scope, node, parameter)
+    return _number_map(scope, node, parameter)
 
 
-def _numbers(scope: Scope, node: s.MapLit, parameter: Parameter) -> tuple[tuple[str, int], ...]:
+def _number_map(scope: Scope, node: s.MapLit, parameter: BuiltinParameter) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}
     for key, value in node.entries:
         if key.value in found:
             scope.report("PS213", f"`{key.value}` is given twice", key.span, label="given again")
-        found[key.value] = _whole(scope, value, key.value, parameter.low, parameter.high)
+        found[key.value] = _whole_number(scope, value, key.value, parameter.low, parameter.high)
     return tuple(found.items())
 
 
-def _shape(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[int, int], ...]:
+def _shape(scope: Scope, node: ParamNode, parameter: BuiltinParameter) -> tuple[tuple[int, int], ...]:
     example = 'such as `{"0" = 0, "100" = 10}`'
     if not isinstance(node, s.MapLit) or not node.entries:
         scope.report("PS202", f"`{parameter.name}` gives points", node.span, help=example)
@@ -130,5 +132,5 @@ def _shape(scope: Scope, node: Value, parameter: Parameter) -> tuple[tuple[int, 
             scope.report(
                 "PS208", "the points must go up in percent", key.span, label="not above the one before"
             )
-        points.append((at, _whole(scope, value, f'"{key.value}"', parameter.low, parameter.high)))
+        points.append((at, _whole_number(scope, value, f'"{key.value}"', parameter.low, parameter.high)))
     return tuple(points)

@@ -6,21 +6,21 @@ from policysched.lang.syntax import tree as s
 
 
 @dataclass(frozen=True, slots=True)
-class Clauses:
+class RuleClauses:
     """The first clause of each sort; that there are no more, and none out of place, the parser said."""
 
     when: s.WhenClause | None = None
     require: s.RequireClause | None = None
     missing: s.MissingClause | None = None
     scaleup: s.ScaleupClause | None = None
-    text: s.TextClause | None = None
+    text: s.MessageClause | None = None
     weight: s.WeightClause | None = None
-    value: s.ValueClause | None = None
+    value: s.ScoreValueClause | None = None
     normalize: s.NormalizeClause | None = None
 
 
-def slot(clause: s.Clause) -> str:
-    """Which field of `Clauses` the clause fills: an amended clause replaces the one of the same slot."""
+def clause_slot(clause: s.Clause) -> str:
+    """Which field of `RuleClauses` the clause fills: an amended clause replaces the one of the same slot."""
     match clause:
         case s.WhenClause():
             return "when"
@@ -30,28 +30,28 @@ def slot(clause: s.Clause) -> str:
             return "missing"
         case s.ScaleupClause():
             return "scaleup"
-        case s.TextClause():
+        case s.MessageClause():
             return "text"
         case s.WeightClause():
             return "weight"
-        case s.ValueClause():
+        case s.ScoreValueClause():
             return "value"
         case s.NormalizeClause():
             return "normalize"
 
 
-def sorted_out(clauses: tuple[s.Clause, ...]) -> Clauses:
+def clauses_by_slot(clauses: tuple[s.Clause, ...]) -> RuleClauses:
     found: dict[str, s.Clause] = {}
     for clause in clauses:
-        found.setdefault(slot(clause), clause)
-    return Clauses(**found)  # type: ignore[arg-type]  # slot and field agree
+        found.setdefault(clause_slot(clause), clause)
+    return RuleClauses(**found)  # type: ignore[arg-type]  # slot and field agree
 
 
-_ORDER = ("weight", "when", "require", "value", "normalize", "missing", "scaleup", "text")
+_SLOT_ORDER = ("weight", "when", "require", "value", "normalize", "missing", "scaleup", "text")
 
 
-def merged(below: tuple[s.Clause, ...], above: tuple[s.Clause, ...]) -> tuple[s.Clause, ...]:
+def merge_clauses(below: tuple[s.Clause, ...], above: tuple[s.Clause, ...]) -> tuple[s.Clause, ...]:
     """`above` laid over `below`, in the order in which a rule is written."""
-    found = {slot(clause): clause for clause in below}
-    found |= {slot(clause): clause for clause in above}
-    return tuple(found[name] for name in _ORDER if name in found)
+    found = {clause_slot(clause): clause for clause in below}
+    found |= {clause_slot(clause): clause for clause in above}
+    return tuple(found[name] for name in _SLOT_ORDER if name in found)

@@ -3,47 +3,51 @@
 import re
 from typing import Literal, cast
 
-from policysched.lang.check.attributes import attribute
-from policysched.lang.check.dimensions import describe
-from policysched.lang.check.expressions import read, read_as
-from policysched.lang.check.flow import no_holes
-from policysched.lang.check.limits import depends, measure_expanded, reads_container
-from policysched.lang.check.metrics import metric
+from policysched.lang.check.attributes import check_attribute
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expressions import check_expression, check_expression_as
+from policysched.lang.check.flow import check_always_present
+from policysched.lang.check.limits import is_runtime_dependent, measure_expanded, reads_container
+from policysched.lang.check.metrics import check_metric
 from policysched.lang.check.reading import conform
 from policysched.lang.check.scope import (
-    CONDITION,
     CONSTANT,
-    NAMED,
-    NAMED_FED,
-    Declared,
-    Named,
+    FILTER_CONDITION,
+    LET_OF_STATE_UPDATE,
+    LET_VALUE,
+    DeclaredName,
+    LetExpression,
     Scope,
-    declared_at,
+    declared_here,
     did_you_mean,
-    one_of,
+    join_alternatives,
 )
 from policysched.lang.ir import program as p
 from policysched.lang.ir.attributes import ATTRIBUTES
-from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Const, type_of
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import BOOL, STRING, Kind, Record, RecordField, Type
+from policysched.lang.types.kinds import BOOL, STRING, RecordType, RecordTypeField, Type, TypeKind
 from policysched.lang.types.units import UNITS
 from policysched.text import Span
 
-_TYPES = {kind.value: Type(kind) for kind in Kind if kind not in (Kind.LIST, Kind.MAP, Kind.RECORD)}
-_INPUT_TYPES = tuple(_TYPES)
+_TYPES_BY_NAME = {
+    kind.value: Type(kind) for kind in TypeKind if kind not in (TypeKind.LIST, TypeKind.MAP, TypeKind.RECORD)
+}
+_INPUT_TYPES = tuple(_TYPES_BY_NAME)
 
 
-def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES, "list")) -> Type | None:
+def resolve_type(
+    scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES_BY_NAME, "list")
+) -> Type | None:
     name = node.name.text
     if name == "list" and "list" in known:
-        element = None if node.argument is None else type_named(scope, node.argument, tuple(_TYPES))
+        element = None if node.argument is None else resolve_type(scope, node.argument, tuple(_TYPES_BY_NAME))
         if node.argument is None:
             scope.report("PS237", "a list of what?", node.span, help="such as `list<string>`")
-        return None if element is None else Type(Kind.LIST, element=element)
-    if name in known and name in _TYPES and node.argument is None:
-        return _TYPES[name]
+        return None if element is None else Type(TypeKind.LIST, element=element)
+    if name in known and name in _TYPES_BY_NAME and node.argument is None:
+        return _TYPES_BY_NAME[name]
     scope.report(
         "PS237",
         f"`{node.span.text}` is no type that can stand here",
@@ -54,80 +58,85 @@ def type_named(scope: Scope, node: s.TypeRef, known: tuple[str, ...] = (*_TYPES,
     return None
 
 
-def declare(
-    scope: Scope, kind: Literal["param", "let", "record", "input", "metric", "state"], name: s.Name
-) -> Declared | None:
+def declare_name(
+    scope: Scope, kind: Literal["param", "let", "record", "input", "metric", "state"], name: s.Identifier
+) -> DeclaredName | None:
     """Take the name, or report that something else has it."""
-    taken = scope.declared.get(name.text)
+    taken = scope.names.get(name.text)
     if taken is not None:
         scope.report(
             "PS213",
             f"`{name.text}` is declared already",
             name.span,
             label="declared again",
-            related=(declared_at(taken.span),),
+            related=(declared_here(taken.span),),
         )
         return None
-    declared = Declared(kind, name.text, name.span, None)
-    scope.declared[name.text] = declared
+    declared = DeclaredName(kind, name.text, name.span, None)
+    scope.names[name.text] = declared
     return declared
 
 
-def declare_let(scope: Scope, node: s.Let) -> None:
+def declare_let(scope: Scope, node: s.LetDecl) -> None:
     """A constant, or a name for an expression. The latter is read here once for its own mistakes, whoever uses it."""
-    type_ = type_named(scope, node.type)
-    value: Const | Named | None = None
-    if type_ is not None and depends(scope, node.value):
+    type_ = resolve_type(scope, node.type)
+    value: Const | LetExpression | None = None
+    if type_ is not None and is_runtime_dependent(scope, node.value):
         fed = reads_container(scope, node.value)
-        if read_as(scope, node.value, NAMED_FED if fed else NAMED, type_) is not None:
-            value = Named(node.value, type_, *measure_expanded(scope, node.value), of_container=fed)
+        if (
+            check_expression_as(scope, node.value, LET_OF_STATE_UPDATE if fed else LET_VALUE, type_)
+            is not None
+        ):
+            value = LetExpression(
+                node.value, type_, *measure_expanded(scope, node.value), reads_container=fed
+            )
     elif type_ is not None:
-        value = constant(scope, node.value, type_)
-    declared = declare(scope, "let", node.name)
+        value = check_constant(scope, node.value, type_)
+    declared = declare_name(scope, "let", node.name)
     if declared is not None:
-        declared.value = value
+        declared.definition = value
 
 
-def constant(scope: Scope, node: s.Expression, type_: Type) -> Const | None:
+def check_constant(scope: Scope, node: s.Expression, type_: Type) -> Const | None:
     """A value that depends on nothing, held as the type says: a fraction of a whole unit is rounded down."""
-    found = read(scope, node, CONSTANT, type_)
-    if found is None or not no_holes(scope, found):
+    found = check_expression(scope, node, CONSTANT, type_)
+    if found is None or not check_always_present(scope, found):
         return None
-    conformed = conform(scope, fold(found), type_)
+    conformed = conform(scope, fold_constants(found), type_)
     if conformed is None:
         return None
     if isinstance(conformed, Const):
-        return _held(conformed, type_)
-    from policysched.lang.check.constants import evaluated
+        return _convert_constant(conformed, type_)
+    from policysched.lang.check.constants import evaluate_constant
 
-    value = evaluated(conformed)
+    value = evaluate_constant(conformed)
     if value is None:
         scope.report("PS221", "this is not a constant", conformed.span, label="depends on something")
         return None
-    return _held(Const(value, type_of(conformed), conformed.span), type_)
+    return _convert_constant(Const(value, type_of(conformed), conformed.span), type_)
 
 
-def _held(found: Const, type_: Type) -> Const:
+def _convert_constant(found: Const, type_: Type) -> Const:
     value = found.value
-    if type_.numeric and isinstance(value, int | float):
-        value = float(value) if type_.held_as_float else int(value // 1)
-    return Const(value, type_.present(), found.span)
+    if type_.is_numeric and isinstance(value, int | float):
+        value = float(value) if type_.is_float64 else int(value // 1)
+    return Const(value, type_.as_required(), found.span)
 
 
-def declare_metric(scope: Scope, node: s.Metric) -> None:
-    type_ = type_named(scope, node.type, ("int", "float", "cpu", "bytes", "bandwidth", "ratio", "duration"))
-    value = metric(scope, node, type_)
-    declared = declare(scope, "metric", node.name)
+def declare_metric(scope: Scope, node: s.MetricDecl) -> None:
+    type_ = resolve_type(scope, node.type, ("int", "float", "cpu", "bytes", "bandwidth", "ratio", "duration"))
+    value = check_metric(scope, node, type_)
+    declared = declare_name(scope, "metric", node.name)
     if declared is not None:
-        declared.value = value
+        declared.definition = value
 
 
 # ── records ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def declare_record(scope: Scope, node: s.Record) -> None:
+def declare_record(scope: Scope, node: s.RecordDecl) -> None:
     errors = scope.error_count()
-    fields: dict[str, RecordField] = {}
+    fields: dict[str, RecordTypeField] = {}
     spans: dict[str, Span] = {}
     for one in node.fields:
         if one.name.text in fields:
@@ -136,19 +145,19 @@ def declare_record(scope: Scope, node: s.Record) -> None:
                 f"the record has a field `{one.name.text}` already",
                 one.name.span,
                 label="declared again",
-                related=(declared_at(spans[one.name.text]),),
+                related=(declared_here(spans[one.name.text]),),
             )
             continue
-        found = _field(scope, one)
+        found = _record_field(scope, one)
         if found is not None:
             fields[found.name], spans[found.name] = found, one.name.span
-    declared = declare(scope, "record", node.name)
+    declared = declare_name(scope, "record", node.name)
     if declared is not None and scope.error_count() == errors:
-        declared.value = Record(node.name.text, tuple(fields.values()))
+        declared.definition = RecordType(node.name.text, tuple(fields.values()))
 
 
-def _field(scope: Scope, node: s.RecordField) -> RecordField | None:
-    type_ = type_named(scope, node.type, _INPUT_TYPES)
+def _record_field(scope: Scope, node: s.RecordFieldDecl) -> RecordTypeField | None:
+    type_ = resolve_type(scope, node.type, _INPUT_TYPES)
     for clause in node.misplaced:
         scope.report(
             "PS217",
@@ -163,49 +172,49 @@ def _field(scope: Scope, node: s.RecordField) -> RecordField | None:
         return None
     default = None
     if absent is not None and absent.kind == "default" and absent.value is not None:
-        const = constant(scope, absent.value, type_)
+        const = check_constant(scope, absent.value, type_)
         default = None if const is None or isinstance(const.value, tuple) else const.value
     if absent is not None and absent.kind == "optional":
-        type_ = type_.absent_allowed()
+        type_ = type_.as_optional()
     key = node.name.text if node.key is None else node.key.value
-    return RecordField(node.name.text, type_, key, _unit(scope, node.unit, type_.present()), default)
+    return RecordTypeField(node.name.text, type_, key, _unit(scope, node.unit, type_.as_required()), default)
 
 
 def _input_type(scope: Scope, node: s.TypeRef) -> Type | None:
     """Of an input: a single value, or `list<NAME>` of a record that is declared above."""
     if node.name.text == "list" and node.argument is not None and node.argument.argument is None:
         name = node.argument.name.text
-        declared = scope.declared.get(name)
-        if name in scope.broken or (declared is not None and declared.kind == "record"):
-            record = None if declared is None else declared.value
-            if declared is None or not isinstance(record, Record):
+        declared = scope.names.get(name)
+        if name in scope.broken_names or (declared is not None and declared.kind == "record"):
+            record = None if declared is None else declared.definition
+            if declared is None or not isinstance(record, RecordType):
                 return None  # a mistake that was reported
             declared.used = True
-            return Type(Kind.LIST, element=Type(Kind.RECORD, record=record))
-    return type_named(scope, node, _INPUT_TYPES)
+            return Type(TypeKind.LIST, element=Type(TypeKind.RECORD, record=record))
+    return resolve_type(scope, node, _INPUT_TYPES)
 
 
 # ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def declare_input(scope: Scope, node: s.Input) -> None:
+def declare_input(scope: Scope, node: s.InputDecl) -> None:
     errors = scope.error_count()
     type_ = _input_type(scope, node.type)
-    source = _source(scope, node.source)
+    source = _input_source(scope, node.source)
     value = None
     if type_ is not None and source is not None:
         value = _input(scope, node, type_, source)
-    declared = declare(scope, "input", node.name)
+    declared = declare_name(scope, "input", node.name)
     if declared is not None and scope.error_count() == errors:
-        declared.value = value
+        declared.definition = value
 
 
-_Source = tuple[Literal["pod", "node", "namespace"], str, str | None]
+_InputSource = tuple[Literal["pod", "node", "namespace"], str, str | None]
 """Owner, map or attribute, key."""
 
 
-def _source(scope: Scope, node: s.Expression) -> _Source | None:
-    if not isinstance(node, s.Attribute):
+def _input_source(scope: Scope, node: s.Expression) -> _InputSource | None:
+    if not isinstance(node, s.AttributeExpr):
         scope.report(
             "PS202",
             "an input is read from a label, an annotation or another string of a pod, a node or a namespace",
@@ -213,13 +222,13 @@ def _source(scope: Scope, node: s.Expression) -> _Source | None:
             help='such as `pod.labels["app"]`',
         )
         return None
-    found = attribute(scope, node, CONDITION)
+    found = check_attribute(scope, node, FILTER_CONDITION)
     if found is None:
         return None
-    if found.owner in ("victim", "other") or found.type.kind is not Kind.STRING:
+    if found.owner in ("victim", "other") or found.type.kind is not TypeKind.STRING:
         scope.report(
             "PS202",
-            f"`{node.span.text}` is {describe(found.type)}, and an input is read from a string",
+            f"`{node.span.text}` is {describe_type(found.type)}, and an input is read from a string",
             node.span,
             label="has a type already",
             help="read it where it is needed, without an input",
@@ -231,13 +240,13 @@ def _source(scope: Scope, node: s.Expression) -> _Source | None:
     return owner, found.path[0], found.path[-1]
 
 
-def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input:
+def _input(scope: Scope, node: s.InputDecl, type_: Type, source: _InputSource) -> p.Input:
     owner, source_map, key = source
-    _check_absent(scope, node, can_be_absent=key is not None or node.at is not None)
+    _check_absent(scope, node, can_be_absent=key is not None or node.json_path is not None)
     _check_invalid(scope, node, type_)
     default = None
     if node.absent is not None and node.absent.kind == "default" and node.absent.value is not None:
-        default = constant(scope, node.absent.value, type_)
+        default = check_constant(scope, node.absent.value, type_)
     required = None
     if (
         node.absent is not None
@@ -248,11 +257,11 @@ def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input
     optional = node.absent is not None and node.absent.kind == "optional"
     return p.Input(
         name=node.name.text,
-        type=type_.absent_allowed() if optional else type_,
+        type=type_.as_optional() if optional else type_,
         owner=owner,
         source_map=source_map,
         source_key=key,
-        at=_path(scope, node.at),
+        json_path=_field_path(scope, node.json_path),
         unit=_unit(scope, node.unit, type_),
         default=default,
         required_text=required,
@@ -264,13 +273,13 @@ def _input(scope: Scope, node: s.Input, type_: Type, source: _Source) -> p.Input
     )
 
 
-_PATH = re.compile(r"[^.\s]+(?:\.[^.\s]+)*")
+_FIELD_PATH = re.compile(r"[^.\s]+(?:\.[^.\s]+)*")
 
 
-def _path(scope: Scope, node: s.StringLit | None) -> str | None:
+def _field_path(scope: Scope, node: s.StringLit | None) -> str | None:
     if node is None:
         return None
-    if _PATH.fullmatch(node.value):
+    if _FIELD_PATH.fullmatch(node.value):
         return node.value
     scope.report(
         "PS208", "a path is names with points between", node.span, help='such as `at "status.cardList"`'
@@ -278,7 +287,7 @@ def _path(scope: Scope, node: s.StringLit | None) -> str | None:
     return None
 
 
-def _check_absent(scope: Scope, node: s.Input, *, can_be_absent: bool) -> None:
+def _check_absent(scope: Scope, node: s.InputDecl, *, can_be_absent: bool) -> None:
     if node.absent is None and can_be_absent:
         scope.report(
             "PS214",
@@ -288,18 +297,18 @@ def _check_absent(scope: Scope, node: s.Input, *, can_be_absent: bool) -> None:
             help='add `default VALUE`, `optional` or `required "text for people"`',
         )
     if node.absent is not None and not can_be_absent:
-        _without_effect(scope, node.absent.span, f"`{node.source.span.text}` is always there")
+        _report_no_effect(scope, node.absent.span, f"`{node.source.span.text}` is always there")
 
 
-def _check_invalid(scope: Scope, node: s.Input, type_: Type) -> None:
-    if type_ == STRING and node.at is None:
+def _check_invalid(scope: Scope, node: s.InputDecl, type_: Type) -> None:
+    if type_ == STRING and node.json_path is None:
         if node.invalid is not None:
-            _without_effect(scope, node.invalid.span, "every text is a string")
+            _report_no_effect(scope, node.invalid.span, "every text is a string")
         return
     if node.invalid is None:
         scope.report(
             "PS214",
-            f"nothing says what happens where the text is not {describe(type_)}",
+            f"nothing says what happens where the text is not {describe_type(type_)}",
             node.span,
             label=f"is read as {type_}",
             help='add `invalid reject "text for people"`, or `invalid default` to count it as absent',
@@ -313,7 +322,7 @@ def _check_invalid(scope: Scope, node: s.Input, type_: Type) -> None:
         )
 
 
-def _without_effect(scope: Scope, span: Span, why: str) -> None:
+def _report_no_effect(scope: Scope, span: Span, why: str) -> None:
     scope.report("PS310", f"this clause has no effect: {why}", span, help="leave it out")
 
 
@@ -330,19 +339,27 @@ def check_unit(scope: Scope, unit: str, span: Span, type_: Type) -> bool:
     if units is not None and unit in units:
         return True
     if units is None or type_ == BOOL:
-        message, hint = f"{describe(type_)} has no unit", "leave it out"
+        message, hint = f"{describe_type(type_)} has no unit", "leave it out"
     else:
         message = f"`{unit}` is no unit of {type_}"
-        hint = did_you_mean(unit, units) or f"units of {type_} are {one_of(units)}"
+        hint = did_you_mean(unit, units) or f"units of {type_} are {join_alternatives(units)}"
     scope.report("PS207", message, span, label="unknown unit", help=hint)
     return False
 
 
-def text_of(scope: Scope, node: s.Expression | s.MapLit, what: str) -> str | None:
+def quoted_text(scope: Scope, node: s.Expression | s.MapLit, what: str) -> str | None:
     if isinstance(node, s.StringLit):
         return node.value
     scope.report("PS202", f"{what} is a quoted text", node.span)
     return None
 
 
-__all__ = ["check_unit", "constant", "declare_input", "declare_let", "declare_metric", "read_as", "text_of"]
+__all__ = [
+    "check_constant",
+    "check_expression_as",
+    "check_unit",
+    "declare_input",
+    "declare_let",
+    "declare_metric",
+    "quoted_text",
+]

@@ -8,60 +8,60 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 
-from policysched.lang.check.declarations import constant, declare, type_named
-from policysched.lang.check.dimensions import describe
-from policysched.lang.check.parameter_values import GivenValue
-from policysched.lang.check.scope import Scope, declared_at, did_you_mean
+from policysched.lang.check.declarations import check_constant, declare_name, resolve_type
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.parameter_values import ParameterValue
+from policysched.lang.check.scope import Scope, declared_here, did_you_mean
 from policysched.lang.ir import program as p
 from policysched.lang.ir.expr import Const
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import QOS_CLASSES, Kind, Type
-from policysched.lang.types.units import Unreadable, format_value, parse_value, read_value
+from policysched.lang.types.kinds import QOS_CLASSES, Type, TypeKind
+from policysched.lang.types.units import ParseFailure, format_value, parse_value, parse_value_or_failure
 from policysched.text import Label, Span
 
 PARAMETER_TYPES = (
     "bool", "int", "float", "string", "cpu", "bytes", "bandwidth", "ratio", "duration", "qos", "list",
 )  # fmt: skip
 _DIGITS_MAX = 60
-_TEMPLATES = re.compile(r"\{\{|\$\{|\$\(|\t")
+_FORBIDDEN_TEXT = re.compile(r"\{\{|\$\{|\$\(|\t")
 _LIST_MAX = 1000
-_SHOWN_MAX = 80
+_QUOTED_CHARACTERS_MAX = 80
 
 
-def declare_parameter(scope: Scope, node: s.Parameter) -> None:
+def declare_parameter(scope: Scope, node: s.ParameterDecl) -> None:
     errors = scope.error_count()
-    type_ = type_named(scope, node.type, PARAMETER_TYPES)
-    default = None if type_ is None else constant(scope, node.default, type_)
+    type_ = resolve_type(scope, node.type, PARAMETER_TYPES)
+    default = None if type_ is None else check_constant(scope, node.default, type_)
     low = high = None
     choices: tuple[Const, ...] = ()
     if type_ is not None:
         match node.limits:
-            case s.Bounds():
-                low, high = _bounds(scope, node.limits, type_)
-            case s.Choices():
-                choices = _choices(scope, node.limits, type_)
-    declared = declare(scope, "param", node.name)
+            case s.RangeLimit():
+                low, high = _check_bounds(scope, node.limits, type_)
+            case s.ChoiceLimit():
+                choices = _check_choices(scope, node.limits, type_)
+    declared = declare_name(scope, "param", node.name)
     if declared is None or default is None or scope.error_count() > errors:
         return
     found = p.Parameter(node.name.text, default, default, low, high, choices, "", node.name.span)
-    _within(scope, found, default, node.default.span, ())
-    given = scope.given.values.get(node.name.text)
+    _check_within_limits(scope, found, default, node.default.span, ())
+    given = scope.parameter_values.values.get(node.name.text)
     if given is not None and scope.error_count() == errors:
-        value = _given(scope, given, found)
+        value = _check_given_value(scope, given, found)
         if value is None:
             return
-        found = replace(found, value=value, given_in=given.place)
+        found = replace(found, value=value, set_in=given.location)
     if scope.error_count() == errors:
-        declared.value = found
+        declared.definition = found
 
 
-def given_for_nothing(scope: Scope) -> None:
+def report_unknown_parameters(scope: Scope) -> None:
     """Report what could not be read, and values for parameters that the policy has not got."""
-    for problem in scope.given.problems:
-        scope.take(problem)
-    known = [name for name, one in scope.declared.items() if one.kind == "param"]
-    for name, value in scope.given.values.items():
-        if name in known or name in scope.broken:
+    for problem in scope.parameter_values.problems:
+        scope.add_diagnostic(problem)
+    known = [name for name, one in scope.names.items() if one.kind == "param"]
+    for name, value in scope.parameter_values.values.items():
+        if name in known or name in scope.broken_names:
             continue
         listed = f"it has {', '.join(f'`{one}`' for one in known)}" if known else "it has none"
         scope.report(
@@ -76,30 +76,34 @@ def given_for_nothing(scope: Scope) -> None:
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _bounds(scope: Scope, node: s.Bounds, type_: Type) -> tuple[Const | None, Const | None]:
-    if not type_.numeric:
+def _check_bounds(scope: Scope, node: s.RangeLimit, type_: Type) -> tuple[Const | None, Const | None]:
+    if not type_.is_numeric:
         scope.report(
             "PS202",
-            f"{describe(type_)} has no range",
+            f"{describe_type(type_)} has no range",
             node.span,
             help="list the values that it may have: `in [FIRST, SECOND]`",
         )
         return None, None
-    low, high = constant(scope, node.low, type_), constant(scope, node.high, type_)
+    low, high = check_constant(scope, node.low, type_), check_constant(scope, node.high, type_)
     if low is not None and high is not None and not _number(low) <= _number(high):
         scope.report("PS208", "the range begins above its end", node.span, label="an empty range")
     return low, high
 
 
-def _choices(scope: Scope, node: s.Choices, type_: Type) -> tuple[Const, ...]:
-    if type_.kind in (Kind.LIST, Kind.BOOL):
-        scope.report("PS202", f"{describe(type_)} has no list of choices", node.span, help="leave it out")
+def _check_choices(scope: Scope, node: s.ChoiceLimit, type_: Type) -> tuple[Const, ...]:
+    if type_.kind in (TypeKind.LIST, TypeKind.BOOL):
+        scope.report(
+            "PS202", f"{describe_type(type_)} has no list of choices", node.span, help="leave it out"
+        )
         return ()
-    found = [constant(scope, item, type_) for item in node.items]
+    found = [check_constant(scope, item, type_) for item in node.items]
     return tuple(one for one in found if one is not None)
 
 
-def _within(scope: Scope, one: p.Parameter, value: Const, span: Span, related: tuple[Label, ...]) -> bool:
+def _check_within_limits(
+    scope: Scope, one: p.Parameter, value: Const, span: Span, related: tuple[Label, ...]
+) -> bool:
     """Whether the value is within the limits, a finding where it is not."""
     shown = format_value(value.value, one.type)
     if one.low is not None and one.high is not None:
@@ -110,14 +114,14 @@ def _within(scope: Scope, one: p.Parameter, value: Const, span: Span, related: t
     elif one.choices:
         if any(choice.value == value.value for choice in one.choices):
             return True
-        said = f"`{one.name}` is one of {', '.join(span_text(choice) for choice in one.choices)}, and not `{shown}`"
+        said = f"`{one.name}` is one of {', '.join(quote_choice(choice) for choice in one.choices)}, and not `{shown}`"
     else:
         return True
     scope.report("PS260", said, span, label="outside its limits", related=related)
     return False
 
 
-def span_text(choice: Const) -> str:
+def quote_choice(choice: Const) -> str:
     return f"`{format_value(choice.value, choice.type)}`"
 
 
@@ -129,16 +133,16 @@ def _number(value: Const) -> int | float:
 # ── what was given ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _given(scope: Scope, given: GivenValue, one: p.Parameter) -> Const | None:
+def _check_given_value(scope: Scope, given: ParameterValue, one: p.Parameter) -> Const | None:
     """The value as the parameter's type holds it, or None after a finding at its own place."""
-    related = (declared_at(one.span),)
-    value = _read(given.text, one.type)
-    if value is None or not _can_be_written(value, one.type):
+    related = (declared_here(one.span),)
+    value = _parse_given_text(given.text, one.type)
+    if value is None or not _has_literal(value, one.type):
         shown = given.text if isinstance(given.text, str) else f"[{', '.join(given.text)}]"
-        wanted, large = describe(one.type), _is_too_large(given.text, one.type)
+        wanted, large = describe_type(one.type), _is_too_large(given.text, one.type)
         scope.report(
             "PS260",
-            f"`{one.name}` is {wanted}, and this is {_cut(shown)}{', too large for one' if large else ''}",
+            f"`{one.name}` is {wanted}, and this is {_truncate(shown)}{', too large for one' if large else ''}",
             given.span,
             label="too large" if large else f"not {wanted}",
             help=f"its default is {format_value(one.default.value, one.type)}",
@@ -146,26 +150,30 @@ def _given(scope: Scope, given: GivenValue, one: p.Parameter) -> Const | None:
         )
         return None
     const = Const(value, one.type, one.span)
-    return const if _within(scope, one, const, given.span, related) else None
+    return const if _check_within_limits(scope, one, const, given.span, related) else None
 
 
-def _cut(shown: str) -> str:
+def _truncate(shown: str) -> str:
     if not shown:
         return "empty"
-    return f"`{shown}`" if len(shown) <= _SHOWN_MAX else f"`{shown[:_SHOWN_MAX]}…`"
+    return f"`{shown}`" if len(shown) <= _QUOTED_CHARACTERS_MAX else f"`{shown[:_QUOTED_CHARACTERS_MAX]}…`"
 
 
 def _is_too_large(text: str | tuple[str, ...], type_: Type) -> bool:
     """A number of the type's kind, but more than it holds."""
-    return isinstance(text, str) and type_.numeric and read_value(text, type_, None) == Unreadable("large")
+    return (
+        isinstance(text, str)
+        and type_.is_numeric
+        and parse_value_or_failure(text, type_, None) == ParseFailure("large")
+    )
 
 
-_Value = bool | int | float | str | tuple[int | float | str, ...]
+_ConstantValue = bool | int | float | str | tuple[int | float | str, ...]
 
 
-def _read(text: str | tuple[str, ...], type_: Type) -> _Value | None:
+def _parse_given_text(text: str | tuple[str, ...], type_: Type) -> _ConstantValue | None:
     """A single text may stand for a list: its elements with commas between."""
-    if type_.kind is not Kind.LIST:
+    if type_.kind is not TypeKind.LIST:
         return parse_value(text, type_, None) if isinstance(text, str) else None
     assert type_.element is not None, "a list has elements of a type"
     if isinstance(text, str):
@@ -176,52 +184,58 @@ def _read(text: str | tuple[str, ...], type_: Type) -> _Value | None:
     return tuple(item for item in items if item is not None)
 
 
-def _can_be_written(value: _Value, type_: Type) -> bool:
+def _has_literal(value: _ConstantValue, type_: Type) -> bool:
     """Whether a policy can say it: texts have no sign for a tab, numbers no exponent."""
     if isinstance(value, tuple):
-        return all(_can_be_written(item, type_.element or type_) for item in value)
+        return all(_has_literal(item, type_.element or type_) for item in value)
     if isinstance(value, str):
-        return all(sign.isprintable() or sign == "\n" for sign in value) and not _TEMPLATES.search(value)
+        return all(sign.isprintable() or sign == "\n" for sign in value) and not _FORBIDDEN_TEXT.search(value)
     return (
-        isinstance(value, bool) or type_.kind is Kind.QOS or len(_digits(abs(value), type_)[0]) <= _DIGITS_MAX
+        isinstance(value, bool)
+        or type_.kind is TypeKind.QOS
+        or len(_literal_digits(abs(value), type_)[0]) <= _DIGITS_MAX
     )
 
 
 # ── the value as a policy says it ──────────────────────────────────────────────────────────────────────────────────
 
 
-def with_its_value(node: s.Parameter, one: p.Parameter) -> s.Parameter:
+def with_value_as_default(node: s.ParameterDecl, one: p.Parameter) -> s.ParameterDecl:
     """The declaration with the value in the place of the default. Untouched where nobody set it."""
-    return replace(node, default=_expression(one.value.value, one.type, node.span)) if one.given_in else node
+    return (
+        replace(node, default=_literal_expression(one.value.value, one.type, node.span))
+        if one.set_in
+        else node
+    )
 
 
-def _expression(value: _Value, type_: Type, span: Span) -> s.Expression:
+def _literal_expression(value: _ConstantValue, type_: Type, span: Span) -> s.Expression:
     match value:
         case tuple():
             element = type_.element
             assert element is not None, "a list has elements of a type"
-            return s.ListLit(tuple(_expression(item, element, span) for item in value), span)
+            return s.ListLit(tuple(_literal_expression(item, element, span) for item in value), span)
         case str():
             return s.StringLit(value, span)
         case bool():
             return s.BoolLit(value, span)
-        case _ if type_.kind is Kind.QOS:
-            return s.Bare(QOS_CLASSES[int(value)], span)
+        case _ if type_.kind is TypeKind.QOS:
+            return s.NameExpr(QOS_CLASSES[int(value)], span)
         case _:
-            number = s.NumberLit(*_digits(abs(value), type_), span)
-            return s.Unary("-", number, span) if value < 0 else number
+            number = s.NumberLit(*_literal_digits(abs(value), type_), span)
+            return s.UnaryExpr("-", number, span) if value < 0 else number
 
 
-def _digits(value: float, type_: Type) -> tuple[str, str]:
+def _literal_digits(value: float, type_: Type) -> tuple[str, str]:
     """Digits and suffix of a literal that is exactly this value."""
     match type_.kind:
-        case Kind.CPU:
+        case TypeKind.CPU:
             return str(value), "m"
-        case Kind.DURATION:
+        case TypeKind.DURATION:
             return format((Decimal(value) / 10**6).normalize(), "f"), "ms"
-        case Kind.BANDWIDTH:
+        case TypeKind.BANDWIDTH:
             return format(Decimal(repr(float(value))), "f"), "bps"
-        case Kind.FLOAT | Kind.RATIO:
+        case TypeKind.FLOAT | TypeKind.RATIO:
             return format(Decimal(repr(float(value))), "f"), ""
         case _:
             return str(value), ""

@@ -3,33 +3,33 @@
 from collections.abc import Sequence
 
 from policysched.lang.types import kinds as t
-from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.kinds import Type, TypeKind
 
-DIMENSIONLESS = frozenset({Kind.INT, Kind.FLOAT, Kind.RATIO})
+DIMENSIONLESS = frozenset({TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO})
 
-_WORDS = {
-    Kind.BOOL: "a condition",
-    Kind.INT: "a whole number",
-    Kind.FLOAT: "a number",
-    Kind.STRING: "a string",
-    Kind.CPU: "a cpu amount",
-    Kind.BYTES: "a size in bytes",
-    Kind.BANDWIDTH: "a bandwidth",
-    Kind.RATIO: "a ratio",
-    Kind.DURATION: "a duration",
-    Kind.TIMESTAMP: "a point in time",
-    Kind.QOS: "a QoS class",
-    Kind.LIST: "a list",
-    Kind.RECORD: "a record",
-    Kind.MAP: "a map",
+_DESCRIPTIONS = {
+    TypeKind.BOOL: "a condition",
+    TypeKind.INT: "a whole number",
+    TypeKind.FLOAT: "a number",
+    TypeKind.STRING: "a string",
+    TypeKind.CPU: "a cpu amount",
+    TypeKind.BYTES: "a size in bytes",
+    TypeKind.BANDWIDTH: "a bandwidth",
+    TypeKind.RATIO: "a ratio",
+    TypeKind.DURATION: "a duration",
+    TypeKind.TIMESTAMP: "a point in time",
+    TypeKind.QOS: "a QoS class",
+    TypeKind.LIST: "a list",
+    TypeKind.RECORD: "a record",
+    TypeKind.MAP: "a map",
 }
 
 
-def describe(type_: Type) -> str:
+def describe_type(type_: Type) -> str:
     """The type in words, for messages."""
-    if type_.kind is Kind.LIST and type_.element is not None:
-        return f"a list of {type_.element.present()}"
-    return _WORDS[type_.kind]
+    if type_.kind is TypeKind.LIST and type_.element is not None:
+        return f"a list of {type_.element.as_required()}"
+    return _DESCRIPTIONS[type_.kind]
 
 
 def same_dimension(left: Type, right: Type) -> bool:
@@ -38,50 +38,50 @@ def same_dimension(left: Type, right: Type) -> bool:
 
 
 def conversion_help(left: Type, right: Type) -> str:
-    if {left.kind, right.kind} == {Kind.STRING, Kind.QOS}:
+    if {left.kind, right.kind} == {TypeKind.STRING, TypeKind.QOS}:
         return "QoS classes are written without quotes: `Guaranteed`"
-    if Kind.STRING in (left.kind, right.kind) and (left.numeric or right.numeric):
-        wanted = left if left.numeric else right
-        return f"a label is a string; declare an input of it, `input NAME: {wanted.present()} = ...`"
+    if TypeKind.STRING in (left.kind, right.kind) and (left.is_numeric or right.is_numeric):
+        wanted = left if left.is_numeric else right
+        return f"a label is a string; declare an input of it, `input NAME: {wanted.as_required()} = ...`"
     return ""
 
 
-def common(kinds: Sequence[Type]) -> Type:
+def common_type(kinds: Sequence[Type]) -> Type:
     """The type of a value that can be any of these plain numbers: a ratio among numbers is a float."""
     seen = {kind.kind for kind in kinds}
     if len(seen) == 1:
-        return kinds[0].present()
+        return kinds[0].as_required()
     return t.FLOAT
 
 
 def sum_type(op: str, left: Type, right: Type) -> Type | None:
     match left.kind, right.kind:
-        case Kind.TIMESTAMP, Kind.TIMESTAMP:
+        case TypeKind.TIMESTAMP, TypeKind.TIMESTAMP:
             return t.DURATION if op == "-" else None
-        case Kind.TIMESTAMP, Kind.DURATION:
+        case TypeKind.TIMESTAMP, TypeKind.DURATION:
             return t.TIMESTAMP
-        case Kind.DURATION, Kind.TIMESTAMP:
+        case TypeKind.DURATION, TypeKind.TIMESTAMP:
             return t.TIMESTAMP if op == "+" else None
     if not same_dimension(left, right):
         return None
-    if Kind.RATIO in (left.kind, right.kind):
+    if TypeKind.RATIO in (left.kind, right.kind):
         return t.RATIO
-    return common([left, right])
+    return common_type([left, right])
 
 
 def product_type(op: str, left: Type, right: Type) -> Type | None:
-    if Kind.TIMESTAMP in (left.kind, right.kind):
+    if TypeKind.TIMESTAMP in (left.kind, right.kind):
         return None
     plain_left, plain_right = left.kind in DIMENSIONLESS, right.kind in DIMENSIONLESS
     match op, plain_left, plain_right:
         case "*", True, True:
-            return common([left, right])
+            return common_type([left, right])
         case "/", True, True:
             return t.RATIO if left.kind is right.kind else t.FLOAT
         case "*", True, False:
-            return right.present()
+            return right.as_required()
         case _, False, True:
-            return left.present()
+            return left.as_required()
         case "/", False, False:
             return t.RATIO if left.kind is right.kind else None
         case _:

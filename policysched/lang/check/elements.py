@@ -6,27 +6,27 @@ Inside, an element is called by the name of its record. A list is looked through
 from dataclasses import replace
 from typing import cast
 
-from policysched.lang.check.dimensions import describe
-from policysched.lang.check.names import bare_name
-from policysched.lang.check.reading import Reader
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.names import check_name
+from policysched.lang.check.reading import ExpressionChecker
 from policysched.lang.check.scope import did_you_mean
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.program import CONTAINER
+from policysched.lang.ir.program import CONTAINER_RECORD
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
-from policysched.lang.types.kinds import Kind, Record
+from policysched.lang.types.kinds import RecordType, TypeKind
 
-OF_ELEMENTS = ("count", "any")
-OF_VALUES = ("sum", "min", "max")
+ELEMENT_FOLDS = ("count", "any")
+VALUE_FOLDS = ("sum", "min", "max")
 
 
-def over_elements(reader: Reader, node: s.FoldExpr) -> e.Expr | None:
+def check_fold(reader: ExpressionChecker, node: s.ListFoldExpr) -> e.Expr | None:
     name = node.function.text
-    allowed = OF_ELEMENTS if node.value is None else OF_VALUES
+    allowed = ELEMENT_FOLDS if node.value is None else VALUE_FOLDS
     if name not in allowed:
-        _no_such_fold(reader, node)
+        _report_unknown_fold(reader, node)
         return None
-    if reader.place.element is not None:
+    if reader.context.element_record is not None:
         reader.scope.report(
             "PS220",
             f"`{name}` looks through a list in the midst of another",
@@ -35,49 +35,51 @@ def over_elements(reader: Reader, node: s.FoldExpr) -> e.Expr | None:
             help="declare another input that holds what is needed, or write two conditions",
         )
         return None
-    items = bare_name(reader, s.Bare(node.over.text, node.over.span), None)
+    items = check_name(reader, s.NameExpr(node.items.text, node.items.span), None)
     if items is None:
         return None
     record = _record_of(items)
     if record is None or not isinstance(items, e.InputRef):
         reader.scope.report(
             "PS202",
-            f"`{name}` looks through a list of records, and this is {describe(e.type_of(items))}",
-            node.over.span,
-            label=describe(e.type_of(items)),
+            f"`{name}` looks through a list of records, and this is {describe_type(e.type_of(items))}",
+            node.items.span,
+            label=describe_type(e.type_of(items)),
             help="declare one: `input NAME: list<RECORD> = ...`",
         )
         return None
-    inside = reader.at(replace(reader.place, element=record))
-    where = None if node.where is None else inside.condition(node.where, "where")
+    inside = reader.in_context(replace(reader.context, element_record=record))
+    where = None if node.where is None else inside.check_condition(node.where, "where")
     if node.where is not None and where is None:
         return None
     if node.value is None:
         type_ = t.INT if name == "count" else t.BOOL
-        return e.Fold(cast(e.FoldFunction, name), items, None, where, type_, False, node.span)
-    value = inside.numeric(inside.read(node.value, None), f"`{name}`")
+        return e.ListFold(cast(e.ListFoldFunction, name), items, None, where, type_, False, node.span)
+    value = inside.require_numeric(inside.check(node.value, None), f"`{name}`")
     if value is None:
         return None
     if e.Stage.NODE not in items.stage and any(isinstance(one, e.Aggregate) for one in e.walk(value)):
-        return reader.misplaced(node.span, "all candidates at once")
-    if name == "sum" and e.type_of(value).kind is Kind.TIMESTAMP:
+        return reader.report_not_readable(node.span, "all candidates at once")
+    if name == "sum" and e.type_of(value).kind is TypeKind.TIMESTAMP:
         reader.scope.report("PS204", "points in time cannot be added", value.span)
         return None
-    type_ = e.type_of(value).present()
-    return e.Fold(cast(e.FoldFunction, name), items, value, where, type_, e.is_floating(value), node.span)
+    type_ = e.type_of(value).as_required()
+    return e.ListFold(
+        cast(e.ListFoldFunction, name), items, value, where, type_, e.is_floating(value), node.span
+    )
 
 
-def is_element(reader: Reader, node: s.Attribute) -> bool:
+def is_record_field(reader: ExpressionChecker, node: s.AttributeExpr) -> bool:
     """Whether it is of a record."""
-    if reader.place.element is not None and reader.place.element.name == node.owner:
+    if reader.context.element_record is not None and reader.context.element_record.name == node.owner:
         return True
-    declared = reader.scope.declared.get(node.owner)
-    return node.owner == CONTAINER.name if declared is None else declared.kind == "record"
+    declared = reader.scope.names.get(node.owner)
+    return node.owner == CONTAINER_RECORD.name if declared is None else declared.kind == "record"
 
 
-def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
-    record = reader.place.element
-    if node.owner == CONTAINER.name and (record is None or record.name != node.owner):
+def check_record_field(reader: ExpressionChecker, node: s.AttributeExpr) -> e.Expr | None:
+    record = reader.context.element_record
+    if node.owner == CONTAINER_RECORD.name and (record is None or record.name != node.owner):
         reader.scope.report(
             "PS220",
             f"`{node.span.text}` is of what feeds a state, and nothing is fed here",
@@ -87,7 +89,7 @@ def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
         )
         return None
     if record is None or record.name != node.owner:
-        if reader.scope.declared[node.owner].value is None:
+        if reader.scope.names[node.owner].definition is None:
             return None  # the record itself has a mistake that was reported
         reader.scope.report(
             "PS220",
@@ -99,7 +101,7 @@ def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
         return None
     names = [field.name for field in record.fields]
     name = node.path[0].text
-    if len(node.path) > 1 or node.path[0].keyed or node.path[0].named or name not in names:
+    if len(node.path) > 1 or node.path[0].is_quoted_key or node.path[0].is_constant_key or name not in names:
         reader.scope.report(
             "PS211",
             f"unknown field `{node.span.text}`",
@@ -110,23 +112,24 @@ def element(reader: Reader, node: s.Attribute) -> e.Expr | None:
         return None
     index = names.index(name)
     field = record.fields[index]
-    type_ = field.type if field.default is None else field.type.present()
-    return e.Element(index, name, type_, node.span)
+    type_ = field.type if field.default is None else field.type.as_required()
+    return e.ElementField(index, name, type_, node.span)
 
 
-def _record_of(items: e.Expr) -> Record | None:
+def _record_of(items: e.Expr) -> RecordType | None:
     element_type = e.type_of(items).element
     return None if element_type is None else element_type.record
 
 
-def _no_such_fold(reader: Reader, node: s.FoldExpr) -> None:
+def _report_unknown_fold(reader: ExpressionChecker, node: s.ListFoldExpr) -> None:
     name = node.function.text
-    if name in OF_VALUES:
-        hint = f"`{name}` needs a value: `{name}(RECORD.FIELD over {node.over.text} where ...)`"
-    elif name in OF_ELEMENTS:
-        hint = f"`{name}` needs no value: `{name}({node.over.text} where ...)`"
+    if name in VALUE_FOLDS:
+        hint = f"`{name}` needs a value: `{name}(RECORD.FIELD over {node.items.text} where ...)`"
+    elif name in ELEMENT_FOLDS:
+        hint = f"`{name}` needs no value: `{name}({node.items.text} where ...)`"
     else:
         hint = (
-            did_you_mean(name, OF_ELEMENTS + OF_VALUES) or f"there are {', '.join(OF_ELEMENTS + OF_VALUES)}"
+            did_you_mean(name, ELEMENT_FOLDS + VALUE_FOLDS)
+            or f"there are {', '.join(ELEMENT_FOLDS + VALUE_FOLDS)}"
         )
     reader.scope.report("PS210", f"`{name}` cannot look through a list so", node.function.span, help=hint)

@@ -4,95 +4,103 @@ A mistake is reported where it stands and yields None, and what contains it says
 what is constant are later passes (`flow`, `lang.ir.constant_folding`).
 """
 
-from policysched.lang.check.aggregates import aggregate
-from policysched.lang.check.amounts import amount, names_a_resource
-from policysched.lang.check.arithmetic import minus, product, sum_or_difference
-from policysched.lang.check.attributes import attribute
-from policysched.lang.check.choices import conditional, otherwise
-from policysched.lang.check.conditions import comparison, has, junction, negation
-from policysched.lang.check.dimensions import describe
-from policysched.lang.check.elements import element, is_element, over_elements
-from policysched.lang.check.functions import call, count_pods
-from policysched.lang.check.limits import within_limits
-from policysched.lang.check.lists import list_literal, membership
-from policysched.lang.check.literals import number
-from policysched.lang.check.names import bare_name
-from policysched.lang.check.reading import Reader, conform
-from policysched.lang.check.scope import Place, Scope
+from policysched.lang.check.aggregates import check_aggregate
+from policysched.lang.check.amounts import check_resource_amount, is_resource_amount
+from policysched.lang.check.arithmetic import check_minus, check_product, check_sum
+from policysched.lang.check.attributes import check_attribute
+from policysched.lang.check.choices import check_else, check_if
+from policysched.lang.check.conditions import check_and_or, check_comparison, check_has, check_not
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.elements import check_fold, check_record_field, is_record_field
+from policysched.lang.check.functions import check_call, check_count
+from policysched.lang.check.limits import check_limits
+from policysched.lang.check.lists import check_list_literal, check_membership
+from policysched.lang.check.literals import check_number
+from policysched.lang.check.names import check_name
+from policysched.lang.check.reading import ExpressionChecker, conform
+from policysched.lang.check.scope import ExpressionContext, Scope
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
-from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.kinds import Type, TypeKind
 
 
-def read(scope: Scope, node: s.Expression, place: Place, expected: Type | None = None) -> e.Expr | None:
+def check_expression(
+    scope: Scope, node: s.Expression, place: ExpressionContext, expected: Type | None = None
+) -> e.Expr | None:
     """A whole expression, with its limits. `expected` only helps to read literals; `conform` demands a type."""
-    return Reader(scope, place, _read_node).read(node, expected) if within_limits(scope, node) else None
+    return (
+        ExpressionChecker(scope, place, _check_node).check(node, expected)
+        if check_limits(scope, node)
+        else None
+    )
 
 
-def read_condition(scope: Scope, node: s.Expression, place: Place) -> e.Expr | None:
-    found = read(scope, node, place, t.BOOL)
-    if found is None or e.type_of(found).kind is Kind.BOOL:
+def check_condition(scope: Scope, node: s.Expression, place: ExpressionContext) -> e.Expr | None:
+    found = check_expression(scope, node, place, t.BOOL)
+    if found is None or e.type_of(found).kind is TypeKind.BOOL:
         return found
     scope.report(
         "PS202",
-        f"this is {describe(e.type_of(found))}, and {place.word} must be true or false",
+        f"this is {describe_type(e.type_of(found))}, and {place.description} must be true or false",
         found.span,
-        label=describe(e.type_of(found)),
+        label=describe_type(e.type_of(found)),
         help="compare it with something, such as `== 1`",
     )
     return None
 
 
-def read_as(scope: Scope, node: s.Expression, place: Place, wanted: Type) -> e.Expr | None:
+def check_expression_as(
+    scope: Scope, node: s.Expression, place: ExpressionContext, wanted: Type
+) -> e.Expr | None:
     """An expression of just this type (a plain number may stand for another kind of plain number)."""
-    found = read(scope, node, place, wanted)
+    found = check_expression(scope, node, place, wanted)
     return None if found is None else conform(scope, found, wanted)
 
 
-def _read_node(reader: Reader, node: s.Expression, expected: Type | None) -> e.Expr | None:
+def _check_node(reader: ExpressionChecker, node: s.Expression, expected: Type | None) -> e.Expr | None:
     match node:
         case s.NumberLit():
-            return number(reader.scope, node, expected)
+            return check_number(reader.scope, node, expected)
         case s.StringLit(value=value, span=span):
             return e.Const(value, t.STRING, span)
         case s.BoolLit(value=value, span=span):
             return e.Const(value, t.BOOL, span)
         case s.ListLit():
-            return list_literal(reader, node, None if expected is None else expected.element)
-        case s.Bare():
-            return bare_name(reader, node, expected)
-        case s.Attribute() if is_element(reader, node):
-            return element(reader, node)
-        case s.Attribute():
-            if names_a_resource(reader.scope, node, reader.place):
-                return amount(reader.scope, node, reader.place)
-            return attribute(reader.scope, node, reader.place)
-        case s.Unary(op="not"):
-            return negation(reader, node)
-        case s.Unary():
-            return minus(reader, node, expected)
-        case s.Binary(op="and" | "or"):
-            return junction(reader, node)
-        case s.Binary(op="in" | "not in"):
-            return membership(reader, node)
-        case s.Binary(op="==" | "!=" | "<" | "<=" | ">" | ">="):
-            return comparison(reader, node)
-        case s.Binary(op="+" | "-"):
-            return sum_or_difference(reader, node, expected)
-        case s.Binary():
-            return product(reader, node, expected)
+            return check_list_literal(reader, node, None if expected is None else expected.element)
+        case s.NameExpr():
+            return check_name(reader, node, expected)
+        case s.AttributeExpr() if is_record_field(reader, node):
+            return check_record_field(reader, node)
+        case s.AttributeExpr():
+            if is_resource_amount(reader.scope, node, reader.context):
+                return check_resource_amount(reader.scope, node, reader.context)
+            return check_attribute(reader.scope, node, reader.context)
+        case s.UnaryExpr(op="not"):
+            return check_not(reader, node)
+        case s.UnaryExpr():
+            return check_minus(reader, node, expected)
+        case s.BinaryExpr(op="and" | "or"):
+            return check_and_or(reader, node)
+        case s.BinaryExpr(op="in" | "not in"):
+            return check_membership(reader, node)
+        case s.BinaryExpr(op="==" | "!=" | "<" | "<=" | ">" | ">="):
+            return check_comparison(reader, node)
+        case s.BinaryExpr(op="+" | "-"):
+            return check_sum(reader, node, expected)
+        case s.BinaryExpr():
+            return check_product(reader, node, expected)
         case s.ElseExpr():
-            return otherwise(reader, node, expected)
+            return check_else(reader, node, expected)
         case s.IfExpr():
-            return conditional(reader, node, expected)
+            return check_if(reader, node, expected)
         case s.HasExpr():
-            return has(reader, node)
+            return check_has(reader, node)
         case s.CallExpr():
-            return call(reader, node, expected)
+            return check_call(reader, node, expected)
         case s.AggregateExpr():
-            return aggregate(reader, node, expected)
+            return check_aggregate(reader, node, expected)
         case s.CountExpr():
-            return count_pods(reader, node)
-        case s.FoldExpr():
-            return over_elements(reader, node)
+            return check_count(reader, node)
+        case s.ListFoldExpr():
+            return check_fold(reader, node)

@@ -3,14 +3,14 @@ only the process that runs the policy knows."""
 
 from collections.abc import Iterable
 
-from policysched.lang.check.clauses import sorted_out
-from policysched.lang.check.rules import score_missing, weight_of
-from policysched.lang.check.scope import Scope, declared_at
+from policysched.lang.check.clauses import clauses_by_slot
+from policysched.lang.check.rules import check_score_missing, check_weight
+from policysched.lang.check.scope import Scope, declared_here
 from policysched.lang.ir import program as p
 from policysched.lang.syntax import tree as s
 
 
-def extenders(scope: Scope, statements: Iterable[s.Extender]) -> tuple[p.Extender, ...]:
+def check_extenders(scope: Scope, statements: Iterable[s.ExtenderDecl]) -> tuple[p.Extender, ...]:
     """In the order of the text, which is the order in which they are asked."""
     found: dict[str, p.Extender] = {}
     for node in statements:
@@ -21,14 +21,14 @@ def extenders(scope: Scope, statements: Iterable[s.Extender]) -> tuple[p.Extende
                 f"the extender `{node.name.text}` is asked already",
                 node.name.span,
                 label="once is enough",
-                related=(declared_at(first.span),),
+                related=(declared_here(first.span),),
             )
             continue
-        found[node.name.text] = _extender(scope, node)
+        found[node.name.text] = _check_extender(scope, node)
     return tuple(found.values())
 
 
-def without_whole_gang(scope: Scope, gang: p.Gang | None, found: tuple[p.Extender, ...]) -> None:
+def check_no_whole_gang(scope: Scope, gang: p.GangSpec | None, found: tuple[p.Extender, ...]) -> None:
     """Members are tried on a cluster that is not, which no service outside has seen. In mode `gate` each is placed like any
     other pod."""
     if gang is not None and gang.mode is p.GangMode.WHOLE and found:
@@ -37,15 +37,15 @@ def without_whole_gang(scope: Scope, gang: p.Gang | None, found: tuple[p.Extende
             "a gang cannot be placed whole while an extender has to be asked",
             gang.span,
             label="members are tried together, and the extender knows nothing of such a trial",
-            related=(declared_at(found[0].span),),
+            related=(declared_here(found[0].span),),
             help="give these gangs a policy of their own, without the extender, or place members one by one: `mode = gate`",
         )
 
 
-def _extender(scope: Scope, node: s.Extender) -> p.Extender:
-    clauses = sorted_out(node.clauses)
-    weight = None if clauses.weight is None else weight_of(scope, clauses.weight.weight)
-    missing = score_missing(scope, clauses.missing)
+def _check_extender(scope: Scope, node: s.ExtenderDecl) -> p.Extender:
+    clauses = clauses_by_slot(node.clauses)
+    weight = None if clauses.weight is None else check_weight(scope, clauses.weight.weight)
+    missing = check_score_missing(scope, clauses.missing)
     if weight is not None and clauses.missing is None:
         scope.report(
             "PS214",

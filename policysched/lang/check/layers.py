@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, field
 
-from policysched.lang.check.clauses import slot
-from policysched.lang.check.expressions import read_condition
-from policysched.lang.check.flow import Known, implied, no_holes
-from policysched.lang.check.rules import rule, weight_of
-from policysched.lang.check.scope import LAYER, Scope, declared_at
-from policysched.lang.check.table import Kind, Table, Written, amended_rule, kind_of
+from policysched.lang.check.clauses import clause_slot
+from policysched.lang.check.expressions import check_condition
+from policysched.lang.check.flow import PresentReads, check_always_present, implied_present
+from policysched.lang.check.rules import check_rule, check_weight
+from policysched.lang.check.scope import LAYER_CONDITION, Scope, declared_here
+from policysched.lang.check.table import RuleKind, RuleNode, RuleTable, amend_rule, rule_kind
 from policysched.lang.ir import program as p
-from policysched.lang.ir.constant_folding import fold, is_constant
+from policysched.lang.ir.constant_folding import fold_constants, is_constant
 from policysched.lang.syntax import tree as s
 
-_FIELDS: dict[str, tuple[str, ...]] = {
+_FIELDS_OF_SLOT: dict[str, tuple[str, ...]] = {
     "when": ("when",),
     "require": ("rejects", "condition", "missing"),
     "missing": ("missing",),
@@ -25,45 +25,45 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 """Which fields of a rule a clause decides. What a condition does while a metric is missing is part of it."""
 
 
-_FORMS_CHECKED_MAX = 8
+_RULE_VERSIONS_CHECKED_MAX = 8
 """How many of the layers above are considered for an `amend`: with hundreds the time would grow with their square."""
 
 
 @dataclass(slots=True)
-class Layers:
-    """Checks one layer after the other. `table` is what the rules are where all layers so far apply, `forms` every
+class LayerChecker:
+    """Checks one layer after the other. `rule_table` is what the rules are where all layers so far apply, `rule_versions` every
     form of a rule that the text gives it."""
 
     scope: Scope
-    table: Table
-    forms: dict[tuple[Kind, str], list[Written]]
-    names: dict[str, s.Name] = field(default_factory=dict)
+    rule_table: RuleTable
+    rule_versions: dict[tuple[RuleKind, str], list[RuleNode]]
+    layer_names: dict[str, s.Identifier] = field(default_factory=dict)
 
-    def check(self, node: s.Layer) -> p.Layer | None:
+    def check(self, node: s.LayerDecl) -> p.Layer | None:
         errors = self.scope.error_count()
-        taken = self.names.setdefault(node.name.text, node.name)
+        taken = self.layer_names.setdefault(node.name.text, node.name)
         if taken is not node.name:
             self.scope.report(
                 "PS213",
                 f"there is a layer `{node.name.text}` already",
                 node.name.span,
                 label="second layer of this name",
-                related=(declared_at(taken.span),),
+                related=(declared_here(taken.span),),
             )
-        condition = read_condition(self.scope, node.condition, LAYER)
-        known: Known = frozenset()
+        condition = check_condition(self.scope, node.condition, LAYER_CONDITION)
+        known: PresentReads = frozenset()
         if condition is not None:
-            no_holes(self.scope, condition)
-            known = implied(condition, True)
-            condition = fold(condition)
-            self.lint(node, condition)
-        changes = [change for statement in node.body for change in self.changes(statement, known)]
+            check_always_present(self.scope, condition)
+            known = implied_present(condition, True)
+            condition = fold_constants(condition)
+            self.lint_condition(node, condition)
+        changes = [change for statement in node.body for change in self.statement_changes(statement, known)]
         if condition is None or self.scope.error_count() > errors:
             return None
         return p.Layer(node.name.text, condition, tuple(changes), node.name.span)
 
-    def lint(self, node: s.Layer, condition: object) -> None:
-        if self.scope.set_elsewhere(node.condition.span):
+    def lint_condition(self, node: s.LayerDecl, condition: object) -> None:
+        if self.scope.names_parameter(node.condition.span):
             return
         if is_constant(condition, True):  # type: ignore[arg-type]
             self.scope.report(
@@ -75,45 +75,45 @@ class Layers:
         elif is_constant(condition, False):  # type: ignore[arg-type]
             self.scope.report("PS302", "this layer applies to no pod", node.condition.span)
 
-    def changes(self, node: s.Statement, known: Known) -> list[p.LayerChange]:
+    def statement_changes(self, node: s.Statement, known: PresentReads) -> list[p.LayerChange]:
         match node:
-            case s.Filter() | s.Score():
-                return self.set_rule(node, known) if self.table.add(node) else []
-            case s.Replace(rule=written):
-                return self.set_rule(written, known) if self.table.replace(written) else []
-            case s.Reweight():
-                changed = self.table.reweight(node)
+            case s.FilterDecl() | s.ScoreDecl():
+                return self.set_rule(node, known) if self.rule_table.add(node) else []
+            case s.ReplaceStatement(rule=written):
+                return self.set_rule(written, known) if self.rule_table.replace(written) else []
+            case s.ReweightStatement():
+                changed = self.rule_table.reweight(node)
                 return (
                     []
                     if changed is None
-                    else [p.SetWeight(node.name.text, weight_of(self.scope, node.weight))]
+                    else [p.SetWeight(node.name.text, check_weight(self.scope, node.weight))]
                 )
-            case s.Drop():
-                return [p.DropRule(node.name.text, kind) for kind in self.table.drop(node)]
-            case s.Amend():
+            case s.DropStatement():
+                return [p.DropRule(node.name.text, kind) for kind in self.rule_table.drop(node)]
+            case s.AmendStatement():
                 return self.amend(node, known)
             case _:
                 raise AssertionError(f"{node} cannot stand in a layer")
 
-    def set_rule(self, node: Written, known: Known) -> list[p.LayerChange]:
-        self.forms.setdefault((kind_of(node), node.name.text), []).append(node)
-        checked = rule(self.scope, node, known)
+    def set_rule(self, node: RuleNode, known: PresentReads) -> list[p.LayerChange]:
+        self.rule_versions.setdefault((rule_kind(node), node.name.text), []).append(node)
+        checked = check_rule(self.scope, node, known)
         return [] if checked is None else [p.SetRule(checked)]
 
-    def amend(self, node: s.Amend, known: Known) -> list[p.LayerChange]:
+    def amend(self, node: s.AmendStatement, known: PresentReads) -> list[p.LayerChange]:
         """The new values of the fields that the clauses decide, taken from the newest form of the rule."""
-        newest = self.table.amend(node)
+        newest = self.rule_table.amend(node)
         if newest is None:
             return []
-        kind = kind_of(newest)
-        forms = self.forms.setdefault((kind, node.name.text), [])
-        for form in (*forms[:1], *forms[1:][-_FORMS_CHECKED_MAX:]):
-            rule(self.scope, amended_rule(form, node), known)
-        checked = rule(self.scope, newest, known)
+        kind = rule_kind(newest)
+        forms = self.rule_versions.setdefault((kind, node.name.text), [])
+        for form in (*forms[:1], *forms[1:][-_RULE_VERSIONS_CHECKED_MAX:]):
+            check_rule(self.scope, amend_rule(form, node), known)
+        checked = check_rule(self.scope, newest, known)
         forms.append(newest)
         if checked is None:
             return []
-        fields = [name for clause in node.clauses for name in _FIELDS[slot(clause)]]
+        fields = [name for clause in node.clauses for name in _FIELDS_OF_SLOT[clause_slot(clause)]]
         if node.params is not None:
             fields.append("params")
         changes = tuple(

@@ -5,10 +5,10 @@ from policysched.lang.ir import program as p
 from policysched.lang.syntax import tree as s
 from policysched.text import Source
 
-_KUBE_SCHEDULERS_NAME = "default-scheduler"
+_DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
 
-def unused(scope: Scope, source: Source, *, library: bool) -> None:
+def lint_unused_names(scope: Scope, source: Source, *, library: bool) -> None:
     """Declarations of this text that nothing reads; a library's are for others."""
     if library:
         return
@@ -21,8 +21,8 @@ def unused(scope: Scope, source: Source, *, library: bool) -> None:
                 label="never read",
                 help=f"add a filter: `require pod.requests.{name} <= node.free.{name}`",
             )
-    for one in scope.declared.values():
-        if not one.used and one.value is not None and one.span.source is source:
+    for one in scope.names.values():
+        if not one.used and one.definition is not None and one.span.source is source:
             scope.report(
                 "PS306",
                 f"the {one.kind} `{one.name}` is not used",
@@ -32,9 +32,9 @@ def unused(scope: Scope, source: Source, *, library: bool) -> None:
             )
 
 
-def whole_policy(scope: Scope, header: s.Header, rules: p.Rules) -> None:
+def lint_policy(scope: Scope, header: s.HeaderDecl, rules: p.RuleSet) -> None:
     names = {rule.builtin for rule in rules.filters if isinstance(rule, p.BuiltinFilter)}
-    if header.name.text == _KUBE_SCHEDULERS_NAME:
+    if header.name.text == _DEFAULT_SCHEDULER_NAME:
         scope.report(
             "PS412",
             "`default-scheduler` is kube-scheduler's own name",

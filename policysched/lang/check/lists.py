@@ -2,49 +2,49 @@
 
 from typing import cast
 
-from policysched.lang.check.dimensions import describe, same_dimension
-from policysched.lang.check.reading import Reader, conform
+from policysched.lang.check.dimensions import describe_type, same_dimension
+from policysched.lang.check.reading import ExpressionChecker, conform
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
-from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.kinds import Type, TypeKind
 
 
-def membership(reader: Reader, node: s.Binary) -> e.Expr | None:
+def check_membership(reader: ExpressionChecker, node: s.BinaryExpr) -> e.Expr | None:
     options: e.Expr | None
     if isinstance(node.right, s.ListLit):
-        item = reader.read(node.left, None)
+        item = reader.check(node.left, None)
         options = None
         if item is not None:
-            options = list_literal(reader, node.right, e.type_of(item).present())
+            options = check_list_literal(reader, node.right, e.type_of(item).as_required())
     else:
-        options = reader.read(node.right, None)
+        options = reader.check(node.right, None)
         expected = None if options is None else e.type_of(options).element
-        item = reader.read(node.left, expected)
+        item = reader.check(node.left, expected)
     if item is None or options is None:
         return None
     options_type = e.type_of(options)
-    if options_type.kind is not Kind.LIST or options_type.element is None:
+    if options_type.kind is not TypeKind.LIST or options_type.element is None:
         reader.scope.report(
             "PS202",
-            f"`in` needs a list on its right, and this is {describe(options_type)}",
+            f"`in` needs a list on its right, and this is {describe_type(options_type)}",
             options.span,
-            label=describe(options_type),
+            label=describe_type(options_type),
             help='write a list, such as `["a", "b"]`',
         )
         return None
     if not same_dimension(e.type_of(item), options_type.element):
-        return reader.unlike(node, "in", e.type_of(item), options_type)
+        return reader.report_incompatible(node, "in", e.type_of(item), options_type)
     found = e.In(item, options, node.span)
     return found if node.op == "in" else e.Not(found, node.span)
 
 
-def list_literal(reader: Reader, node: s.ListLit, element: Type | None) -> e.Expr | None:
+def check_list_literal(reader: ExpressionChecker, node: s.ListLit, element: Type | None) -> e.Expr | None:
     """A list of constants of one type, that of its first item where nothing is expected."""
     items: list[e.Const] = []
     broken = False
     for written in node.items:
-        found = reader.read(written, element)
+        found = reader.check(written, element)
         if found is None:
             broken = True
             continue
@@ -54,7 +54,7 @@ def list_literal(reader: Reader, node: s.ListLit, element: Type | None) -> e.Exp
             continue
         if element is None:
             element = found.type
-        conformed = _item(reader, found, element)
+        conformed = _conform_item(reader, found, element)
         if conformed is None:
             broken = True
         else:
@@ -62,11 +62,11 @@ def list_literal(reader: Reader, node: s.ListLit, element: Type | None) -> e.Exp
     if broken:
         return None
     values = tuple(item.value for item in items if not isinstance(item.value, tuple))
-    return e.Const(values, Type(Kind.LIST, element=element or t.STRING), node.span)
+    return e.Const(values, Type(TypeKind.LIST, element=element or t.STRING), node.span)
 
 
-def _item(reader: Reader, found: e.Const, element: Type) -> e.Const | None:
+def _conform_item(reader: ExpressionChecker, found: e.Const, element: Type) -> e.Const | None:
     if same_dimension(found.type, element) and found.type.kind is not element.kind:
-        value = float(cast(float, found.value)) if element.held_as_float else found.value
-        return e.Const(value, found.type if found.type.kind is Kind.FLOAT else element, found.span)
-    return cast(e.Const | None, conform(reader.scope, found, element.present()))
+        value = float(cast(float, found.value)) if element.is_float64 else found.value
+        return e.Const(value, found.type if found.type.kind is TypeKind.FLOAT else element, found.span)
+    return cast(e.Const | None, conform(reader.scope, found, element.as_required()))

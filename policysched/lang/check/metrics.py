@@ -1,25 +1,25 @@
-"""`metric NAME: TYPE { ... }`, of nodes or with two joins (`from`, `to`) between pods, and `outage { ... }`."""
+"""`check_metric NAME: TYPE { ... }`, of nodes or with two joins (`from`, `to`) between pods, and `check_outage { ... }`."""
 
 from typing import Literal, cast
 
-from policysched.lang.check.expressions import read_as
-from policysched.lang.check.flow import no_holes
-from policysched.lang.check.params import Params, params_of
-from policysched.lang.check.scope import ASSUME, PAIR_KEY, Scope
+from policysched.lang.check.expressions import check_expression_as
+from policysched.lang.check.flow import check_always_present
+from policysched.lang.check.params import BlockParams, check_block_params
+from policysched.lang.check.scope import ASSUMED_METRIC, SERIES_POD_KEY, Scope
 from policysched.lang.ir import program as p
-from policysched.lang.ir.constant_folding import fold
+from policysched.lang.ir.constant_folding import fold_constants
 from policysched.lang.ir.expr import Attr, Const, Expr
 from policysched.lang.syntax import tree as s
 from policysched.lang.types.kinds import DURATION, RATIO, STRING, Type
 
-_SHORTEST_NS = 10**9
+_EVERY_MIN_NS = 10**9
 _PARAMS = ("query", "source", "unit", "join", "from", "to", "key", "every", "stale", "sampled_at", "assume")
-_JOINS = ("from", "to", "key")
+_POD_PAIR_PARAMS = ("from", "to", "key")
 
 
-def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
+def check_metric(scope: Scope, node: s.MetricDecl, type_: Type | None) -> p.Metric | None:
     errors = scope.error_count()
-    params = params_of(scope, f"the metric `{node.name.text}`", node.name.span, node.params, _PARAMS)
+    params = check_block_params(scope, f"the metric `{node.name.text}`", node.name.span, node.params, _PARAMS)
     query = _text(scope, params.required("query", '"..."'), "a query")
     source = _source(scope, params.get("source"))
     sampled_at = _text(scope, params.get("sampled_at"), "a query")
@@ -29,8 +29,8 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
         from policysched.lang.check.declarations import check_unit
 
         check_unit(scope, unit, unit_node.span, type_)
-    between = [name for name in _JOINS if params.get(name) is not None]
-    join = _between(scope, params) if between else _join(scope, params)
+    between = [name for name in _POD_PAIR_PARAMS if params.get(name) is not None]
+    join = _pod_pair_join(scope, params) if between else _node_join(scope, params)
     every = _every(scope, params)
     stale = _period(scope, params, "stale", "90s")
     assume = _assume(scope, params, type_)
@@ -51,18 +51,18 @@ def metric(scope: Scope, node: s.Metric, type_: Type | None) -> p.Metric | None:
         source=source,
         query=cast(str, query),
         unit=cast(str, unit),
-        join=cast("str | tuple[str, str] | p.Between", join),
-        every_ns=cast(int, every),
-        stale_ns=cast(int, stale),
+        join=cast("str | tuple[str, str] | p.PairJoinSpec", join),
+        poll_interval_ns=cast(int, every),
+        stale_after_ns=cast(int, stale),
         sampled_at=sampled_at,
-        assume=assume,
+        assumed_load=assume,
         span=node.name.span,
     )
 
 
 def _source(scope: Scope, node: s.Expression | s.MapLit | None) -> str | None:
     """A bare name, or in quotes where it has a dash."""
-    return node.name if isinstance(node, s.Bare) else _text(scope, node, "a source's name")
+    return node.name if isinstance(node, s.NameExpr) else _text(scope, node, "a source's name")
 
 
 def _text(scope: Scope, node: s.Expression | s.MapLit | None, what: str) -> str | None:
@@ -74,12 +74,12 @@ def _text(scope: Scope, node: s.Expression | s.MapLit | None, what: str) -> str 
     return None
 
 
-def _join(scope: Scope, params: Params) -> str | tuple[str, str] | None:
+def _node_join(scope: Scope, params: BlockParams) -> str | tuple[str, str] | None:
     value = params.required("join", "instance")
     match value:
         case None:
             return None
-        case s.Bare(name="node" | "instance" as name):
+        case s.NameExpr(name="node" | "instance" as name):
             return name
         case s.MapLit(entries=((s.StringLit(value=series), s.StringLit(value=node)),)):
             return series, node
@@ -94,7 +94,7 @@ def _join(scope: Scope, params: Params) -> str | tuple[str, str] | None:
     return None
 
 
-def _between(scope: Scope, params: Params) -> p.Between | None:
+def _pod_pair_join(scope: Scope, params: BlockParams) -> p.PairJoinSpec | None:
     for name in ("join", "sampled_at"):
         extra = params.get(name)
         if extra is not None:
@@ -107,14 +107,14 @@ def _between(scope: Scope, params: Params) -> p.Between | None:
                 if name == "join"
                 else "its samples are as old as the poll that brought them",
             )
-    sender, receiver = (_pod_labels(scope, params, name) for name in ("from", "to"))
+    sender, receiver = (_pod_series_labels(scope, params, name) for name in ("from", "to"))
     key = _pod_key(scope, params)
     if sender is None or receiver is None or key is None:
         return None
-    return p.Between(sender, receiver, key)
+    return p.PairJoinSpec(sender, receiver, key)
 
 
-def _pod_labels(scope: Scope, params: Params, name: str) -> tuple[str, ...] | None:
+def _pod_series_labels(scope: Scope, params: BlockParams, name: str) -> tuple[str, ...] | None:
     """Labels of the series: of the namespace and of the pod, or of both in one."""
     value = params.required(name, '["namespace", "pod"]')
     match value:
@@ -134,27 +134,27 @@ def _pod_labels(scope: Scope, params: Params, name: str) -> tuple[str, ...] | No
     return None
 
 
-def _pod_key(scope: Scope, params: Params) -> Expr | None:
+def _pod_key(scope: Scope, params: BlockParams) -> Expr | None:
     value = params.get("key")
     if value is None:
         return Attr("pod", ("name",), STRING, params.span)
     if isinstance(value, s.MapLit):
         scope.report("PS202", "`key` is what the series call a pod, a string", value.span)
         return None
-    found = read_as(scope, value, PAIR_KEY, STRING)
-    return None if found is None or not no_holes(scope, found) else fold(found)
+    found = check_expression_as(scope, value, SERIES_POD_KEY, STRING)
+    return None if found is None or not check_always_present(scope, found) else fold_constants(found)
 
 
-def _period(scope: Scope, params: Params, name: str, example: str) -> int | None:
+def _period(scope: Scope, params: BlockParams, name: str, example: str) -> int | None:
     value = params.required(name, example)
-    return None if value is None else positive_duration(scope, value, name)
+    return None if value is None else check_positive_duration(scope, value, name)
 
 
-def _every(scope: Scope, params: Params) -> int | None:
+def _every(scope: Scope, params: BlockParams) -> int | None:
     """Who edits a policy must not be able to have a server asked, and thousands of samples read, without a pause."""
     every = _period(scope, params, "every", "15s")
     written = params.get("every")
-    if every is None or every >= _SHORTEST_NS or written is None:
+    if every is None or every >= _EVERY_MIN_NS or written is None:
         return every
     scope.report(
         "PS208", "a metric is asked for at most once a second", written.span, help="such as `every = 15s`"
@@ -162,13 +162,13 @@ def _every(scope: Scope, params: Params) -> int | None:
     return None
 
 
-def positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) -> int | None:
-    from policysched.lang.check.declarations import constant
+def check_positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) -> int | None:
+    from policysched.lang.check.declarations import check_constant
 
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"`{name}` is a duration", node.span)
         return None
-    found = constant(scope, node, DURATION)
+    found = check_constant(scope, node, DURATION)
     if found is None:
         return None
     value = cast(int, found.value)
@@ -178,35 +178,35 @@ def positive_duration(scope: Scope, node: s.Expression | s.MapLit, name: str) ->
     return value
 
 
-def _assume(scope: Scope, params: Params, type_: Type | None) -> Expr | None:
+def _assume(scope: Scope, params: BlockParams, type_: Type | None) -> Expr | None:
     value = params.get("assume")
     if value is None or type_ is None:
         return None
     if isinstance(value, s.MapLit):
         scope.report("PS202", "`assume` is a value of the metric's type", value.span)
         return None
-    found = read_as(scope, value, ASSUME, type_)
-    if found is None or not no_holes(scope, found):
+    found = check_expression_as(scope, value, ASSUMED_METRIC, type_)
+    if found is None or not check_always_present(scope, found):
         return None
-    return fold(found)
+    return fold_constants(found)
 
 
-def outage(scope: Scope, node: s.Outage) -> p.Outage | None:
-    from policysched.lang.check.declarations import constant
+def check_outage(scope: Scope, node: s.OutageDecl) -> p.OutageSpec | None:
+    from policysched.lang.check.declarations import check_constant
 
-    params = params_of(scope, "`outage`", node.span, node.params, ("above", "then"))
-    then = params.word("then", ("disable", "wait"), "disable")
+    params = check_block_params(scope, "`check_outage`", node.span, node.params, ("above", "then"))
+    then = params.choice("then", ("disable", "wait"), "disable")
     above = params.required("above", "50%")
     if above is None:
         return None
     if isinstance(above, s.MapLit):
         scope.report("PS202", "`above` is a share, such as `50%`", above.span)
         return None
-    found: Const | None = constant(scope, above, RATIO)
+    found: Const | None = check_constant(scope, above, RATIO)
     if found is None:
         return None
     share = float(cast(float, found.value))
     if not 0 <= share <= 1:
         scope.report("PS208", "`above` is a share of the candidates, from 0% to 100%", above.span)
         return None
-    return None if then is None else p.Outage(share, cast(Literal["disable", "wait"], then))
+    return None if then is None else p.OutageSpec(share, cast(Literal["disable", "wait"], then))

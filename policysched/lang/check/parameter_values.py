@@ -11,24 +11,24 @@ from policysched.text import Diagnostic, Source, Span
 
 
 @dataclass(frozen=True, slots=True)
-class GivenValue:
-    """A text, or for a list the texts of its elements. `place` names where it stands, for people."""
+class ParameterValue:
+    """A text, or for a list the texts of its elements. `location` names where it stands, for people."""
 
     text: str | tuple[str, ...]
-    place: str
+    location: str
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class GivenParameters:
+class ParameterValues:
     """For one policy. `problems`: what could not be read at all; with one of them the policy is refused."""
 
-    values: Mapping[str, GivenValue] = field(default_factory=dict)
+    values: Mapping[str, ParameterValue] = field(default_factory=dict)
     problems: tuple[Diagnostic, ...] = ()
 
-    def under(self, above: "GivenParameters") -> "GivenParameters":
+    def overridden_by(self, above: "ParameterValues") -> "ParameterValues":
         """Both, where `above` has the last word."""
-        return GivenParameters({**self.values, **above.values}, (*self.problems, *above.problems))
+        return ParameterValues({**self.values, **above.values}, (*self.problems, *above.problems))
 
     def sources(self) -> Iterator[Source]:
         """Where values or problems stand."""
@@ -39,25 +39,29 @@ class GivenParameters:
                 yield problem.span.source
 
 
-Given = Mapping[str, GivenParameters]
+ParameterValuesByPolicy = Mapping[str, ParameterValues]
 """By the name of the policy."""
 
-NOTHING_GIVEN = GivenParameters()
-NOBODY_GIVEN: Given = {}
-EVERY_POLICY = "*"
+EMPTY_PARAMETER_VALUES = ParameterValues()
+NO_PARAMETER_VALUES: ParameterValuesByPolicy = {}
+ALL_POLICIES = "*"
 """No policy is called so: values for each policy that has such a parameter, and for no other."""
 
 
-def given_to(policy: str, given: Given, declared: frozenset[str]) -> GivenParameters:
+def parameter_values_for(
+    policy: str, given: ParameterValuesByPolicy, declared: frozenset[str]
+) -> ParameterValues:
     """What was given to one policy, which declares these parameters."""
-    to_all = given.get(EVERY_POLICY, NOTHING_GIVEN)
+    to_all = given.get(ALL_POLICIES, EMPTY_PARAMETER_VALUES)
     fitting = {name: value for name, value in to_all.values.items() if name in declared}
-    return given.get(policy, NOTHING_GIVEN).under(GivenParameters(fitting))
+    return given.get(policy, EMPTY_PARAMETER_VALUES).overridden_by(ParameterValues(fitting))
 
 
-def laid_over(below: Given, above: Given) -> Given:
+def merge_parameter_values(
+    below: ParameterValuesByPolicy, above: ParameterValuesByPolicy
+) -> ParameterValuesByPolicy:
     """What is set in two places; `above` has the last word on each parameter."""
     both = dict(below)
     for policy, given in above.items():
-        both[policy] = both[policy].under(given) if policy in both else given
+        both[policy] = both[policy].overridden_by(given) if policy in both else given
     return both

@@ -3,26 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policysched.lang.check.scope import Scope, declared_at, did_you_mean
+from policysched.lang.check.scope import Scope, declared_here, did_you_mean
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
-Value = s.Expression | s.MapLit
+ParamNode = s.Expression | s.MapLit
 
 
 @dataclass(frozen=True, slots=True)
-class Params:
+class BlockParams:
     """The parameters of one block, after unknown and doubled names were reported."""
 
     scope: Scope
     owner: str
     span: Span
-    values: dict[str, Value]
+    values: dict[str, ParamNode]
 
-    def get(self, name: str) -> Value | None:
+    def get(self, name: str) -> ParamNode | None:
         return self.values.get(name)
 
-    def required(self, name: str, example: str) -> Value | None:
+    def required(self, name: str, example: str) -> ParamNode | None:
         value = self.values.get(name)
         if value is None:
             self.scope.report(
@@ -33,14 +33,14 @@ class Params:
             )
         return value
 
-    def word(self, name: str, choices: Sequence[str], default: str) -> str | None:
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str | None:
         """A bare word out of a few; None after a finding."""
         value = self.values.get(name)
         if value is None:
             return default
-        if isinstance(value, s.Bare) and value.name in choices:
+        if isinstance(value, s.NameExpr) and value.name in choices:
             return value.name
-        written = value.name if isinstance(value, s.Bare) else value.span.text
+        written = value.name if isinstance(value, s.NameExpr) else value.span.text
         known = ", ".join(f"`{choice}`" for choice in choices)
         self.scope.report(
             "PS212",
@@ -52,10 +52,10 @@ class Params:
         return None
 
 
-def params_of(
+def check_block_params(
     scope: Scope, owner: str, span: Span, nodes: Sequence[s.Param | s.ParamBlock], known: Sequence[str]
-) -> Params:
-    values: dict[str, Value] = {}
+) -> BlockParams:
+    values: dict[str, ParamNode] = {}
     places: dict[str, Span] = {}
     for node in nodes:
         name = node.name.text
@@ -72,16 +72,16 @@ def params_of(
         elif isinstance(node, s.ParamBlock):
             scope.report("PS202", f"`{name}` is a single value: `{name} = ...`", node.span)
             places[name] = node.name.span
-            values.setdefault(name, s.Bare("", node.span))
+            values.setdefault(name, s.NameExpr("", node.span))
         elif name in places:
             scope.report(
                 "PS213",
                 f"`{name}` is given twice",
                 node.name.span,
                 label="given again",
-                related=(declared_at(places[name]),),
+                related=(declared_here(places[name]),),
             )
         else:
             places[name] = node.name.span
             values[name] = node.value
-    return Params(scope, owner, span, values)
+    return BlockParams(scope, owner, span, values)

@@ -11,116 +11,127 @@ from typing import cast
 from policysched.lang.check.dimensions import (
     DIMENSIONLESS,
     conversion_help,
-    describe,
+    describe_type,
 )
-from policysched.lang.check.scope import Declared, Place, Scope, declared_at
+from policysched.lang.check.scope import DeclaredName, ExpressionContext, Scope, declared_here
 from policysched.lang.ir import expr as e
 from policysched.lang.syntax import tree as s
 from policysched.lang.types import kinds as t
-from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.kinds import Type, TypeKind
 from policysched.text import Span
 
-ReadNode = Callable[["Reader", s.Expression, Type | None], e.Expr | None]
+CheckNode = Callable[["ExpressionChecker", s.Expression, Type | None], e.Expr | None]
 
 
 @dataclass(slots=True)
-class Reader:
+class ExpressionChecker:
     """Reads one expression in one place."""
 
     scope: Scope
-    place: Place
-    read_node: ReadNode
+    context: ExpressionContext
+    check_node: CheckNode
 
-    def read(self, node: s.Expression, expected: Type | None) -> e.Expr | None:
-        return self.read_node(self, node, expected)
+    def check(self, node: s.Expression, expected: Type | None) -> e.Expr | None:
+        return self.check_node(self, node, expected)
 
-    def at(self, place: Place) -> "Reader":
+    def in_context(self, place: ExpressionContext) -> "ExpressionChecker":
         """A reader of the same policy for what stands in another place."""
-        return Reader(self.scope, place, self.read_node)
+        return ExpressionChecker(self.scope, place, self.check_node)
 
-    def condition(self, node: s.Expression, word: str) -> e.Expr | None:
-        found = self.read(node, t.BOOL)
-        if found is None or e.type_of(found).kind is Kind.BOOL:
+    def check_condition(self, node: s.Expression, word: str) -> e.Expr | None:
+        found = self.check(node, t.BOOL)
+        if found is None or e.type_of(found).kind is TypeKind.BOOL:
             return found
-        have = describe(e.type_of(found))
+        have = describe_type(e.type_of(found))
         self.scope.report("PS202", f"`{word}` needs a condition, and this is {have}", found.span, label=have)
         return None
 
-    def numeric(self, found: e.Expr | None, doing: str) -> e.Expr | None:
+    def require_numeric(self, found: e.Expr | None, doing: str) -> e.Expr | None:
         if found is None:
             return None
         have = e.type_of(found)
-        if have.numeric:
+        if have.is_numeric:
             return found
         self.scope.report(
-            "PS202", f"{doing} needs a number, and this is {describe(have)}", found.span, label=describe(have)
+            "PS202",
+            f"{doing} needs a number, and this is {describe_type(have)}",
+            found.span,
+            label=describe_type(have),
         )
         return None
 
-    def pair(self, node: s.Binary) -> tuple[e.Expr, e.Expr] | None:
+    def check_operands(self, node: s.BinaryExpr) -> tuple[e.Expr, e.Expr] | None:
         """Both sides; a literal is read by the type of the other side, whichever comes first."""
-        if self.undecided(node.left) and not self.undecided(node.right):
-            right = self.read(node.right, None)
-            left = None if right is None else self.read(node.left, e.type_of(right))
+        if self.needs_expected_type(node.left) and not self.needs_expected_type(node.right):
+            right = self.check(node.right, None)
+            left = None if right is None else self.check(node.left, e.type_of(right))
         else:
-            left = self.read(node.left, None)
-            right = self.read(node.right, e.type_of(left)) if left is not None else self.quietly(node.right)
+            left = self.check(node.left, None)
+            right = (
+                self.check(node.right, e.type_of(left))
+                if left is not None
+                else self.check_independent(node.right)
+            )
         return None if left is None or right is None else (left, right)
 
-    def quietly(self, node: s.Expression) -> e.Expr | None:
+    def check_independent(self, node: s.Expression) -> e.Expr | None:
         """Read for its own mistakes, where the other side has one: a literal that needs the other's type says nothing."""
-        if not self.undecided(node):
-            self.read(node, None)
+        if not self.needs_expected_type(node):
+            self.check(node, None)
         return None
 
-    def alike(self, nodes: tuple[s.Expression, ...], expected: Type | None) -> list[e.Expr | None]:
+    def check_same_type(self, nodes: tuple[s.Expression, ...], expected: Type | None) -> list[e.Expr | None]:
         """All of them, literals by the type of the first that has one of its own. Each is read once."""
-        decided = {at: self.read(node, None) for at, node in enumerate(nodes) if not self.undecided(node)}
+        decided = {
+            at: self.check(node, None) for at, node in enumerate(nodes) if not self.needs_expected_type(node)
+        }
         for found in decided.values():
             if found is not None:
                 expected = e.type_of(found)
                 break
-        return [decided[at] if at in decided else self.read(node, expected) for at, node in enumerate(nodes)]
+        return [decided[at] if at in decided else self.check(node, expected) for at, node in enumerate(nodes)]
 
-    def undecided(self, node: s.Expression) -> bool:
+    def needs_expected_type(self, node: s.Expression) -> bool:
         """Whether the type of the expression depends on what is expected of it."""
         match node:
             case s.NumberLit():
                 return True
-            case s.Bare(name=name):
-                return name not in self.scope.declared and name not in self.scope.broken and name != "now"
-            case s.Unary(op="-", operand=operand):
-                return self.undecided(operand)
-            case s.Binary(op="+" | "-" | "*" | "/", left=left, right=right):
-                return self.undecided(left) and self.undecided(right)
+            case s.NameExpr(name=name):
+                return name not in self.scope.names and name not in self.scope.broken_names and name != "now"
+            case s.UnaryExpr(op="-", operand=operand):
+                return self.needs_expected_type(operand)
+            case s.BinaryExpr(op="+" | "-" | "*" | "/", left=left, right=right):
+                return self.needs_expected_type(left) and self.needs_expected_type(right)
             case s.ElseExpr(value=value, fallback=fallback):
-                return self.undecided(value) and self.undecided(fallback)
+                return self.needs_expected_type(value) and self.needs_expected_type(fallback)
             case s.IfExpr(then=then, otherwise=otherwise):
-                return self.undecided(then) and self.undecided(otherwise)
-            case s.CallExpr(function=s.Name(text="min" | "max" | "clamp" | "abs"), args=args):
-                return all(self.undecided(arg) for arg in args)
+                return self.needs_expected_type(then) and self.needs_expected_type(otherwise)
+            case s.CallExpr(function=s.Identifier(text="min" | "max" | "clamp" | "abs"), args=args):
+                return all(self.needs_expected_type(arg) for arg in args)
             case _:
                 return False
 
-    def misplaced(self, span: Span, what: str, declared: Declared | None = None) -> e.Expr | None:
+    def report_not_readable(
+        self, span: Span, what: str, declared: DeclaredName | None = None
+    ) -> e.Expr | None:
         """Report it; there is no value."""
         self.scope.report(
             "PS220",
-            f"{self.place.word} cannot read {what.rstrip(',')}",
+            f"{self.context.description} cannot read {what.rstrip(',')}",
             span,
             label="not known here",
-            related=() if declared is None else (declared_at(declared.span),),
+            related=() if declared is None else (declared_here(declared.span),),
         )
         return None
 
-    def unlike(self, node: s.Binary, verb: str, left: Type, right: Type) -> e.Expr | None:
+    def report_incompatible(self, node: s.BinaryExpr, verb: str, left: Type, right: Type) -> e.Expr | None:
         """Report it; there is no value."""
-        numeric = left.numeric and right.numeric
+        numeric = left.is_numeric and right.is_numeric
         self.scope.report(
             "PS204" if numeric else "PS202",
-            f"{describe(left)} cannot be {verb} {describe(right)}",
+            f"{describe_type(left)} cannot be {verb} {describe_type(right)}",
             node.span,
-            label=f"{left.present()} {node.op} {right.present()}",
+            label=f"{left.as_required()} {node.op} {right.as_required()}",
             help="" if numeric else conversion_help(left, right),
         )
         return None
@@ -130,24 +141,24 @@ def conform(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
     """The expression where it is of the type (a constant is converted between plain numbers); else a finding."""
     have = e.type_of(found)
     if have.kind is wanted.kind:
-        if have.kind is Kind.LIST and have.element != wanted.element:
-            return mismatch(scope, found, wanted)
+        if have.kind is TypeKind.LIST and have.element != wanted.element:
+            return report_type_mismatch(scope, found, wanted)
         return found
-    if wanted.kind in (Kind.FLOAT, Kind.RATIO) and have.kind in DIMENSIONLESS:
+    if wanted.kind in (TypeKind.FLOAT, TypeKind.RATIO) and have.kind in DIMENSIONLESS:
         if isinstance(found, e.Const):
             return e.Const(float(cast(float, found.value)), wanted, found.span)
         return found
-    return mismatch(scope, found, wanted)
+    return report_type_mismatch(scope, found, wanted)
 
 
-def mismatch(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
+def report_type_mismatch(scope: Scope, found: e.Expr, wanted: Type) -> e.Expr | None:
     """Report it; there is no value."""
     have = e.type_of(found)
-    code = "PS204" if have.numeric and wanted.numeric else "PS202"
+    code = "PS204" if have.is_numeric and wanted.is_numeric else "PS202"
     scope.report(
         code,
-        f"this is {describe(have)}, where {describe(wanted)} is expected",
+        f"this is {describe_type(have)}, where {describe_type(wanted)} is expected",
         found.span,
-        label=describe(have),
+        label=describe_type(have),
     )
     return None

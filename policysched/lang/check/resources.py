@@ -1,21 +1,21 @@
 """`resource NAME { capacity = E, request = E }`: what is declared. `amounts` says what reading it means."""
 
-from policysched.lang.check.dimensions import describe
-from policysched.lang.check.expressions import read, read_as
-from policysched.lang.check.flow import no_holes
-from policysched.lang.check.params import Params, params_of
-from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_at
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expressions import check_expression, check_expression_as
+from policysched.lang.check.flow import check_always_present
+from policysched.lang.check.params import BlockParams, check_block_params
+from policysched.lang.check.scope import CAPACITY, REQUEST, DeclaredResource, Scope, declared_here
 from policysched.lang.ir import expr as e
-from policysched.lang.ir.constant_folding import fold
-from policysched.lang.ir.program import Resource
+from policysched.lang.ir.constant_folding import fold_constants
+from policysched.lang.ir.program import ResourceSpec
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import Kind, Type
+from policysched.lang.types.kinds import Type, TypeKind
 
-_KINDS = frozenset({Kind.INT, Kind.CPU, Kind.BYTES, Kind.BANDWIDTH})
-_NATIVE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+_RESOURCE_KINDS = frozenset({TypeKind.INT, TypeKind.CPU, TypeKind.BYTES, TypeKind.BANDWIDTH})
+_KUBERNETES_RESOURCES = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
-def declare_resource(scope: Scope, node: s.Resource) -> None:
+def declare_resource(scope: Scope, node: s.ResourceDecl) -> None:
     name = node.name.text
     known = scope.resources.get(name)
     if known is not None:
@@ -24,10 +24,10 @@ def declare_resource(scope: Scope, node: s.Resource) -> None:
             f"the resource `{name}` is declared twice",
             node.name.span,
             label="declared again",
-            related=(declared_at(known.span),),
+            related=(declared_here(known.span),),
         )
         return
-    if name in _NATIVE:
+    if name in _KUBERNETES_RESOURCES:
         scope.report(
             "PS234",
             f"`{name}` is a resource of Kubernetes",
@@ -38,49 +38,51 @@ def declare_resource(scope: Scope, node: s.Resource) -> None:
     scope.resources[name] = DeclaredResource(node.name.span, _resource(scope, node))
 
 
-def _resource(scope: Scope, node: s.Resource) -> Resource | None:
+def _resource(scope: Scope, node: s.ResourceDecl) -> ResourceSpec | None:
     errors = scope.error_count()
     what = f"the resource `{node.name.text}`"
-    params = params_of(scope, what, node.name.span, node.params, ("capacity", "request"))
+    params = check_block_params(scope, what, node.name.span, node.params, ("capacity", "request"))
     capacity = _capacity(scope, params, what)
     request = _request(scope, params, what, None if capacity is None else e.type_of(capacity))
     if capacity is None or request is None or scope.error_count() > errors:
         return None
-    kind = e.type_of(capacity).present()
-    return Resource(node.name.text, kind, fold(capacity), fold(request), node.name.span)
+    kind = e.type_of(capacity).as_required()
+    return ResourceSpec(
+        node.name.text, kind, fold_constants(capacity), fold_constants(request), node.name.span
+    )
 
 
-def _capacity(scope: Scope, params: Params, what: str) -> e.Expr | None:
+def _capacity(scope: Scope, params: BlockParams, what: str) -> e.Expr | None:
     node = params.required("capacity", "10Gbps")
     if node is None:
         return None
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"the capacity of {what} is an amount", node.span)
         return None
-    found = read(scope, node, CAPACITY)
+    found = check_expression(scope, node, CAPACITY)
     if found is None:
         return None
     kind = e.type_of(found)
-    if kind.kind not in _KINDS:
+    if kind.kind not in _RESOURCE_KINDS:
         scope.report(
             "PS202",
-            f"{what} is an amount of something (int, cpu, bytes, bandwidth), and this is {describe(kind)}",
+            f"{what} is an amount of something (int, cpu, bytes, bandwidth), and this is {describe_type(kind)}",
             found.span,
-            label=describe(kind),
+            label=describe_type(kind),
         )
         return None
     return found
 
 
-def _request(scope: Scope, params: Params, what: str, kind: Type | None) -> e.Expr | None:
+def _request(scope: Scope, params: BlockParams, what: str, kind: Type | None) -> e.Expr | None:
     node = params.required("request", "0")
     if node is None or kind is None:
         return None
     if isinstance(node, s.MapLit):
         scope.report("PS202", f"the request of {what} is an amount", node.span)
         return None
-    found = read_as(scope, node, REQUEST, kind.present())
-    if found is None or not no_holes(scope, found):
+    found = check_expression_as(scope, node, REQUEST, kind.as_required())
+    if found is None or not check_always_present(scope, found):
         return None
     inputs = scope.inputs()
     for one in e.walk(found):

@@ -3,48 +3,65 @@
 from typing import Literal, cast
 
 from policysched.builtins.registry import BUILTINS
-from policysched.lang.check.builtins import parameters
-from policysched.lang.check.clauses import Clauses, sorted_out
-from policysched.lang.check.dimensions import describe
-from policysched.lang.check.expressions import read, read_as, read_condition
-from policysched.lang.check.flow import Known, asked_again, holes, implied, no_holes, report_hole
+from policysched.lang.check.builtins import check_builtin_parameters
+from policysched.lang.check.clauses import RuleClauses, clauses_by_slot
+from policysched.lang.check.dimensions import describe_type
+from policysched.lang.check.expressions import check_condition, check_expression, check_expression_as
+from policysched.lang.check.flow import (
+    PresentReads,
+    check_always_present,
+    else_operand_text,
+    implied_present,
+    possibly_missing,
+    report_possibly_missing,
+)
 from policysched.lang.check.reading import conform
-from policysched.lang.check.recovering import recovering
-from policysched.lang.check.scope import CONDITION, CONSTANT, VALUE, WHEN, Scope, did_you_mean, one_of
-from policysched.lang.check.templates import template
+from policysched.lang.check.recovering import check_recovery
+from policysched.lang.check.scope import (
+    CONSTANT,
+    FILTER_CONDITION,
+    SCORE_VALUE,
+    WHEN_CONDITION,
+    Scope,
+    did_you_mean,
+    join_alternatives,
+)
+from policysched.lang.check.templates import check_template
 from policysched.lang.ir import expr as e
 from policysched.lang.ir import program as p
-from policysched.lang.ir.constant_folding import fold, is_constant
+from policysched.lang.ir.constant_folding import fold_constants, is_constant
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import INT, Kind
+from policysched.lang.types.kinds import INT, TypeKind
 from policysched.text import Span
 
 WEIGHT_MAX = 1_000_000
 SCORE_MAX = 100
 
 
-def rule(scope: Scope, node: s.Filter | s.Score, known: Known) -> p.Rule | None:
+def check_rule(scope: Scope, node: s.FilterDecl | s.ScoreDecl, known: PresentReads) -> p.Rule | None:
     """The rule, or None after a finding. `known` is what the layer around it makes sure of."""
     errors = scope.error_count()
-    clauses = sorted_out(node.clauses)
+    clauses = clauses_by_slot(node.clauses)
     declaration = BUILTINS.get(node.name.text)
     found: p.Rule | None
     if declaration is not None:
-        found = _builtin(scope, node, clauses, known)
-    elif isinstance(node, s.Filter):
-        found = _filter(scope, node, clauses, known)
+        found = _check_builtin(scope, node, clauses, known)
+    elif isinstance(node, s.FilterDecl):
+        found = _check_filter(scope, node, clauses, known)
     else:
-        found = _score(scope, node, clauses, known)
+        found = _check_score(scope, node, clauses, known)
     return None if scope.error_count() > errors else found
 
 
 # ── built-ins ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _builtin(scope: Scope, node: s.Filter | s.Score, clauses: Clauses, known: Known) -> p.Rule | None:
+def _check_builtin(
+    scope: Scope, node: s.FilterDecl | s.ScoreDecl, clauses: RuleClauses, known: PresentReads
+) -> p.Rule | None:
     name = node.name.text
     declaration = BUILTINS[name]
-    kind = "filter" if isinstance(node, s.Filter) else "score"
+    kind = "filter" if isinstance(node, s.FilterDecl) else "score"
     own = clauses.require or clauses.value
     if own is not None:
         scope.report(
@@ -68,30 +85,32 @@ def _builtin(scope: Scope, node: s.Filter | s.Score, clauses: Clauses, known: Kn
             scope.report(
                 "PS217", f"the built-in `{name}` knows this itself", clause.span, help="leave the clause out"
             )
-    when = _when(scope, clauses.when, known)
-    params = parameters(scope, declaration, node.params, node.name.span, scoring=kind == "score")
+    when = _check_when(scope, clauses.when, known)
+    params = check_builtin_parameters(
+        scope, declaration, node.params, node.name.span, scoring=kind == "score"
+    )
     if params is None:
         return None
     if kind == "filter":
         return p.BuiltinFilter(name, name, params, when, node.locked, node.name.span)
     weight = declaration.default_weight or 1
     if clauses.weight is not None:
-        weight = weight_of(scope, clauses.weight.weight)
+        weight = check_weight(scope, clauses.weight.weight)
     return p.BuiltinScore(name, name, weight, params, when, node.locked, node.name.span)
 
 
 # ── shared clauses ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _when(scope: Scope, clause: s.WhenClause | None, known: Known) -> e.Expr | None:
+def _check_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -> e.Expr | None:
     """The folded condition; None where there is none or it is always true."""
     if clause is None:
         return None
-    found = read_condition(scope, clause.condition, WHEN)
-    if found is None or not no_holes(scope, found, known):
+    found = check_condition(scope, clause.condition, WHEN_CONDITION)
+    if found is None or not check_always_present(scope, found, known):
         return None
-    folded = fold(found)
-    set_elsewhere = scope.set_elsewhere(clause.condition.span)
+    folded = fold_constants(found)
+    set_elsewhere = scope.names_parameter(clause.condition.span)
     if is_constant(folded, True):
         if not set_elsewhere:
             scope.report("PS301", "this `when` is always true", clause.condition.span, help="leave it out")
@@ -101,15 +120,17 @@ def _when(scope: Scope, clause: s.WhenClause | None, known: Known) -> e.Expr | N
     return folded
 
 
-def _guards(scope: Scope, clause: s.WhenClause | None, known: Known) -> Known:
-    """What the rule's `when` makes sure of. Read again quietly: the findings were reported by `_when`."""
+def _present_after_when(scope: Scope, clause: s.WhenClause | None, known: PresentReads) -> PresentReads:
+    """What the rule's `when` makes sure of. Read again quietly: the findings were reported by `_check_when`."""
     if clause is None:
         return known
-    found = read_condition(Scope(declared=scope.declared, broken=scope.broken), clause.condition, WHEN)
-    return known if found is None else known | implied(found, True)
+    found = check_condition(
+        Scope(names=scope.names, broken_names=scope.broken_names), clause.condition, WHEN_CONDITION
+    )
+    return known if found is None else known | implied_present(found, True)
 
 
-def _no_parameters(scope: Scope, node: s.Filter | s.Score) -> None:
+def _report_parameters(scope: Scope, node: s.FilterDecl | s.ScoreDecl) -> None:
     if node.params:
         near = did_you_mean(node.name.text, BUILTINS)
         scope.report(
@@ -120,7 +141,9 @@ def _no_parameters(scope: Scope, node: s.Filter | s.Score) -> None:
         )
 
 
-def _unknown_builtin(scope: Scope, node: s.Filter | s.Score, missing: str, example: str) -> None:
+def _report_unknown_builtin(
+    scope: Scope, node: s.FilterDecl | s.ScoreDecl, missing: str, example: str
+) -> None:
     name = node.name.text
     near = did_you_mean(name, BUILTINS)
     scope.report(
@@ -135,34 +158,36 @@ def _unknown_builtin(scope: Scope, node: s.Filter | s.Score, missing: str, examp
 # ── filters ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _filter(scope: Scope, node: s.Filter, clauses: Clauses, known: Known) -> p.FilterRule | None:
-    _no_parameters(scope, node)
-    when = _when(scope, clauses.when, known)
-    known = _guards(scope, clauses.when, known)
-    text = None if clauses.text is None else template(scope, clauses.text.text)
+def _check_filter(
+    scope: Scope, node: s.FilterDecl, clauses: RuleClauses, known: PresentReads
+) -> p.FilterRule | None:
+    _report_parameters(scope, node)
+    when = _check_when(scope, clauses.when, known)
+    known = _present_after_when(scope, clauses.when, known)
+    text = None if clauses.text is None else check_template(scope, clauses.text.text)
     missing = _filter_missing(scope, clauses.missing)
     scaleup = _scaleup(scope, clauses.scaleup)
     if clauses.require is None:
-        _unknown_builtin(scope, node, "requires", "require CONDITION")
+        _report_unknown_builtin(scope, node, "requires", "require CONDITION")
         return None
     rejects = clauses.require.rejects
-    found = read_condition(scope, clauses.require.condition, CONDITION)
+    found = check_condition(scope, clauses.require.condition, FILTER_CONDITION)
     if found is None:
         return None
-    open_metrics = _condition_holes(scope, found, known, rejects=rejects)
+    open_metrics = _check_possibly_missing(scope, found, known, rejects=rejects)
     if open_metrics and clauses.missing is None:
-        _missing_needed(scope, open_metrics[0], "`missing reject` or `missing pass`")
+        _report_missing_clause_needed(scope, open_metrics[0], "`missing reject` or `missing pass`")
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(x, e.MetricRef | e.TrafficTo) for x in e.walk(found))
+        and not any(isinstance(x, e.MetricRef | e.GangTraffic) for x in e.walk(found))
     ):
-        _pointless_missing(scope, clauses.missing)
-    whole = recovering(scope, clauses.require, found)
+        _report_unused_missing_clause(scope, clauses.missing)
+    whole = check_recovery(scope, clauses.require, found)
     if whole is None:
         return None
-    condition = fold(whole)
-    _constant_condition(scope, clauses.require, condition)
+    condition = fold_constants(whole)
+    _lint_constant_condition(scope, clauses.require, condition)
     return p.FilterRule(
         name=node.name.text,
         when=when,
@@ -176,21 +201,21 @@ def _filter(scope: Scope, node: s.Filter, clauses: Clauses, known: Known) -> p.F
     )
 
 
-def _condition_holes(
-    scope: Scope, found: e.Expr, known: Known, *, rejects: bool
-) -> list[e.MetricRef | e.TrafficTo]:
+def _check_possibly_missing(
+    scope: Scope, found: e.Expr, known: PresentReads, *, rejects: bool
+) -> list[e.MetricRef | e.GangTraffic]:
     """Report what may be missing unasked; the metrics that may be. In `reject` an absent text of the node does not
     reject."""
-    metrics: list[e.MetricRef | e.TrafficTo] = []
-    for hole in holes(found, known):
-        if isinstance(hole, e.MetricRef | e.TrafficTo):
+    metrics: list[e.MetricRef | e.GangTraffic] = []
+    for hole in possibly_missing(found, known):
+        if isinstance(hole, e.MetricRef | e.GangTraffic):
             metrics.append(hole)
-        elif not (rejects and _of_node(hole)):
-            report_hole(scope, hole)
+        elif not (rejects and _reads_node(hole)):
+            report_possibly_missing(scope, hole)
     return metrics
 
 
-def _of_node(hole: e.Expr) -> bool:
+def _reads_node(hole: e.Expr) -> bool:
     match hole:
         case e.Attr(owner="node"):
             return True
@@ -200,22 +225,22 @@ def _of_node(hole: e.Expr) -> bool:
             return False
 
 
-def _missing_needed(scope: Scope, hole: e.MetricRef | e.TrafficTo, words: str) -> None:
+def _report_missing_clause_needed(scope: Scope, hole: e.MetricRef | e.GangTraffic, words: str) -> None:
     scope.report(
         "PS214",
         f"nothing says what to do while `{hole.name}` has no sample",
         hole.span,
         label="can be missing",
-        help=f"add {words} to the rule, or write `{asked_again(hole)} else VALUE`",
+        help=f"add {words} to the rule, or write `{else_operand_text(hole)} else VALUE`",
     )
 
 
-def _pointless_missing(scope: Scope, clause: s.MissingClause) -> None:
+def _report_unused_missing_clause(scope: Scope, clause: s.MissingClause) -> None:
     scope.report("PS310", "this clause has no effect: no metric is read", clause.span, help="leave it out")
 
 
-def _constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:
-    if scope.set_elsewhere(clause.condition.span):
+def _lint_constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr) -> None:
+    if scope.names_parameter(clause.condition.span):
         return
     refuses = "every" if is_constant(condition, clause.rejects) else "no"
     if is_constant(condition, True):
@@ -227,10 +252,10 @@ def _constant_condition(scope: Scope, clause: s.RequireClause, condition: e.Expr
 def _filter_missing(scope: Scope, clause: s.MissingClause | None) -> Literal["reject", "pass"] | None:
     if clause is None:
         return None
-    word = clause.choice.text if isinstance(clause.choice, s.Name) else clause.choice.span.text
+    word = clause.choice.text if isinstance(clause.choice, s.Identifier) else clause.choice.span.text
     if word in ("reject", "pass"):
         return cast(Literal["reject", "pass"], word)
-    _unknown_word(scope, word, clause.choice.span, "`missing` in a filter", ("reject", "pass"))
+    _report_unknown_keyword(scope, word, clause.choice.span, "`missing` in a filter", ("reject", "pass"))
     return None
 
 
@@ -238,61 +263,65 @@ def _scaleup(scope: Scope, clause: s.ScaleupClause | None) -> bool:
     if clause is None:
         return True
     if clause.choice.text not in ("yes", "no"):
-        _unknown_word(scope, clause.choice.text, clause.choice.span, "`scaleup`", ("yes", "no"))
+        _report_unknown_keyword(scope, clause.choice.text, clause.choice.span, "`scaleup`", ("yes", "no"))
     return clause.choice.text != "no"
 
 
-def _unknown_word(scope: Scope, word: str, span: Span, where: str, choices: tuple[str, ...]) -> None:
+def _report_unknown_keyword(
+    scope: Scope, word: str, span: Span, where: str, choices: tuple[str, ...]
+) -> None:
     scope.report(
         "PS212",
         f"`{word}` is no value of {where}",
         span,
         label="unknown word",
-        help=did_you_mean(word, choices) or f"it is {one_of(choices)}",
+        help=did_you_mean(word, choices) or f"it is {join_alternatives(choices)}",
     )
 
 
 # ── scores ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _score(scope: Scope, node: s.Score, clauses: Clauses, known: Known) -> p.ScoreRule | None:
-    _no_parameters(scope, node)
-    when = _when(scope, clauses.when, known)
-    known = _guards(scope, clauses.when, known)
-    missing = score_missing(scope, clauses.missing)
+def _check_score(
+    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, known: PresentReads
+) -> p.ScoreRule | None:
+    _report_parameters(scope, node)
+    when = _check_when(scope, clauses.when, known)
+    known = _present_after_when(scope, clauses.when, known)
+    missing = check_score_missing(scope, clauses.missing)
     weight = 0
     if clauses.weight is None:
         scope.report(
             "PS214", f"the score `{node.name.text}` has no weight", node.name.span, help="add `weight 1`"
         )
     else:
-        weight = weight_of(scope, clauses.weight.weight)
+        weight = check_weight(scope, clauses.weight.weight)
     if clauses.value is None:
-        _unknown_builtin(scope, node, "prefers", "lower VALUE` or `higher VALUE` or `prefer CONDITION")
+        _report_unknown_builtin(scope, node, "prefers", "lower VALUE` or `higher VALUE` or `prefer CONDITION")
         return None
     direction = p.Direction(clauses.value.direction)
     found = _score_value(scope, clauses.value, direction)
     if found is None:
         return None
-    normalize = _normalize(scope, node, clauses, direction, found)
-    open_metrics = _condition_holes(scope, found, known, rejects=False)
+    normalize = _check_normalize(scope, node, clauses, direction, found)
+    open_metrics = _check_possibly_missing(scope, found, known, rejects=False)
     if open_metrics and clauses.missing is None:
-        _missing_needed(
+        _report_missing_clause_needed(
             scope, open_metrics[0], "`missing worst`, `neutral`, `best` or a number from 0 to 100"
         )
     if (
         not open_metrics
         and clauses.missing is not None
-        and not any(isinstance(x, e.MetricRef | e.TrafficTo) for x in e.walk(found))
+        and not any(isinstance(x, e.MetricRef | e.GangTraffic) for x in e.walk(found))
     ):
-        _pointless_missing(scope, clauses.missing)
-    _relative_lint(scope, clauses.normalize, normalize, found)
+        _report_unused_missing_clause(scope, clauses.missing)
+    _lint_relative_normalize(scope, clauses.normalize, normalize, found)
     return p.ScoreRule(
         name=node.name.text,
         weight=weight,
         when=when,
         direction=direction,
-        value=fold(found),
+        value=fold_constants(found),
         normalize=normalize,
         missing=missing if open_metrics else None,
         locked=node.locked,
@@ -300,32 +329,34 @@ def _score(scope: Scope, node: s.Score, clauses: Clauses, known: Known) -> p.Sco
     )
 
 
-def _score_value(scope: Scope, clause: s.ValueClause, direction: p.Direction) -> e.Expr | None:
+def _score_value(scope: Scope, clause: s.ScoreValueClause, direction: p.Direction) -> e.Expr | None:
     if direction is p.Direction.PREFER:
-        return read_condition(scope, clause.value, VALUE)
-    found = read(scope, clause.value, VALUE)
+        return check_condition(scope, clause.value, SCORE_VALUE)
+    found = check_expression(scope, clause.value, SCORE_VALUE)
     if found is None:
         return None
     have = e.type_of(found)
-    if have.numeric:
+    if have.is_numeric:
         return found
-    hint = f"`prefer` scores conditions: `prefer {clause.value.span.text}`" if have.kind is Kind.BOOL else ""
-    if have.kind is Kind.STRING:
+    hint = (
+        f"`prefer` scores conditions: `prefer {clause.value.span.text}`" if have.kind is TypeKind.BOOL else ""
+    )
+    if have.kind is TypeKind.STRING:
         hint = '`rank(x, ["best", "worse"])` makes a number of a string'
     scope.report(
         "PS202",
-        f"`{clause.direction}` needs a number, and this is {describe(have)}",
+        f"`{clause.direction}` needs a number, and this is {describe_type(have)}",
         found.span,
-        label=describe(have),
+        label=describe_type(have),
         help=hint,
     )
     return None
 
 
-def weight_of(scope: Scope, node: s.NumberLit | s.Bare) -> int:
+def check_weight(scope: Scope, node: s.NumberLit | s.NameExpr) -> int:
     """The weight; 1 after a finding."""
-    if isinstance(node, s.Bare):
-        return _weight_named(scope, node)
+    if isinstance(node, s.NameExpr):
+        return _check_named_weight(scope, node)
     if node.suffix or not node.digits.isdecimal():
         return 1  # the parser said so
     value = int(node.digits) if len(node.digits) <= 9 else WEIGHT_MAX + 1
@@ -339,9 +370,9 @@ def weight_of(scope: Scope, node: s.NumberLit | s.Bare) -> int:
     return value
 
 
-def _weight_named(scope: Scope, node: s.Bare) -> int:
+def _check_named_weight(scope: Scope, node: s.NameExpr) -> int:
     """By the name of a constant, which may be 0 without a word: that is how an operator switches a score off."""
-    found = read_as(scope, node, CONSTANT, INT)
+    found = check_expression_as(scope, node, CONSTANT, INT)
     if found is None:
         return 1
     if not isinstance(found, e.Const) or not isinstance(found.value, int):
@@ -358,7 +389,7 @@ def _weight_named(scope: Scope, node: s.Bare) -> int:
     return 1
 
 
-def score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:
+def check_score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal["neutral"] | None:
     """What the clause says; None without one, and after a finding."""
     if clause is None:
         return None
@@ -376,14 +407,14 @@ def score_missing(scope: Scope, clause: s.MissingClause | None) -> int | Literal
         case "neutral":
             return "neutral"
         case word:
-            _unknown_word(
+            _report_unknown_keyword(
                 scope, word, clause.choice.span, "`missing` in a score", ("worst", "neutral", "best")
             )
             return None
 
 
-def _normalize(
-    scope: Scope, node: s.Score, clauses: Clauses, direction: p.Direction, value: e.Expr
+def _check_normalize(
+    scope: Scope, node: s.ScoreDecl, clauses: RuleClauses, direction: p.Direction, value: e.Expr
 ) -> p.Normalize | None:
     clause = clauses.normalize
     if direction is p.Direction.PREFER:
@@ -403,55 +434,57 @@ def _normalize(
         return None
     match clause.method.text, len(clause.args):
         case "range", 2:
-            return _range(scope, clause, value)
+            return _check_range(scope, clause, value)
         case "range", _:
             scope.report(
                 "PS209", "`range` takes two bounds", clause.span, help="such as `range(0Mbps, 1Gbps)`"
             )
         case "max", 0:
-            return p.MaxNorm()
+            return p.MaxNormalize()
         case "minmax", 0:
-            return p.MinMaxNorm()
+            return p.MinMaxNormalize()
         case ("max" | "minmax") as name, _:
             scope.report("PS209", f"`{name}` takes no arguments", clause.span)
         case word, _:
-            _unknown_word(scope, word, clause.method.span, "`normalize`", ("range", "max", "minmax"))
+            _report_unknown_keyword(
+                scope, word, clause.method.span, "`normalize`", ("range", "max", "minmax")
+            )
     return None
 
 
-def _range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.RangeNorm | None:
-    bounds = [_bound(scope, arg, value) for arg in clause.args]
+def _check_range(scope: Scope, clause: s.NormalizeClause, value: e.Expr) -> p.RangeNormalize | None:
+    bounds = [_check_bound(scope, arg, value) for arg in clause.args]
     low, high = bounds
     if low is None or high is None:
         return None
     if low >= high:
         scope.report("PS208", "the first bound must be below the second", clause.span, label="an empty range")
         return None
-    return p.RangeNorm(low, high)
+    return p.RangeNormalize(low, high)
 
 
-def _bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
-    from policysched.lang.check.constants import evaluated
+def _check_bound(scope: Scope, node: s.Expression, value: e.Expr) -> int | float | None:
+    from policysched.lang.check.constants import evaluate_constant
 
-    wanted = e.type_of(value).present()
-    found = read(scope, node, CONSTANT, wanted)
-    if found is None or not no_holes(scope, found):
+    wanted = e.type_of(value).as_required()
+    found = check_expression(scope, node, CONSTANT, wanted)
+    if found is None or not check_always_present(scope, found):
         return None
-    plain = e.type_of(found).kind in (Kind.INT, Kind.FLOAT, Kind.RATIO)
+    plain = e.type_of(found).kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO)
     if (
-        not (plain and wanted.kind in (Kind.INT, Kind.FLOAT, Kind.RATIO))
+        not (plain and wanted.kind in (TypeKind.INT, TypeKind.FLOAT, TypeKind.RATIO))
         and conform(scope, found, wanted) is None
     ):
         return None
-    return evaluated(fold(found))
+    return evaluate_constant(fold_constants(found))
 
 
-def _relative_lint(
+def _lint_relative_normalize(
     scope: Scope, clause: s.NormalizeClause | None, normalize: p.Normalize | None, value: e.Expr
 ) -> None:
-    if clause is None or not isinstance(normalize, p.MaxNorm | p.MinMaxNorm):
+    if clause is None or not isinstance(normalize, p.MaxNormalize | p.MinMaxNormalize):
         return
-    if any(isinstance(one, e.MetricRef | e.TrafficTo) for one in e.walk(value)):
+    if any(isinstance(one, e.MetricRef | e.GangTraffic) for one in e.walk(value)):
         scope.report(
             "PS413",
             f"`{clause.method.text}` blows the noise of idle nodes up to full scale",

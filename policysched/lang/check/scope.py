@@ -1,6 +1,6 @@
 """What names mean while one policy is checked, and where an expression stands.
 
-`Scope` is filled in the order of the passes and only read by later ones; findings are collected in it, never raised. A
+`NamespaceScope` is filled in the order of the passes and only read by later ones; findings are collected in it, never raised. A
 declaration that has a mistake of its own is kept as *broken*: using it says nothing more, since one cause is one error.
 """
 
@@ -10,23 +10,23 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from policysched.lang.check.parameter_values import NOTHING_GIVEN, GivenParameters
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.check.parameter_values import EMPTY_PARAMETER_VALUES, ParameterValues
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir import program as p
 from policysched.lang.ir.expr import Const, Expr
 from policysched.lang.syntax import tree as s
-from policysched.lang.types.kinds import Record, Type
+from policysched.lang.types.kinds import RecordType, Type
 from policysched.text import Diagnostic, Label, Severity, Span
 
-_COMPARED_MAX = 300
+_SUGGESTION_CANDIDATES_MAX = 300
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an expression stands, and so what it may read. `word` names it in a message."""
+class ExpressionContext:
+    """Where an expression stands, and so what it may read. `description` names it in a message."""
 
-    word: str
+    description: str
     pod: bool = True
     node: bool = False
     metrics: bool = False
@@ -34,96 +34,118 @@ class Place:
     time: bool = False
     victim: bool = False
     other: bool = False
-    count: bool = False
-    anywhere: bool = True  # the pods of the whole cluster
-    candidates: bool = False  # all at once
-    placed: bool = False  # the pod is thought to be on one of them
-    queue: bool = True  # what the queue knows of the pod
-    element: Record | None = None  # of the list that is being looked through
-    shares: bool = True  # what the pod's namespace holds
+    node_pods: bool = False
+    cluster_pods: bool = True  # the pods of the whole cluster
+    all_candidates: bool = False  # all at once
+    after_placement: bool = False  # the pod is thought to be on one of them
+    queue_values: bool = True  # what the queue knows of the pod
+    element_record: RecordType | None = None  # of the list that is being looked through
+    namespace_shares: bool = True  # what the pod's namespace holds
 
 
-CONSTANT = Place("a constant", pod=False, anywhere=False)
-WHEN = Place("a `when`", node=True, time=True, count=True)
-CONDITION = Place("a condition", node=True, metrics=True, traffic=True, time=True, count=True)
-VALUE = Place(
-    "a score's value", node=True, metrics=True, traffic=True, time=True, count=True, candidates=True
+CONSTANT = ExpressionContext("a constant", pod=False, cluster_pods=False)
+WHEN_CONDITION = ExpressionContext("a `when`", node=True, time=True, node_pods=True)
+FILTER_CONDITION = ExpressionContext(
+    "a condition", node=True, metrics=True, traffic=True, time=True, node_pods=True
 )
-LAYER = Place("a layer's `when`", time=True)
-QUEUE_KEY = Place("a key of the queue", time=True, anywhere=False)
-GANG = Place("a gang's terms", queue=False, shares=False, anywhere=False)
-ASSUME = Place("what a metric assumes of a pod", queue=False, shares=False, anywhere=False)
-VICTIMS = Place("what is said of victims", victim=True, shares=False, anywhere=False)
-CAPACITY = Place("what a node has of a resource", pod=False, node=True, metrics=True, anywhere=False)
-PAIR_KEY = Place("what the series call a pod", queue=False, shares=False, anywhere=False)
-REQUEST = Place("what a pod requests of a resource", queue=False, shares=False, anywhere=False)
-KEY = Place("the key of a state", queue=False, shares=False, anywhere=False)
-FED = Place("what feeds a state", queue=False, shares=False, element=p.CONTAINER, anywhere=False)
-COUNTED = Place("what is said of counted pods", other=True, anywhere=False)
-COUNTED_ANYWHERE = Place(
-    "what is said of counted pods", other=True, queue=False, shares=False, anywhere=False
+SCORE_VALUE = ExpressionContext(
+    "a score's value", node=True, metrics=True, traffic=True, time=True, node_pods=True, all_candidates=True
 )
-NAMED = replace(VALUE, word="a `let`")
-NAMED_FED = replace(FED, word="a `let` of what feeds a state")
-TEXT = Place("a text", node=True, metrics=True, time=True, count=True)
+LAYER_CONDITION = ExpressionContext("a layer's `when`", time=True)
+QUEUE_KEY = ExpressionContext("a key of the queue", time=True, cluster_pods=False)
+GANG_TERM = ExpressionContext(
+    "a gang's terms", queue_values=False, namespace_shares=False, cluster_pods=False
+)
+ASSUMED_METRIC = ExpressionContext(
+    "what a metric assumes of a pod", queue_values=False, namespace_shares=False, cluster_pods=False
+)
+VICTIM_CONDITION = ExpressionContext(
+    "what is said of victims", victim=True, namespace_shares=False, cluster_pods=False
+)
+CAPACITY = ExpressionContext(
+    "what a node has of a resource", pod=False, node=True, metrics=True, cluster_pods=False
+)
+SERIES_POD_KEY = ExpressionContext(
+    "what the series call a pod", queue_values=False, namespace_shares=False, cluster_pods=False
+)
+REQUEST = ExpressionContext(
+    "what a pod requests of a resource", queue_values=False, namespace_shares=False, cluster_pods=False
+)
+STATE_KEY = ExpressionContext(
+    "the key of a state", queue_values=False, namespace_shares=False, cluster_pods=False
+)
+STATE_UPDATE = ExpressionContext(
+    "what feeds a state",
+    queue_values=False,
+    namespace_shares=False,
+    element_record=p.CONTAINER_RECORD,
+    cluster_pods=False,
+)
+COUNTED_ON_NODE = ExpressionContext("what is said of counted pods", other=True, cluster_pods=False)
+COUNTED_IN_CLUSTER = ExpressionContext(
+    "what is said of counted pods", other=True, queue_values=False, namespace_shares=False, cluster_pods=False
+)
+LET_VALUE = replace(SCORE_VALUE, description="a `let`")
+LET_OF_STATE_UPDATE = replace(STATE_UPDATE, description="a `let` of what feeds a state")
+REASON_TEMPLATE = ExpressionContext("a text", node=True, metrics=True, time=True, node_pods=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A `let` that depends on something: what it stands for, read anew wherever its name is. `parts` and `depth` are those
+class LetExpression:
+    """A `let` that depends on something: what it stands for, read anew wherever its name is. `node_count` and `depth` are those
     of the whole, with the names in it put in their place."""
 
     node: s.Expression
     type: Type
-    parts: int
+    node_count: int
     depth: int
-    of_container: bool  # of what feeds a state: known in the midst of one only
+    reads_container: bool  # of what feeds a state: known in the midst of one only
 
 
 @dataclass(slots=True)
-class Declared:
-    """A parameter, a `let`, a record, an input, a metric or a state. `value` None: it has a mistake that was reported."""
+class DeclaredName:
+    """A parameter, a `let`, a record, an input, a metric or a state. `definition` None: it has a mistake that was reported."""
 
     kind: Literal["param", "let", "record", "input", "metric", "state"]
     name: str
     span: Span
-    value: Const | Named | p.Parameter | Record | p.Input | p.Metric | p.State | None
+    definition: Const | LetExpression | p.Parameter | RecordType | p.Input | p.Metric | p.StateSpec | None
     used: bool = False
 
 
 @dataclass(slots=True)
 class DeclaredResource:
-    """`value` None: it has a mistake that was reported."""
+    """`definition` None: it has a mistake that was reported."""
 
     span: Span
-    value: p.Resource | None
+    definition: p.ResourceSpec | None
     used: bool = False
 
 
 @dataclass(slots=True)
 class DeclaredGang:
-    """`by` None: not read yet, or it has a mistake that was reported (`read`)."""
+    """`key` None: not read yet, or it has a mistake that was reported (`checked`)."""
 
-    by: Expr | None = None
-    read: bool = False
+    key: Expr | None = None
+    checked: bool = False
 
 
 @dataclass(slots=True)
 class Scope:
-    """The declarations of one policy, and what was found wrong with it. `broken` are names whose declarations did not
-    parse, `given` what was set for its parameters, `gang` whether the policy says what a gang is."""
+    """The declarations of one policy, and what was found wrong with it. `broken_names` are names whose declarations did not
+    parse, `parameter_values` what was set for its parameters, `gang` whether the policy says what a gang is."""
 
-    declared: dict[str, Declared] = field(default_factory=dict)
-    broken: frozenset[str] = frozenset()
+    names: dict[str, DeclaredName] = field(default_factory=dict)
+    broken_names: frozenset[str] = frozenset()
     resources: dict[str, DeclaredResource] = field(default_factory=dict)
     gang: DeclaredGang | None = None
-    meant: dict[tuple[str, Place], Expr | None] = field(
+    let_cache: dict[tuple[str, ExpressionContext], Expr | None] = field(
         default_factory=dict
     )  # what a `let` stands for in a place
-    given: GivenParameters = NOTHING_GIVEN
+    parameter_values: ParameterValues = EMPTY_PARAMETER_VALUES
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    _seen: set[tuple[str, str, int, int, int]] = field(default_factory=set)
-    _errors: int = 0
+    _reported: set[tuple[str, str, int, int, int]] = field(default_factory=set)
+    _error_count: int = 0
 
     def report(
         self,
@@ -137,25 +159,25 @@ class Scope:
     ) -> None:
         """Note a finding; the same at the same place counts once (a rule may be checked in two versions)."""
         key = (code, message, id(span.source), span.start, span.end)
-        if key not in self._seen:
-            self._seen.add(key)
-            found = diagnostic(code, message, span, label=label, help=help, related=related)
+        if key not in self._reported:
+            self._reported.add(key)
+            found = make_diagnostic(code, message, span, label=label, help=help, related=related)
             self.diagnostics.append(found)
-            self._errors += found.severity is Severity.ERROR
+            self._error_count += found.severity is Severity.ERROR
 
-    def take(self, found: Diagnostic) -> None:
+    def add_diagnostic(self, found: Diagnostic) -> None:
         """Note a finding of somebody else."""
         self.diagnostics.append(found)
-        self._errors += found.severity is Severity.ERROR
+        self._error_count += found.severity is Severity.ERROR
 
     def error_count(self) -> int:
         """How many errors there are so far: equal before and after, a part is sound."""
-        return self._errors
+        return self._error_count
 
-    def constant(self, name: str) -> Const | None:
+    def use_constant(self, name: str) -> Const | None:
         """What a `let` or a parameter of that name is, and mark it as used; None where there is no sound one."""
-        declared = self.declared.get(name)
-        match None if declared is None else declared.value:
+        declared = self.names.get(name)
+        match None if declared is None else declared.definition:
             case Const() as const:
                 found = const
             case p.Parameter(value=const):
@@ -166,57 +188,71 @@ class Scope:
         declared.used = True
         return found
 
-    def set_elsewhere(self, span: Span) -> bool:
+    def names_parameter(self, span: Span) -> bool:
         """Whether the text there names a parameter: what it amounts to today says nothing about the policy."""
         pending, looked_at = _WORD.findall(span.text), set[str]()
         while pending:
             word = pending.pop()
-            if word in looked_at or word not in self.declared:
+            if word in looked_at or word not in self.names:
                 continue
             looked_at.add(word)
-            match self.declared[word].value:
+            match self.names[word].definition:
                 case p.Parameter():
                     return True
-                case Named(node=node):
+                case LetExpression(node=node):
                     pending += _WORD.findall(node.span.text)
                 case _:
                     pass
         return False
 
     def parameters(self) -> dict[str, p.Parameter]:
-        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Parameter)}
+        return {
+            name: one.definition
+            for name, one in self.names.items()
+            if isinstance(one.definition, p.Parameter)
+        }
 
     def inputs(self) -> dict[str, p.Input]:
-        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Input)}
+        return {
+            name: one.definition for name, one in self.names.items() if isinstance(one.definition, p.Input)
+        }
 
-    def known_resources(self) -> dict[str, p.Resource]:
-        return {name: one.value for name, one in self.resources.items() if one.value is not None}
+    def valid_resources(self) -> dict[str, p.ResourceSpec]:
+        return {name: one.definition for name, one in self.resources.items() if one.definition is not None}
 
-    def states(self) -> dict[str, p.State]:
-        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.State)}
+    def states(self) -> dict[str, p.StateSpec]:
+        return {
+            name: one.definition
+            for name, one in self.names.items()
+            if isinstance(one.definition, p.StateSpec)
+        }
 
     def metrics(self) -> dict[str, p.Metric]:
-        return {name: one.value for name, one in self.declared.items() if isinstance(one.value, p.Metric)}
+        return {
+            name: one.definition for name, one in self.names.items() if isinstance(one.definition, p.Metric)
+        }
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest_match(word: str, known: Iterable[str]) -> str | None:
     """The known word that a misspelt one probably means; nothing where there are too many to compare with each."""
     words = list(known)
-    matches = get_close_matches(word, words, n=1, cutoff=0.6) if len(words) <= _COMPARED_MAX else []
+    matches = (
+        get_close_matches(word, words, n=1, cutoff=0.6) if len(words) <= _SUGGESTION_CANDIDATES_MAX else []
+    )
     return matches[0] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A help text, empty where nothing is near."""
-    match = nearest(word, known)
+    match = nearest_match(word, known)
     return f"did you mean `{match}`?" if match else ""
 
 
-def one_of(words: Iterable[str]) -> str:
+def join_alternatives(words: Iterable[str]) -> str:
     """`reject` or `pass`, as words in a sentence."""
     quoted = [f"`{word}`" for word in words]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
-def declared_at(span: Span) -> Label:
+def declared_here(span: Span) -> Label:
     return Label(span, "declared here")

@@ -13,21 +13,21 @@ _WEEK_MINUTES = 7 * _DAY_MINUTES
 _PART = re.compile(r"([A-Z][a-z]{2})(?:-([A-Z][a-z]{2}))? ([0-9]{2}):([0-9]{2})-([0-9]{2}):([0-9]{2})\Z")
 
 
-def window(scope: Scope, node: s.CallExpr) -> e.Window | None:
+def check_window(scope: Scope, node: s.CallExpr) -> e.WeeklyWindow | None:
     if len(node.args) != 2:
         scope.report(
             "PS209",
-            f"`window` takes 2 arguments, and here are {len(node.args)}",
+            f"`check_window` takes 2 arguments, and here are {len(node.args)}",
             node.span,
-            help='`window("Mon-Fri 07:00-19:00", "Europe/Zurich")`',
+            help='`check_window("Mon-Fri 07:00-19:00", "Europe/Zurich")`',
         )
         return None
     hours, zone = node.args
     if not isinstance(hours, s.StringLit) or not isinstance(zone, s.StringLit):
         wrong = hours if not isinstance(hours, s.StringLit) else zone
-        scope.report("PS238", "`window` takes its hours and its zone as quoted texts", wrong.span)
+        scope.report("PS238", "`check_window` takes its hours and its zone as quoted texts", wrong.span)
         return None
-    spans = _spans(hours.value)
+    spans = _parse_spans(hours.value)
     if spans is None:
         scope.report(
             "PS238",
@@ -35,7 +35,7 @@ def window(scope: Scope, node: s.CallExpr) -> e.Window | None:
             hours.span,
             help="days and hours, such as `Mon-Fri 07:00-19:00` or `Sat 22:00-06:00, Sun 10:00-12:00`",
         )
-    if not _known_zone(zone.value):
+    if not _is_known_zone(zone.value):
         scope.report(
             "PS238",
             f"unknown time zone `{zone.value}`",
@@ -43,10 +43,10 @@ def window(scope: Scope, node: s.CallExpr) -> e.Window | None:
             help="a name such as `Europe/Zurich` or `UTC`",
         )
         return None
-    return None if spans is None else e.Window(spans, zone.value, node.span)
+    return None if spans is None else e.WeeklyWindow(spans, zone.value, node.span)
 
 
-def _known_zone(name: str) -> bool:
+def _is_known_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name is a folder of zones
@@ -54,7 +54,7 @@ def _known_zone(name: str) -> bool:
     return True
 
 
-def _spans(text: str) -> tuple[tuple[int, int], ...] | None:
+def _parse_spans(text: str) -> tuple[tuple[int, int], ...] | None:
     """Half open, in minutes from Monday 00:00, sorted and joined. What passes midnight ends on the next day."""
     found: list[tuple[int, int]] = []
     for part in text.split(","):
@@ -73,10 +73,10 @@ def _spans(text: str) -> tuple[tuple[int, int], ...] | None:
         for day in range(begin, begin + days):
             opens = day % 7 * _DAY_MINUTES + start
             found.append((opens, opens + (end - start if end > start else end - start + _DAY_MINUTES)))
-    return _joined(found)
+    return _merge_spans(found)
 
 
-def _joined(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _merge_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     wrapped = []
     for start, end in spans:
         wrapped.append((start, min(end, _WEEK_MINUTES)))

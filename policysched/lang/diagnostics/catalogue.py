@@ -8,18 +8,18 @@ only a running scheduler can say) in `rules_live`.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from policysched.lang.diagnostics.check_rules import CHECK_RULES
-from policysched.lang.diagnostics.live_rules import LIVE_RULES
-from policysched.lang.diagnostics.policytest_rules import TEST_RULES
-from policysched.lang.diagnostics.rule_doc import RuleDoc
-from policysched.lang.diagnostics.syntax_rules import SYNTAX_RULES
+from policysched.lang.diagnostics.check_rules import CHECK_DOCS
+from policysched.lang.diagnostics.live_rules import LIVE_DOCS
+from policysched.lang.diagnostics.policytest_rules import POLICYTEST_DOCS
+from policysched.lang.diagnostics.rule_doc import DiagnosticDoc
+from policysched.lang.diagnostics.syntax_rules import SYNTAX_DOCS
 from policysched.text import Diagnostic, Label, Span
 
-__all__ = ["RULES", "RuleDoc", "diagnostic", "find_rule"]
+__all__ = ["DIAGNOSTIC_DOCS", "DiagnosticDoc", "find_diagnostic_doc", "make_diagnostic"]
 
 
-def _by_code(*tables: tuple[RuleDoc, ...]) -> Mapping[str, RuleDoc]:
-    rules: dict[str, RuleDoc] = {}
+def _index_by_code(*tables: tuple[DiagnosticDoc, ...]) -> Mapping[str, DiagnosticDoc]:
+    rules: dict[str, DiagnosticDoc] = {}
     names: set[str] = set()
     for rule in sorted((rule for table in tables for rule in table), key=lambda rule: rule.code):
         assert rule.code not in rules, f"two rules have the code {rule.code}"
@@ -29,18 +29,20 @@ def _by_code(*tables: tuple[RuleDoc, ...]) -> Mapping[str, RuleDoc]:
     return MappingProxyType(rules)
 
 
-RULES: Mapping[str, RuleDoc] = _by_code(SYNTAX_RULES, CHECK_RULES, TEST_RULES, LIVE_RULES)
+DIAGNOSTIC_DOCS: Mapping[str, DiagnosticDoc] = _index_by_code(
+    SYNTAX_DOCS, CHECK_DOCS, POLICYTEST_DOCS, LIVE_DOCS
+)
 """Every rule by its code, in the order of the codes."""
 
-_CODE_OF_NAME = {rule.name: code for code, rule in RULES.items()}
+_CODE_OF_NAME = {rule.name: code for code, rule in DIAGNOSTIC_DOCS.items()}
 
 
-def find_rule(code_or_name: str) -> RuleDoc | None:
+def find_diagnostic_doc(code_or_name: str) -> DiagnosticDoc | None:
     """The rule by its code (`PS210`, in any case) or its name (`unknown-name`)."""
-    return RULES.get(_CODE_OF_NAME.get(code_or_name.lower(), code_or_name.upper()))
+    return DIAGNOSTIC_DOCS.get(_CODE_OF_NAME.get(code_or_name.lower(), code_or_name.upper()))
 
 
-def diagnostic(
+def make_diagnostic(
     code: str,
     message: str,
     span: Span | None,
@@ -51,5 +53,5 @@ def diagnostic(
     related: tuple[Label, ...] = (),
 ) -> Diagnostic:
     """A finding, with the name and severity that the catalogue gives to its code."""
-    rule = RULES[code]
+    rule = DIAGNOSTIC_DOCS[code]
     return Diagnostic(code, rule.name, rule.severity, message, span, label, help, notes, related)

@@ -8,36 +8,36 @@ reported, and so is one that does not say why.
 import re
 from collections.abc import Sequence
 
-from policysched.lang.diagnostics.catalogue import diagnostic, find_rule
+from policysched.lang.diagnostics.catalogue import find_diagnostic_doc, make_diagnostic
 from policysched.lang.parse.scan import scan
 from policysched.lang.syntax.tree import Comment
 from policysched.text import Diagnostic, Severity, Source, Span
 
-_IGNORE = re.compile(r"#\s*policysched:\s*ignore\[([^\]\n]*)\]\s*(.*)")
+_IGNORE_COMMENT = re.compile(r"#\s*policysched:\s*ignore\[([^\]\n]*)\]\s*(.*)")
 
 
-def without_ignored(source: Source, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+def apply_ignore_comments(source: Source, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """What is left of the diagnostics of one source, with what is to be said of the ignoring comments themselves."""
     if "policysched:" not in source.text:
         return tuple(diagnostics)
     kept = list(diagnostics)
     for comment in scan(source).comments:
-        match = _IGNORE.match(comment.text)
+        match = _IGNORE_COMMENT.match(comment.text)
         if match is None:
             continue
-        line = _silenced_line(source, comment)
+        line = _ignored_line(source, comment)
         used = False
         for word in filter(None, (word.strip() for word in match.group(1).split(","))):
-            rule = find_rule(word)
-            left = [d for d in kept if not (rule is not None and _silences(rule.code, line, d))]
+            rule = find_diagnostic_doc(word)
+            left = [d for d in kept if not (rule is not None and _is_ignored(rule.code, line, d))]
             used = used or len(left) < len(kept)
             if len(left) == len(kept):
-                kept.append(_unused(comment.span, word, line, kept))
+                kept.append(_unused_ignore(comment.span, word, line, kept))
             else:
                 kept = left
         if used and not match.group(2).strip():
             kept.append(
-                diagnostic(
+                make_diagnostic(
                     "PS002",
                     "the comment does not say why",
                     comment.span,
@@ -49,9 +49,9 @@ def without_ignored(source: Source, diagnostics: Sequence[Diagnostic]) -> tuple[
     return tuple(kept)
 
 
-def _silenced_line(source: Source, comment: Comment) -> int:
+def _ignored_line(source: Source, comment: Comment) -> int:
     line = source.position(comment.span.start).line
-    if not comment.alone:
+    if not comment.is_own_line:
         return line
     line += 1
     while line < source.line_count and source.line_text(line).lstrip()[:1] in ("", "#"):
@@ -59,7 +59,7 @@ def _silenced_line(source: Source, comment: Comment) -> int:
     return line
 
 
-def _silences(code: str, line: int, found: Diagnostic) -> bool:
+def _is_ignored(code: str, line: int, found: Diagnostic) -> bool:
     return (
         found.code == code
         and found.severity is not Severity.ERROR
@@ -68,8 +68,8 @@ def _silences(code: str, line: int, found: Diagnostic) -> bool:
     )
 
 
-def _unused(span: Span, word: str, line: int, kept: Sequence[Diagnostic]) -> Diagnostic:
-    rule = find_rule(word)
+def _unused_ignore(span: Span, word: str, line: int, kept: Sequence[Diagnostic]) -> Diagnostic:
+    rule = find_diagnostic_doc(word)
     error = any(
         rule is not None
         and d.code == rule.code
@@ -83,6 +83,6 @@ def _unused(span: Span, word: str, line: int, kept: Sequence[Diagnostic]) -> Dia
         why = f"`{word}` is an error, and errors cannot be ignored"
     else:
         why = f"`{word}` does not occur on line {line}"
-    return diagnostic(
+    return make_diagnostic(
         "PS001", f"nothing is ignored: {why}", span, label="ignores nothing", help="take it out"
     )

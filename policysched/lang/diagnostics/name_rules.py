@@ -1,9 +1,9 @@
 """Diagnostics about names, types and units (`PS2xx`): with one of these a policy does not become active."""
 
-from policysched.lang.diagnostics.rule_doc import RuleDoc, rule
+from policysched.lang.diagnostics.rule_doc import DiagnosticDoc, diagnostic_doc
 from policysched.text import Severity
 
-_METRIC = """metric cpu_util: ratio {
+_METRIC_EXAMPLE = """metric cpu_util: ratio {
   query = "1 - avg by (instance) (rate(node_cpu_seconds_total{mode='idle'}[2m]))"
   unit  = "1"
   join  = instance
@@ -11,9 +11,9 @@ _METRIC = """metric cpu_util: ratio {
   stale = 90s
 }
 """
-_GANG = """gang by pod.labels["job-name"] { min = 1  mode = gate  timeout = 5m }
+_GANG_EXAMPLE = """gang by pod.labels["job-name"] { min = 1  mode = gate  timeout = 5m }
 """
-_TALK = f"""metric talk: bandwidth {{
+_PAIR_METRIC_EXAMPLE = f"""metric talk: bandwidth {{
   query = "sum by (namespace, pod, peer_namespace, peer_pod) (rate(flow_bytes_total[1h]))"
   unit  = "B/s"
   from  = ["namespace", "pod"]
@@ -21,10 +21,10 @@ _TALK = f"""metric talk: bandwidth {{
   every = 30s
   stale = 10m
 }}
-{_GANG}"""
+{_GANG_EXAMPLE}"""
 
-NAME_RULES: tuple[RuleDoc, ...] = (
-    rule(
+NAME_DOCS: tuple[DiagnosticDoc, ...] = (
+    diagnostic_doc(
         "PS201",
         "unguarded-optional",
         "something that may be absent is read without asking first",
@@ -34,7 +34,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='filter pool require node.labels["pool"] == "batch"',
         good='filter pool require has node.labels["pool"] and node.labels["pool"] == "batch"',
     ),
-    rule(
+    diagnostic_doc(
         "PS202",
         "type-mismatch",
         "a value is not of the type that is needed here",
@@ -42,7 +42,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='filter size when has pod.labels["size"] require pod.labels["size"] == 4',
         good='filter size when has pod.labels["size"] require pod.labels["size"] == "4"',
     ),
-    rule(
+    diagnostic_doc(
         "PS203",
         "ambiguous-unit",
         "a suffix can mean two things, and nothing decides",
@@ -50,7 +50,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="filter few require count(pods on node) < 100m",
         good="filter few require count(pods on node) < 100",
     ),
-    rule(
+    diagnostic_doc(
         "PS204",
         "dimension-mismatch",
         "two amounts of different dimensions are compared, added or put in each other's place",
@@ -58,7 +58,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="filter room require node.free.cpu > node.free.memory",
         good="filter room require node.free.cpu > pod.requests.cpu",
     ),
-    rule(
+    diagnostic_doc(
         "PS205",
         "milli-memory",
         "`m` behind a size means thousandths of a byte",
@@ -66,7 +66,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="filter big require node.free.memory > 512m",
         good="filter big require node.free.memory > 512Mi",
     ),
-    rule(
+    diagnostic_doc(
         "PS206",
         "decimal-size",
         "a size looks binary and is counted in thousands",
@@ -75,7 +75,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good="filter big require node.free.memory > 512Mi",
         severity=Severity.HINT,
     ),
-    rule(
+    diagnostic_doc(
         "PS207",
         "wrong-unit",
         "a unit is unknown, or missing where a bare number would not say enough",
@@ -83,7 +83,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='input wait: duration = pod.labels["wait"] default 90 invalid default\nqueue by wait',
         good='input wait: duration = pod.labels["wait"] default 90s invalid default\nqueue by wait',
     ),
-    rule(
+    diagnostic_doc(
         "PS208",
         "out-of-range",
         "a number is outside what can be held or is allowed here",
@@ -92,7 +92,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="let step: cpu = 0.0001\nfilter room require node.free.cpu > step",
         good="let step: cpu = 1m\nfilter room require node.free.cpu > step",
     ),
-    rule(
+    diagnostic_doc(
         "PS209",
         "wrong-arguments",
         "a function has too many or too few arguments",
@@ -101,7 +101,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="queue by clamp(pod.priority, 10)",
         good="queue by clamp(pod.priority, 0, 10)",
     ),
-    rule(
+    diagnostic_doc(
         "PS210",
         "unknown-name",
         "a name is not declared",
@@ -110,7 +110,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="filter room require node.free.cpu > headroom",
         good="let headroom: cpu = 500m\nfilter room require node.free.cpu > headroom",
     ),
-    rule(
+    diagnostic_doc(
         "PS211",
         "unknown-attribute",
         "a pod, node or namespace has no such attribute",
@@ -118,15 +118,15 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="filter room require node.free_cpu > pod.requests.cpu",
         good="filter room require node.free.cpu > pod.requests.cpu",
     ),
-    rule(
+    diagnostic_doc(
         "PS212",
         "unknown-word",
         "a word is not one of those that can stand here",
         "Choices such as `missing reject`, `on_timeout = requeue` or `normalize max` are bare words out of a few.",
-        bad=f"{_METRIC}filter cool require cpu_util < 85% missing rejct",
-        good=f"{_METRIC}filter cool require cpu_util < 85% missing reject",
+        bad=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% missing rejct",
+        good=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% missing reject",
     ),
-    rule(
+    diagnostic_doc(
         "PS213",
         "duplicate-name",
         "a name is taken already",
@@ -135,16 +135,16 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="filter node_ports when pod.priority < 100",
         good="amend node_ports when pod.priority < 100",
     ),
-    rule(
+    diagnostic_doc(
         "PS214",
         "clause-required",
         "a case is left open that the policy must decide",
         "What happens without a sample, without a label or with a text of the wrong type is decided by who writes the "
         "policy, not by a default: `missing ...`, `default ...`, `optional`, `invalid ...`.",
-        bad=f"{_METRIC}filter cool require cpu_util < 85%",
-        good=f"{_METRIC}filter cool require cpu_util < 85% missing pass",
+        bad=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85%",
+        good=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% missing pass",
     ),
-    rule(
+    diagnostic_doc(
         "PS215",
         "share-mixed-in-a-key",
         "a key of the queue reads what a namespace holds together with something else",
@@ -154,7 +154,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="queue by namespace.share.cpu * 100 - pod.priority else 0",
         good="queue by namespace.share.cpu, pod.priority desc",
     ),
-    rule(
+    diagnostic_doc(
         "PS216",
         "key-without-brackets",
         "the key of a label is not quoted",
@@ -162,7 +162,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='filter app reject node.labels.pool == "spare"',
         good='filter app reject node.labels["pool"] == "spare"',
     ),
-    rule(
+    diagnostic_doc(
         "PS217",
         "clause-not-allowed",
         "a clause stands in a rule that has no use for it",
@@ -170,7 +170,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='amend node_ports scaleup no else "no port is free"',
         good="amend node_ports when pod.priority < 100",
     ),
-    rule(
+    diagnostic_doc(
         "PS218",
         "else-required",
         "an operation may have no value",
@@ -178,7 +178,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="score pack weight 1 higher node.requested.cpu / node.allocatable.cpu normalize range(0%, 100%)",
         good="score pack weight 1 higher node.requested.cpu / node.allocatable.cpu else 0 normalize range(0%, 100%)",
     ),
-    rule(
+    diagnostic_doc(
         "PS219",
         "builtin-name",
         "a rule of one's own has the name of a built-in, or a built-in stands where it cannot",
@@ -186,7 +186,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="replace filter node_ports require pod.priority > 100",
         good="filter important require pod.priority > 100",
     ),
-    rule(
+    diagnostic_doc(
         "PS220",
         "not-known-here",
         "something is read where it is not known yet",
@@ -195,7 +195,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="queue by node.free.cpu desc",
         good="queue by pod.requests.cpu desc",
     ),
-    rule(
+    diagnostic_doc(
         "PS221",
         "not-constant",
         "a constant is needed and this depends on something",
@@ -203,7 +203,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='filter ns require pod.namespace in ["batch", pod.name]',
         good='filter ns require pod.namespace in ["batch", "ml"]',
     ),
-    rule(
+    diagnostic_doc(
         "PS222",
         "unknown-parameter",
         "a parameter in braces is not known",
@@ -211,7 +211,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="replace score node_resources_fit weight 1 { strateg = most_allocated }",
         good="replace score node_resources_fit weight 1 { strategy = most_allocated }",
     ),
-    rule(
+    diagnostic_doc(
         "PS223",
         "parameter-required",
         "a parameter in braces is missing",
@@ -219,7 +219,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="gang by pod.name { timeout = 5m }",
         good="gang by pod.name { min = 2  timeout = 5m }",
     ),
-    rule(
+    diagnostic_doc(
         "PS225",
         "unknown-include",
         "what is to be included is not there",
@@ -228,7 +228,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good='include "base.policy"',
         others=(("base.policy", "library base version 1\nfilter important reject pod.priority < 0\n"),),
     ),
-    rule(
+    diagnostic_doc(
         "PS226",
         "unknown-default-version",
         "the defaults of that release of kube-scheduler are not known",
@@ -237,7 +237,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good='include kube_default "1.36"',
         head="policy example version 1\n",
     ),
-    rule(
+    diagnostic_doc(
         "PS227",
         "broken-library",
         "an included library has errors",
@@ -249,7 +249,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
             ("broken.policy", "library broken version 1\nfilter important reject pod.prioritty < 0\n"),
         ),
     ),
-    rule(
+    diagnostic_doc(
         "PS228",
         "include-circle",
         "libraries include each other in a circle",
@@ -259,7 +259,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         head="",
         others=(("other.policy", 'library other version 1\ninclude "example.policy"\n'),),
     ),
-    rule(
+    diagnostic_doc(
         "PS229",
         "unknown-rule",
         "a change names a rule that is not there",
@@ -267,7 +267,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="reweight image_locallity 2",
         good="reweight image_locality 2",
     ),
-    rule(
+    diagnostic_doc(
         "PS230",
         "locked-rule",
         "a locked rule cannot be changed",
@@ -278,7 +278,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
             ("base.policy", "library base version 1\nlocked filter important reject pod.priority < 0\n"),
         ),
     ),
-    rule(
+    diagnostic_doc(
         "PS231",
         "ambiguous-rule",
         "a change could mean a filter or a score of the same name",
@@ -286,7 +286,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="amend taint_toleration when pod.priority < 1000",
         good="replace filter taint_toleration when pod.priority < 1000",
     ),
-    rule(
+    diagnostic_doc(
         "PS232",
         "no-header",
         "a text does not begin by saying what it is",
@@ -296,7 +296,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         good="policy example version 1\ninclude kube_default",
         head="",
     ),
-    rule(
+    diagnostic_doc(
         "PS233",
         "policy-name-taken",
         "two policies have the same name",
@@ -306,7 +306,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         head="",
         others=(("a.policy", "policy first version 1\ninclude kube_default\n"),),
     ),
-    rule(
+    diagnostic_doc(
         "PS234",
         "resource-of-kubernetes",
         "a resource has the name of one that Kubernetes counts",
@@ -314,7 +314,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="resource cpu { capacity = 4, request = 1 }",
         good="resource licences { capacity = 4, request = 1 }\nfilter enough require pod.requests.licences <= node.free.licences",
     ),
-    rule(
+    diagnostic_doc(
         "PS235",
         "topology-needs-whole",
         "a gang is to keep together, and its members go one by one",
@@ -322,7 +322,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='gang by pod.owner.name { min = 2  timeout = 5m  mode = gate  topology = "rack" }',
         good='gang by pod.owner.name { min = 2  timeout = 5m  topology = "rack" }',
     ),
-    rule(
+    diagnostic_doc(
         "PS236",
         "bad-placeholder",
         "a placeholder in a text is no name",
@@ -330,7 +330,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='filter few require count(pods on node) < 50 else "has {count(pods)} pods"',
         good='filter few require count(pods on node) < 50 else "has {node.pods} pods"',
     ),
-    rule(
+    diagnostic_doc(
         "PS237",
         "unknown-type",
         "there is no such type, or it cannot stand here",
@@ -338,7 +338,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='input size: number = pod.labels["size"] default 1 invalid default\nqueue by size',
         good='input size: int = pod.labels["size"] default 1 invalid default\nqueue by size',
     ),
-    rule(
+    diagnostic_doc(
         "PS238",
         "bad-window",
         "a weekly window cannot be read",
@@ -346,16 +346,16 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad='filter hours require window("weekdays 07:00-19:00", "UTC")',
         good='filter hours require window("Mon-Fri 07:00-19:00", "UTC")',
     ),
-    rule(
+    diagnostic_doc(
         "PS245",
         "no-way-to-recover",
         "`recover` stands behind what is no limit of a metric, or names a mark on the wrong side of it",
         "`require METRIC < LIMIT recover MARK for DURATION` keeps a node refused that was over the limit until its samples were below the mark for "
         "that long, so that a value that swings about the limit does not let pods in each time. Both are constants, and the mark is where the metric passes.",
-        bad=f"{_METRIC}filter cool require cpu_util < 85% recover 90% for 2m missing pass",
-        good=f"{_METRIC}filter cool require cpu_util < 85% recover 70% for 2m missing pass",
+        bad=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% recover 90% for 2m missing pass",
+        good=f"{_METRIC_EXAMPLE}filter cool require cpu_util < 85% recover 70% for 2m missing pass",
     ),
-    rule(
+    diagnostic_doc(
         "PS246",
         "placed-once",
         "`after placing` inside `after placing`, or two numbers of all nodes that move with the pod",
@@ -364,34 +364,34 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes after placing) over nodes after placing normalize minmax",
         good="score even weight 1 lower mean of abs(node.pods - mean of node.pods * node.pods over nodes) over nodes after placing normalize minmax",
     ),
-    rule(
+    diagnostic_doc(
         "PS247",
         "metric-between-pods",
         "a metric between two pods is read as if it were of a node, or the reverse",
         "A metric with `from` and `to` has a number for two pods. `traffic_to(gang)` adds up what it has between the pod and the members of its gang "
         "on a node, and that is a number of the node.",
-        bad=f"{_TALK}score near weight 1 higher talk normalize range(0bps, 1Gbps) missing neutral",
-        good=f"{_TALK}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        bad=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher talk normalize range(0bps, 1Gbps) missing neutral",
+        good=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
-    rule(
+    diagnostic_doc(
         "PS248",
         "traffic-of-whom",
         "`traffic_to(gang)` where it is not said what a gang is, or which metric is meant",
         "The members are those of the policy's `gang by ...`, which may be a mere gate. The metric is the one that is between pods (`from`, `to`); where "
         "there are several it is named: `traffic_to(gang, METRIC)`.",
-        bad=f"{_TALK.replace(_GANG, '')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
-        good=f"{_TALK}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        bad=f"{_PAIR_METRIC_EXAMPLE.replace(_GANG_EXAMPLE, '')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        good=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
-    rule(
+    diagnostic_doc(
         "PS249",
         "no-such-join",
         "`join` or `sampled_at` in a metric between two pods",
         "`from` and `to` take the place of `join`: each names the labels of a series that say which pod it is about. Such samples are as old as the poll "
         "that brought them.",
-        bad=f"{_TALK.replace('every', 'join = node  every')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
-        good=f"{_TALK}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        bad=f"{_PAIR_METRIC_EXAMPLE.replace('every', 'join = node  every')}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
+        good=f"{_PAIR_METRIC_EXAMPLE}score near weight 1 higher traffic_to(gang) normalize range(0bps, 1Gbps) missing neutral",
     ),
-    rule(
+    diagnostic_doc(
         "PS239",
         "too-many-rules",
         "a policy has more than 500 rules",
@@ -399,7 +399,7 @@ NAME_RULES: tuple[RuleDoc, ...] = (
         bad="\n".join(f"filter f{index} reject pod.priority == {index}" for index in range(500)),
         good="filter f reject pod.priority < 500",
     ),
-    rule(
+    diagnostic_doc(
         "PS240",
         "extender-beside-gang",
         "a gang cannot be placed whole while an extender has to be asked",

@@ -1,10 +1,10 @@
 """Diagnostics about what reaches a policy from outside of its text: values for its parameters (`PS26x`)."""
 
-from policysched.lang.diagnostics.rule_doc import HEAD, RuleDoc
+from policysched.lang.diagnostics.rule_doc import EXAMPLE_HEADER, DiagnosticDoc
 from policysched.text import Severity
 
 
-def _config_map(values: str) -> str:
+def _config_map_example(values: str) -> str:
     return f"""apiVersion: v1
 kind: ConfigMap
 metadata: {{name: policies}}
@@ -19,8 +19,8 @@ data:
 """
 
 
-GIVEN_RULES: tuple[RuleDoc, ...] = (
-    RuleDoc(
+PARAMETER_DOCS: tuple[DiagnosticDoc, ...] = (
+    DiagnosticDoc(
         "PS260",
         "parameter-value",
         Severity.ERROR,
@@ -28,20 +28,20 @@ GIVEN_RULES: tuple[RuleDoc, ...] = (
         "A `param` says of which type it is and from where to where it goes, and what is set in the ConfigMap, the settings "
         "or with `--param` has to keep to that. Otherwise the policy is refused as if its text were wrong: what ran "
         "before runs on. The finding stands where the value stands.",
-        f"{HEAD}param crowd: int = 200 range 1..110\nfilter crowded require node.pods < crowd\n",
-        f"{HEAD}param crowd: int = 100 range 1..110\nfilter crowded require node.pods < crowd\n",
+        f"{EXAMPLE_HEADER}param crowd: int = 200 range 1..110\nfilter crowded require node.pods < crowd\n",
+        f"{EXAMPLE_HEADER}param crowd: int = 100 range 1..110\nfilter crowded require node.pods < crowd\n",
     ),
-    RuleDoc(
+    DiagnosticDoc(
         "PS261",
         "parameter-not-declared",
         Severity.ERROR,
         "a value is set for a parameter that the policy has not got",
         "A misspelt name must not be ignored: the operator would believe in a value that nothing reads. A parameter that a "
         "new text of the policy no longer has is taken out of the ConfigMap's key or the settings in the same edit, or before.",
-        _config_map("crowds: 90"),
-        _config_map("crowd: 90"),
+        _config_map_example("crowds: 90"),
+        _config_map_example("crowd: 90"),
     ),
-    RuleDoc(
+    DiagnosticDoc(
         "PS262",
         "parameters-unreadable",
         Severity.ERROR,
@@ -49,7 +49,7 @@ GIVEN_RULES: tuple[RuleDoc, ...] = (
         "The key `NAME.params.yaml` beside the policies is a YAML map from names of parameters to their values: texts, "
         "numbers, `true` or `false`, or lists of these. While it cannot be read the policy NAME is refused, and what ran "
         "before runs on.",
-        _config_map("crowd: {least: 1, most: 90}"),
-        _config_map("crowd: 90"),
+        _config_map_example("crowd: {least: 1, most: 90}"),
+        _config_map_example("crowd: 90"),
     ),
 )

@@ -1,17 +1,17 @@
 """Diagnostics about the lint run itself (`PS0xx`) and about syntax (`PS1xx`)."""
 
-from policysched.lang.diagnostics.rule_doc import RuleDoc, rule
+from policysched.lang.diagnostics.rule_doc import DiagnosticDoc, diagnostic_doc
 from policysched.text import Severity
 
-_CONFIG_MAP = """apiVersion: v1
+_CONFIG_MAP_EXAMPLE = """apiVersion: v1
 kind: ConfigMap
 metadata: {name: policies, namespace: kube-system}
 data:
 """
 
-SYNTAX_RULES: tuple[RuleDoc, ...] = (
+SYNTAX_DOCS: tuple[DiagnosticDoc, ...] = (
     # ── meta ────────────────────────────────────────────────────────────────────────────────────────────────────────
-    rule(
+    diagnostic_doc(
         "PS001",
         "unused-ignore",
         "a comment ignores a diagnostic that is not there",
@@ -23,7 +23,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         head="",
         severity=Severity.WARNING,
     ),
-    rule(
+    diagnostic_doc(
         "PS002",
         "ignore-without-reason",
         "a comment ignores a diagnostic and does not say why",
@@ -33,7 +33,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         head="",
         severity=Severity.WARNING,
     ),
-    rule(
+    diagnostic_doc(
         "PS003",
         "unsupported-version",
         "the policy is written in a version of the language that this program does not know",
@@ -42,7 +42,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         good="policy example version 1\ninclude kube_default",
         head="",
     ),
-    rule(
+    diagnostic_doc(
         "PS005",
         "policy-too-large",
         "the text is larger than 256 KiB",
@@ -52,7 +52,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         good="# a short comment",
     ),
     # ── syntax ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    rule(
+    diagnostic_doc(
         "PS101",
         "unexpected-text",
         "something stands where it cannot",
@@ -60,7 +60,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="let small_cpu = 100m",
         good="let small_cpu: cpu = 100m",
     ),
-    rule(
+    diagnostic_doc(
         "PS102",
         "unclosed-bracket",
         "a brace, parenthesis or bracket is never closed",
@@ -68,7 +68,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="gang by pod.owner.name {\n  min = 2\n\nfilter ready require node.ready",
         good="gang by pod.owner.name {\n  min = 2\n}\n\nfilter ready require node.ready",
     ),
-    rule(
+    diagnostic_doc(
         "PS103",
         "unterminated-string",
         'a text has no closing `"`',
@@ -76,7 +76,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack reject node.labels["rack"] == "r17',
         good='filter rack reject node.labels["rack"] == "r17"',
     ),
-    rule(
+    diagnostic_doc(
         "PS104",
         "bad-number",
         "a number is not written as one",
@@ -85,19 +85,20 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.free.memory > 1,5Gi",
         good="filter roomy require node.free.memory > 1.5Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS105",
         "not-a-block-scalar",
         "the policy is a quoted text in the YAML file",
         "In a quoted text the policy has no lines of its own, so diagnostics can only point at its key, and people cannot "
         "read it. Write it as a block: `key: |` and the policy indented below. (`kubectl get -o yaml` prints a quoted text when "
         "a line has a tab, a trailing space or a carriage return; `policysched fmt` removes these.)",
-        bad=_CONFIG_MAP + '  example.policy: "policy example version 1\\ninclude kube_default\\n"',
-        good=_CONFIG_MAP + "  example.policy: |\n    policy example version 1\n    include kube_default",
+        bad=_CONFIG_MAP_EXAMPLE + '  example.policy: "policy example version 1\\ninclude kube_default\\n"',
+        good=_CONFIG_MAP_EXAMPLE
+        + "  example.policy: |\n    policy example version 1\n    include kube_default",
         severity=Severity.HINT,
         head="",
     ),
-    rule(
+    diagnostic_doc(
         "PS106",
         "misspelt-word",
         "a word of the language is misspelt",
@@ -105,7 +106,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy requires node.free.memory > 1Gi",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS107",
         "unknown-statement",
         "a line begins with a word that begins no statement",
@@ -113,7 +114,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="rule roomy { memory: 1Gi }",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS108",
         "unopened-bracket",
         "a closing brace, parenthesis or bracket closes nothing",
@@ -121,7 +122,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.free.memory > 1Gi }",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS109",
         "missing-value",
         "a value or condition is missing",
@@ -129,7 +130,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require missing pass",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS110",
         "equals-sign",
         "`=` and `==` are mixed up",
@@ -137,7 +138,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter pool require node.labels["pool"] = "general"',
         good='filter pool reject node.labels["pool"] == "general"',
     ),
-    rule(
+    diagnostic_doc(
         "PS111",
         "symbol-operator",
         "`&&`, `||` or `!` stands for a word",
@@ -145,7 +146,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.ready && node.free.memory > 1Gi",
         good="filter roomy require node.ready and node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS112",
         "unquoted-key",
         "the key of a label, annotation or resource is not quoted",
@@ -153,7 +154,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter zone reject node.labels[topology.kubernetes.io/zone] == "z1"',
         good='filter zone reject node.labels["topology.kubernetes.io/zone"] == "z1"',
     ),
-    rule(
+    diagnostic_doc(
         "PS113",
         "wrong-quotes",
         'a text is quoted with something else than `"`',
@@ -161,7 +162,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter batch reject pod.namespace == 'batch'",
         good='filter batch reject pod.namespace == "batch"',
     ),
-    rule(
+    diagnostic_doc(
         "PS114",
         "bad-weight",
         "a weight is not a whole number",
@@ -169,7 +170,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="score roomy weight 50% prefer node.free.memory > 1Gi",
         good="score roomy weight 50 prefer node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS115",
         "trailing-comma",
         "a comma has nothing behind it",
@@ -177,7 +178,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter batch reject pod.namespace in ["batch", "ml",]',
         good='filter batch reject pod.namespace in ["batch", "ml"]',
     ),
-    rule(
+    diagnostic_doc(
         "PS116",
         "order-before-key",
         "`asc` or `desc` stands before what it orders",
@@ -185,7 +186,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="queue by desc pod.priority, pod.created",
         good="queue by pod.priority desc, pod.created",
     ),
-    rule(
+    diagnostic_doc(
         "PS117",
         "wrong-comment",
         "a comment begins with `//` or `/*`",
@@ -193,7 +194,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require node.ready // only ready nodes",
         good="filter ready require node.ready  # only ready nodes",
     ),
-    rule(
+    diagnostic_doc(
         "PS118",
         "tab",
         "a tab stands in the text",
@@ -201,7 +202,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready\n\trequire node.ready",
         good="filter ready\n  require node.ready",
     ),
-    rule(
+    diagnostic_doc(
         "PS119",
         "clause-order",
         "the clauses of a rule stand in another order",
@@ -210,7 +211,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack scaleup no reject node.labels["rack"] == "r17"',
         good='filter rack reject node.labels["rack"] == "r17" scaleup no',
     ),
-    rule(
+    diagnostic_doc(
         "PS120",
         "repeated-clause",
         "a clause stands twice in one rule",
@@ -218,7 +219,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require node.ready require node.free.memory > 1Gi",
         good="filter roomy require node.ready and node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS121",
         "misplaced-clause",
         "a clause stands in a rule of another kind",
@@ -226,7 +227,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy weight 3 require node.free.memory > 1Gi",
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS122",
         "reserved-word",
         "a word is reserved and cannot be used so",
@@ -234,7 +235,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='input queue: string = pod.labels["queue"] optional',
         good='input queue_name: string = pod.labels["queue"] optional',
     ),
-    rule(
+    diagnostic_doc(
         "PS123",
         "template-syntax",
         "`{{`, `${` or `$(` stands in the text",
@@ -242,7 +243,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack reject node.labels["rack"] == "{{ .Values.rack }}"',
         good='filter rack reject node.labels["rack"] == "r17"',
     ),
-    rule(
+    diagnostic_doc(
         "PS124",
         "bad-escape",
         "an unknown escape stands in a text",
@@ -250,7 +251,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad='filter rack reject node.labels["rack"] == "r\\d"',
         good='filter rack reject node.labels["rack"] == "r\\\\d"',
     ),
-    rule(
+    diagnostic_doc(
         "PS125",
         "nesting-too-deep",
         "brackets or operators are nested more than 64 deep",
@@ -258,7 +259,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require " + "not " * 70 + "node.ready",
         good="filter ready require node.ready",
     ),
-    rule(
+    diagnostic_doc(
         "PS126",
         "expression-too-large",
         "an expression has more than 500 parts",
@@ -266,7 +267,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require " + " and ".join(["node.free.memory > 1Gi"] * 150),
         good="filter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS127",
         "misplaced-statement",
         "a statement stands where it cannot",
@@ -274,7 +275,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require node.ready filter roomy require node.free.memory > 1Gi",
         good="filter ready require node.ready\nfilter roomy require node.free.memory > 1Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS128",
         "chained-comparison",
         "comparisons follow each other",
@@ -282,7 +283,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter roomy require 1Gi < node.free.memory < 64Gi",
         good="filter roomy require 1Gi < node.free.memory and node.free.memory < 64Gi",
     ),
-    rule(
+    diagnostic_doc(
         "PS129",
         "bad-policy-name",
         "the name of a policy is not a DNS label",
@@ -291,7 +292,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         good="policy network-aware version 1\ninclude kube_default",
         head="",
     ),
-    rule(
+    diagnostic_doc(
         "PS130",
         "stray-character",
         "a character means nothing in the language",
@@ -299,7 +300,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="filter ready require node.ready;",
         good="filter ready require node.ready",
     ),
-    rule(
+    diagnostic_doc(
         "PS131",
         "missing-block",
         "the `{` of a statement is missing",
@@ -307,7 +308,7 @@ SYNTAX_RULES: tuple[RuleDoc, ...] = (
         bad="outage\n  above = 50%\n  then = disable\n}",
         good="outage {\n  above = 50%\n  then = disable\n}",
     ),
-    rule(
+    diagnostic_doc(
         "PS132",
         "incomplete-if",
         "an `if` lacks its `then` or `else`, or stands in the middle of an expression without parentheses",

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from policysched.lang.diagnostics.rule_doc import RuleDoc, rule
+from policysched.lang.diagnostics.rule_doc import DiagnosticDoc, diagnostic_doc
 from policysched.text import Severity
 
-_rule = partial(rule, severity=Severity.WARNING)
+_warning_doc = partial(diagnostic_doc, severity=Severity.WARNING)
 
 
-_METRIC = """metric net_rx: bandwidth {
+_METRIC_EXAMPLE = """metric net_rx: bandwidth {
   query = "sum by (instance) (rate(node_network_receive_bytes_total[2m]))"
   unit  = "B/s"
   join  = instance
@@ -17,8 +17,8 @@ _METRIC = """metric net_rx: bandwidth {
 }
 """
 
-DOUBT_RULES: tuple[RuleDoc, ...] = (
-    _rule(
+WARNING_DOCS: tuple[DiagnosticDoc, ...] = (
+    _warning_doc(
         "PS301",
         "always-true",
         "a condition is always true, or a key the same for every pod",
@@ -26,7 +26,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="filter room when 1 < 2 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
-    _rule(
+    _warning_doc(
         "PS302",
         "never-true",
         "a condition is never true",
@@ -34,7 +34,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="filter room when 2 < 1 require node.free.cpu > 100m",
         good="filter room require node.free.cpu > 100m",
     ),
-    _rule(
+    _warning_doc(
         "PS306",
         "unused-declaration",
         "a declared name is never read",
@@ -42,7 +42,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="let headroom: cpu = 500m",
         good="let headroom: cpu = 500m\nfilter room require node.free.cpu > headroom",
     ),
-    _rule(
+    _warning_doc(
         "PS307",
         "zero-weight",
         "a weight is 0",
@@ -50,7 +50,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="reweight image_locality 0",
         good="drop image_locality",
     ),
-    _rule(
+    _warning_doc(
         "PS308",
         "self-comparison",
         "both sides of a comparison are the same",
@@ -58,7 +58,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="filter room require node.free.cpu >= node.free.cpu",
         good="filter room require node.free.cpu >= pod.requests.cpu",
     ),
-    _rule(
+    _warning_doc(
         "PS309",
         "score-not-normalised",
         "nothing says how a value becomes a score from 0 to 100",
@@ -68,7 +68,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         good="score few weight 1 lower node.pods normalize range(0, 100)",
         severity=Severity.ERROR,
     ),
-    _rule(
+    _warning_doc(
         "PS310",
         "clause-without-effect",
         "a clause never applies",
@@ -76,17 +76,17 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad="filter room require node.free.cpu > 100m missing pass",
         good="filter room require node.free.cpu > 100m",
     ),
-    _rule(
+    _warning_doc(
         "PS403",
         "stale-below-twice-every",
         "a metric counts as missing as soon as one sample is lost",
         "A poll that fails or comes late is ordinary. Let `stale` be at least twice `every`.",
-        bad=_METRIC.replace("STALE", "20s")
+        bad=_METRIC_EXAMPLE.replace("STALE", "20s")
         + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
-        good=_METRIC.replace("STALE", "90s")
+        good=_METRIC_EXAMPLE.replace("STALE", "90s")
         + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
     ),
-    _rule(
+    _warning_doc(
         "PS404",
         "gang-without-timeout",
         "a gang may wait for ever",
@@ -94,7 +94,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         bad='gang by pod.labels["group"] { min = 2 }',
         good='gang by pod.labels["group"] { min = 2  timeout = 5m  on_timeout = requeue }',
     ),
-    _rule(
+    _warning_doc(
         "PS406",
         "no-resource-fit",
         "nothing asks whether a pod fits on a node",
@@ -103,7 +103,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         good="filter taint_toleration\nfilter node_resources_fit",
         head="policy example version 1\n",
     ),
-    _rule(
+    _warning_doc(
         "PS407",
         "no-taint-filter",
         "taints are not looked at",
@@ -112,7 +112,7 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         good="filter node_resources_fit\nfilter taint_toleration",
         head="policy example version 1\n",
     ),
-    _rule(
+    _warning_doc(
         "PS412",
         "name-of-kube-scheduler",
         "a policy has the name of kube-scheduler itself",
@@ -121,18 +121,18 @@ DOUBT_RULES: tuple[RuleDoc, ...] = (
         good="policy example version 1\ninclude kube_default",
         head="",
     ),
-    _rule(
+    _warning_doc(
         "PS413",
         "relative-metric-score",
         "a metric is scored relative to the other candidates",
         "On an idle cluster `max` and `minmax` make full scores of noise: 3 kbps against 1 kbps counts as much as 900 Mbps "
         "against 300. `range` does not.",
-        bad=_METRIC.replace("STALE", "90s")
+        bad=_METRIC_EXAMPLE.replace("STALE", "90s")
         + "score net weight 1 lower net_rx normalize minmax missing neutral",
-        good=_METRIC.replace("STALE", "90s")
+        good=_METRIC_EXAMPLE.replace("STALE", "90s")
         + "score net weight 1 lower net_rx normalize range(0Mbps, 1Gbps) missing neutral",
     ),
-    _rule(
+    _warning_doc(
         "PS414",
         "no-such-resource",
         "an amount is read of a resource that no node has",

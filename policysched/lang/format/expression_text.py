@@ -6,23 +6,41 @@ parentheses. Chains of one operator are walked in a loop, so that a long conditi
 
 from policysched.lang.syntax import tree as s
 
-CHOICE, EITHER, BOTH, NEGATION, COMPARISON, SUM, TERM, PRODUCT, SIGN, PRIMARY = range(1, 11)
+(
+    CONDITIONAL_LEVEL,
+    OR_LEVEL,
+    AND_LEVEL,
+    NOT_LEVEL,
+    COMPARISON_LEVEL,
+    SUM_LEVEL,
+    ELSE_LEVEL,
+    PRODUCT_LEVEL,
+    SIGN_LEVEL,
+    PRIMARY_LEVEL,
+) = range(1, 11)
 
-_LEVELS = {"or": EITHER, "and": BOTH, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
+_OPERATOR_LEVELS = {
+    "or": OR_LEVEL,
+    "and": AND_LEVEL,
+    "+": SUM_LEVEL,
+    "-": SUM_LEVEL,
+    "*": PRODUCT_LEVEL,
+    "/": PRODUCT_LEVEL,
+}
 """Of the operators that can follow each other; all others compare."""
 
 
-def expression_text(expression: s.Expression, place: int = CHOICE) -> str:
+def expression_text(expression: s.Expression, place: int = CONDITIONAL_LEVEL) -> str:
     """One line. `place` is the tightest level that needs no parentheses there."""
-    text = _bare_text(expression)
+    text = _text_without_parentheses(expression)
     return f"({text})" if _level(expression) < place else text
 
 
 def condition_lines(expression: s.Expression) -> list[str]:
     """The same in several lines, the later ones beginning with `and` or `or`; one line where there is none."""
-    if not isinstance(expression, s.Binary) or expression.op not in ("and", "or"):
+    if not isinstance(expression, s.BinaryExpr) or expression.op not in ("and", "or"):
         return [expression_text(expression)]
-    level = _LEVELS[expression.op]
+    level = _OPERATOR_LEVELS[expression.op]
     first, rest = _chain(expression, level)
     return [
         expression_text(first, level),
@@ -41,22 +59,22 @@ def number_text(number: s.NumberLit) -> str:
 
 def _level(expression: s.Expression) -> int:
     match expression:
-        case s.Binary(op=op):
-            return _LEVELS.get(op, COMPARISON)
-        case s.Unary(op="not"):
-            return NEGATION
-        case s.Unary():
-            return SIGN
+        case s.BinaryExpr(op=op):
+            return _OPERATOR_LEVELS.get(op, COMPARISON_LEVEL)
+        case s.UnaryExpr(op="not"):
+            return NOT_LEVEL
+        case s.UnaryExpr():
+            return SIGN_LEVEL
         case s.ElseExpr():
             # A text at the end of a rule would be read as the rule's own: `require (pool else "none")`.
-            return 0 if _ends_with_text(expression) else TERM
+            return 0 if _ends_with_string(expression) else ELSE_LEVEL
         case s.IfExpr():
-            return 0 if _ends_with_text(expression) else CHOICE
+            return 0 if _ends_with_string(expression) else CONDITIONAL_LEVEL
         case _:
-            return PRIMARY
+            return PRIMARY_LEVEL
 
 
-def _ends_with_text(expression: s.Expression) -> bool:
+def _ends_with_string(expression: s.Expression) -> bool:
     while isinstance(expression, s.ElseExpr | s.IfExpr):
         expression = expression.fallback if isinstance(expression, s.ElseExpr) else expression.otherwise
     return isinstance(expression, s.StringLit)
@@ -64,27 +82,27 @@ def _ends_with_text(expression: s.Expression) -> bool:
 
 def _then_text(expression: s.Expression) -> str:
     """Between `then` and `else`, where an `else` of its own would end it."""
-    text = expression_text(expression, EITHER)
-    return f"({text})" if _shows_else(expression) and _level(expression) >= EITHER else text
+    text = expression_text(expression, OR_LEVEL)
+    return f"({text})" if _has_bare_else(expression) and _level(expression) >= OR_LEVEL else text
 
 
-def _shows_else(expression: s.Expression) -> bool:
+def _has_bare_else(expression: s.Expression) -> bool:
     """Whether an `else` stands in it outside of parentheses."""
     pending = [expression]
     while pending:
         match pending.pop():
             case s.ElseExpr():
                 return True
-            case s.Binary(left=left, right=right):
+            case s.BinaryExpr(left=left, right=right):
                 pending += (left, right)
-            case s.Unary(operand=operand):
+            case s.UnaryExpr(operand=operand):
                 pending.append(operand)
             case _:
                 pass
     return False
 
 
-def _bare_text(expression: s.Expression) -> str:
+def _text_without_parentheses(expression: s.Expression) -> str:
     match expression:
         case s.NumberLit():
             return number_text(expression)
@@ -94,18 +112,18 @@ def _bare_text(expression: s.Expression) -> str:
             return "true" if value else "false"
         case s.ListLit(items=items):
             return f"[{_joined(items)}]"
-        case s.Bare(name=name):
+        case s.NameExpr(name=name):
             return name
-        case s.Attribute(owner=owner, path=path):
-            return owner + "".join(map(_path_part, path))
-        case s.Unary(op="not", operand=operand):
-            return f"not {expression_text(operand, NEGATION)}"
-        case s.Unary(operand=operand):
-            return f"-{expression_text(operand, SIGN)}"
-        case s.Binary():
+        case s.AttributeExpr(owner=owner, path=path):
+            return owner + "".join(map(_path_part_text, path))
+        case s.UnaryExpr(op="not", operand=operand):
+            return f"not {expression_text(operand, NOT_LEVEL)}"
+        case s.UnaryExpr(operand=operand):
+            return f"-{expression_text(operand, SIGN_LEVEL)}"
+        case s.BinaryExpr():
             return _binary_text(expression)
         case s.ElseExpr(value=value, fallback=fallback):
-            return f"{expression_text(value, PRODUCT)} else {expression_text(fallback, TERM)}"
+            return f"{expression_text(value, PRODUCT_LEVEL)} else {expression_text(fallback, ELSE_LEVEL)}"
         case s.IfExpr(condition=condition, then=then, otherwise=otherwise):
             chosen = f"{_then_text(then)} else {expression_text(otherwise)}"
             return f"if {expression_text(condition)} then {chosen}"
@@ -113,43 +131,43 @@ def _bare_text(expression: s.Expression) -> str:
             return f"has {expression_text(target)}"
         case s.CallExpr(function=function, args=args):
             return f"{function.text}({_joined(args)})"
-        case s.FoldExpr(function=function, value=value, over=over, where=where):
+        case s.ListFoldExpr(function=function, value=value, items=over, where=where):
             what = over.text if value is None else f"{expression_text(value)} over {over.text}"
             filtered = "" if where is None else f" where {expression_text(where)}"
             return f"{function.text}({what}{filtered})"
-        case s.AggregateExpr(function=function, value=value, placing=placing):
+        case s.AggregateExpr(function=function, value=value, after_placement=placing):
             after = " after placing" if placing else ""
             return f"{function.text} of {expression_text(value)} over nodes{after}"
-        case s.CountExpr(where=where, on_node=on_node, ended=ended):
+        case s.CountExpr(where=where, on_node=on_node, include_finished=ended):
             place = "pods on node" if on_node else "all pods" if ended else "pods"
             return f"count({place})" if where is None else f"count({place} where {expression_text(where)})"
 
 
-def _path_part(part: s.PathPart) -> str:
-    if part.named:
+def _path_part_text(part: s.PathPart) -> str:
+    if part.is_constant_key:
         return f"[{part.text}]"
-    return f"[{string_text(part.text)}]" if part.keyed else f".{part.text}"
+    return f"[{string_text(part.text)}]" if part.is_quoted_key else f".{part.text}"
 
 
 def _joined(expressions: tuple[s.Expression, ...]) -> str:
     return ", ".join(expression_text(one) for one in expressions)
 
 
-def _binary_text(expression: s.Binary) -> str:
-    level = _LEVELS.get(expression.op)
+def _binary_text(expression: s.BinaryExpr) -> str:
+    level = _OPERATOR_LEVELS.get(expression.op)
     if level is None:
-        return f"{expression_text(expression.left, SUM)} {expression.op} {expression_text(expression.right, SUM)}"
+        return f"{expression_text(expression.left, SUM_LEVEL)} {expression.op} {expression_text(expression.right, SUM_LEVEL)}"
     first, rest = _chain(expression, level)
     return expression_text(first, level) + "".join(
         f" {op} {expression_text(right, level + 1)}" for op, right in rest
     )
 
 
-def _chain(expression: s.Binary, level: int) -> tuple[s.Expression, list[tuple[str, s.Expression]]]:
+def _chain(expression: s.BinaryExpr, level: int) -> tuple[s.Expression, list[tuple[str, s.Expression]]]:
     """`a + b - c` as `a` and what follows it."""
     rest: list[tuple[str, s.Expression]] = []
     node: s.Expression = expression
-    while isinstance(node, s.Binary) and _LEVELS.get(node.op) == level:
+    while isinstance(node, s.BinaryExpr) and _OPERATOR_LEVELS.get(node.op) == level:
         rest.append((node.op, node.right))
         node = node.left
     rest.reverse()

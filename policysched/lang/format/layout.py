@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from policysched.lang.format.expression_text import (
-    SUM,
+    SUM_LEVEL,
     condition_lines,
     expression_text,
     number_text,
@@ -14,13 +14,13 @@ from policysched.lang.format.expression_text import (
 from policysched.lang.syntax import tree as s
 from policysched.text import Span
 
-WIDTH = 100
-_TO_THE_BRACE = re.compile(r"(?:\s|#[^\n]*\n)*\}")
+LINE_WIDTH = 100
+_UP_TO_BRACE = re.compile(r"(?:\s|#[^\n]*\n)*\}")
 INDENT = "  "
 
 
 @dataclass(slots=True)
-class Segment:
+class LayoutSegment:
     """A part of a statement. `lines` is how it is broken where `text` is too long, each with its own further indent.
 
     `start` and `end` are offsets in the source: where its comments are looked for.
@@ -30,40 +30,48 @@ class Segment:
     lines: list[str]
     start: int
     end: int
-    hangs: bool = False  # begins with a `{` that stays on the line before
-    before: list[str] = field(default_factory=list)  # comments on lines of their own
-    behind: list[str] = field(default_factory=list)  # comments at the end of its line
+    opens_brace: bool = False  # begins with a `{` that stays on the line before
+    leading_comments: list[str] = field(default_factory=list)  # comments on lines of their own
+    trailing_comments: list[str] = field(default_factory=list)  # comments at the end of its line
 
     @property
-    def commented(self) -> bool:
-        return bool(self.before or self.behind)
+    def has_comments(self) -> bool:
+        return bool(self.leading_comments or self.trailing_comments)
 
 
 @dataclass(slots=True)
-class Shape:
+class StatementLayout:
     """`head seg seg`, or `head a, b` (separator), or `head { params }` (block)."""
 
-    head: Segment
-    segments: list[Segment]
+    head: LayoutSegment
+    segments: list[LayoutSegment]
     separator: str = ""
-    block: bool = False
-    tall: bool = False  # a block with a line for each parameter even where one line would do
-    last: list[str] = field(default_factory=list)  # comments behind the last parameter
+    is_block: bool = False
+    one_per_line: bool = False  # a block with a line for each parameter even where one line would do
+    closing_comments: list[str] = field(default_factory=list)  # comments behind the last parameter
 
 
-def laid_out(shape: Shape, indent: str) -> list[str]:
+def layout_lines(shape: StatementLayout, indent: str) -> list[str]:
     """The lines of a statement."""
-    commented = shape.last or shape.head.commented or any(segment.commented for segment in shape.segments)
-    if not commented and not (shape.tall and shape.segments):
+    commented = (
+        shape.closing_comments
+        or shape.head.has_comments
+        or any(segment.has_comments for segment in shape.segments)
+    )
+    if not commented and not (shape.one_per_line and shape.segments):
         line = indent + _one_line(shape)
-        if len(line) <= WIDTH:
+        if len(line) <= LINE_WIDTH:
             return [line]
-    return list(_block(shape, indent) if shape.block else _filled(shape, indent, one_each=bool(commented)))
+    return list(
+        _block_lines(shape, indent)
+        if shape.is_block
+        else _filled_lines(shape, indent, one_each=bool(commented))
+    )
 
 
-def _one_line(shape: Shape) -> str:
+def _one_line(shape: StatementLayout) -> str:
     texts = [segment.text for segment in shape.segments]
-    if shape.block:
+    if shape.is_block:
         return f"{shape.head.text} {_in_braces(texts)}"
     return " ".join((shape.head.text, f"{shape.separator} ".join(texts))) if texts else shape.head.text
 
@@ -72,30 +80,35 @@ def _in_braces(texts: Sequence[str]) -> str:
     return f"{{ {', '.join(texts)} }}" if texts else "{}"
 
 
-def _block(shape: Shape, indent: str) -> Iterator[str]:
+def _block_lines(shape: StatementLayout, indent: str) -> Iterator[str]:
     inner = indent + INDENT
-    yield f"{indent}{shape.head.text} {{{_behind(shape.head)}"
+    yield f"{indent}{shape.head.text} {{{_trailing_comment_text(shape.head)}"
     for segment in shape.segments:
-        yield from (inner + comment for comment in segment.before)
-        lines = _broken(segment, inner)
-        lines[-1] += _behind(segment)
+        yield from (inner + comment for comment in segment.leading_comments)
+        lines = _segment_lines(segment, inner)
+        lines[-1] += _trailing_comment_text(segment)
         yield from lines
-    yield from (inner + comment for comment in shape.last)
+    yield from (inner + comment for comment in shape.closing_comments)
     yield f"{indent}}}"
 
 
-def _filled(shape: Shape, indent: str, *, one_each: bool) -> Iterator[str]:
+def _filled_lines(shape: StatementLayout, indent: str, *, one_each: bool) -> Iterator[str]:
     """Segments on the line of the head as far as they fit, then on lines further right."""
     inner = indent + INDENT
-    line: str | None = indent + shape.head.text + _behind(shape.head)
-    closed = bool(shape.head.behind) or one_each
+    line: str | None = indent + shape.head.text + _trailing_comment_text(shape.head)
+    closed = bool(shape.head.trailing_comments) or one_each
     for segment in shape.segments:
         comma = shape.separator if segment is not shape.segments[-1] else ""
-        if line is not None and not closed and len(line) + len(segment.text) + len(comma) < WIDTH:
+        if line is not None and not closed and len(line) + len(segment.text) + len(comma) < LINE_WIDTH:
             line += f" {segment.text}{comma}"
             continue
-        if segment.hangs and line is not None and not segment.commented and "  #" not in line[len(indent) :]:
-            if len(line) + len(segment.text) < WIDTH:
+        if (
+            segment.opens_brace
+            and line is not None
+            and not segment.has_comments
+            and "  #" not in line[len(indent) :]
+        ):
+            if len(line) + len(segment.text) < LINE_WIDTH:
                 line += f" {segment.text}"
                 continue
             yield f"{line} {segment.lines[0]}"
@@ -104,103 +117,109 @@ def _filled(shape: Shape, indent: str, *, one_each: bool) -> Iterator[str]:
             continue
         if line is not None:
             yield line
-        yield from (inner + comment for comment in segment.before)
-        *lines, line = _broken(segment, inner)
+        yield from (inner + comment for comment in segment.leading_comments)
+        *lines, line = _segment_lines(segment, inner)
         yield from lines
-        line += comma + _behind(segment)
-        closed = bool(segment.behind) or one_each or bool(lines)
+        line += comma + _trailing_comment_text(segment)
+        closed = bool(segment.trailing_comments) or one_each or bool(lines)
     if line is not None:
         yield line
-    yield from (inner + comment for comment in shape.last)
+    yield from (inner + comment for comment in shape.closing_comments)
 
 
-def _broken(segment: Segment, indent: str) -> list[str]:
-    if len(indent) + len(segment.text) <= WIDTH:
+def _segment_lines(segment: LayoutSegment, indent: str) -> list[str]:
+    if len(indent) + len(segment.text) <= LINE_WIDTH:
         return [indent + segment.text]
     return [indent + line for line in segment.lines]
 
 
-def _behind(segment: Segment) -> str:
-    return f"  {' '.join(segment.behind)}" if segment.behind else ""
+def _trailing_comment_text(segment: LayoutSegment) -> str:
+    return f"  {' '.join(segment.trailing_comments)}" if segment.trailing_comments else ""
 
 
 # ── statements ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def shape_of(statement: s.Statement) -> Shape:
+def statement_layout(statement: s.Statement) -> StatementLayout:
     """Head and segments of any statement but a layer. A flat table, a few lines for each kind of statement."""
     span = statement.span
     match statement:
-        case s.Header():
+        case s.HeaderDecl():
             version = number_text(statement.version)
-            return _words(span, f"{statement.kind} {statement.name.text} version {version}")
-        case s.Include():
-            return _words(span, _include_text(statement))
-        case s.Parameter():
-            return _parameter(statement)
-        case s.Let(name=name, type=type_, value=value):
-            head = _part(f"let {name.text}: {type_text(type_)} =", span, end=type_.span.end)
-            return Shape(head, [_valued("", value, value.span)])
-        case s.Record(name=name, fields=fields):
-            head = _part(f"record {name.text}", span, end=name.span.end)
-            parts = [_part(_field_text(field), field.span) for field in fields]
-            return Shape(head, parts, block=True, tall=True)
-        case s.Input():
-            return _input(statement)
-        case s.Metric(name=name, type=type_, params=params):
-            return _braced(f"metric {name.text}: {type_text(type_)}", span, type_.span.end, params, tall=True)
-        case s.State(name=name, type=type_, params=params):
-            return _braced(f"state {name.text}: {type_text(type_)}", span, type_.span.end, params, tall=True)
-        case s.Resource(name=name, params=params):
-            return _braced(f"resource {name.text}", span, name.span.end, params)
-        case s.Outage(params=params):
-            return _braced("outage", span, span.start + len("outage"), params)
-        case s.Preemption(params=params):
+            return _single_segment_layout(span, f"{statement.kind} {statement.name.text} version {version}")
+        case s.IncludeDecl():
+            return _single_segment_layout(span, _include_text(statement))
+        case s.ParameterDecl():
+            return _parameter_layout(statement)
+        case s.LetDecl(name=name, type=type_, value=value):
+            head = _segment(f"let {name.text}: {type_text(type_)} =", span, end=type_.span.end)
+            return StatementLayout(head, [_expression_segment("", value, value.span)])
+        case s.RecordDecl(name=name, fields=fields):
+            head = _segment(f"record {name.text}", span, end=name.span.end)
+            parts = [_segment(_field_text(field), field.span) for field in fields]
+            return StatementLayout(head, parts, is_block=True, one_per_line=True)
+        case s.InputDecl():
+            return _input_layout(statement)
+        case s.MetricDecl(name=name, type=type_, params=params):
+            return _block_layout(
+                f"metric {name.text}: {type_text(type_)}", span, type_.span.end, params, tall=True
+            )
+        case s.StateDecl(name=name, type=type_, params=params):
+            return _block_layout(
+                f"state {name.text}: {type_text(type_)}", span, type_.span.end, params, tall=True
+            )
+        case s.ResourceDecl(name=name, params=params):
+            return _block_layout(f"resource {name.text}", span, name.span.end, params)
+        case s.OutageDecl(params=params):
+            return _block_layout("outage", span, span.start + len("outage"), params)
+        case s.PreemptionDecl(params=params):
             if params is None:
-                return _words(span, "preemption never")
-            return _braced("preemption", span, span.start + len("preemption"), params)
-        case s.Gang(by=by, params=params):
+                return _single_segment_layout(span, "preemption never")
+            return _block_layout("preemption", span, span.start + len("preemption"), params)
+        case s.GangDecl(key=by, params=params):
             if not params:
-                return _words(span, f"gang by {expression_text(by)}")
-            return _braced(f"gang by {expression_text(by)}", span, by.span.end, params, tall=True)
-        case s.Queue(keys=keys):
-            head = _part("queue by", span, end=span.start + len("queue"))
-            return Shape(head, [_order_key(key) for key in keys], separator=",")
-        case s.Extender(name=name, clauses=clauses):
-            return _with_clauses(f"extender {name.text}", span, name, clauses, None)
-        case s.Filter() | s.Score():
-            return _rule("", statement, span)
-        case s.Replace(rule=rule):
-            return _rule("replace ", rule, span)
-        case s.Amend(name=name, clauses=clauses, params=params):
-            return _with_clauses(f"amend {name.text}", span, name, clauses, params)
-        case s.Reweight(name=name, weight=weight):
-            return _words(span, f"reweight {name.text} {expression_text(weight)}")
-        case s.Drop(kind=kind, name=name):
-            return _words(span, f"drop {name.text}" if kind is None else f"drop {kind.text} {name.text}")
+                return _single_segment_layout(span, f"gang by {expression_text(by)}")
+            return _block_layout(f"gang by {expression_text(by)}", span, by.span.end, params, tall=True)
+        case s.QueueDecl(keys=keys):
+            head = _segment("queue by", span, end=span.start + len("queue"))
+            return StatementLayout(head, [_order_key_segment(key) for key in keys], separator=",")
+        case s.ExtenderDecl(name=name, clauses=clauses):
+            return _clauses_layout(f"extender {name.text}", span, name, clauses, None)
+        case s.FilterDecl() | s.ScoreDecl():
+            return _rule_layout("", statement, span)
+        case s.ReplaceStatement(rule=rule):
+            return _rule_layout("replace ", rule, span)
+        case s.AmendStatement(name=name, clauses=clauses, params=params):
+            return _clauses_layout(f"amend {name.text}", span, name, clauses, params)
+        case s.ReweightStatement(name=name, weight=weight):
+            return _single_segment_layout(span, f"reweight {name.text} {expression_text(weight)}")
+        case s.DropStatement(kind=kind, name=name):
+            return _single_segment_layout(
+                span, f"drop {name.text}" if kind is None else f"drop {kind.text} {name.text}"
+            )
         case _:
             raise AssertionError(f"a layer is laid out by the printer: {statement!r}")
 
 
-def _include_text(statement: s.Include) -> str:
+def _include_text(statement: s.IncludeDecl) -> str:
     match statement.target:
         case s.StringLit(value=value):
             return f"include {string_text(value)}"
-        case s.Name(text=name):
+        case s.Identifier(text=name):
             version = statement.version
             return f"include {name}" + (f" {string_text(version.value)}" if version else "")
 
 
-def _parameter(statement: s.Parameter) -> Shape:
+def _parameter_layout(statement: s.ParameterDecl) -> StatementLayout:
     type_, default, limits = statement.type, statement.default, statement.limits
-    head = _part(f"param {statement.name.text}: {type_text(type_)} =", statement.span, end=type_.span.end)
-    parts = [_part(expression_text(default, SUM), default.span)]
+    head = _segment(f"param {statement.name.text}: {type_text(type_)} =", statement.span, end=type_.span.end)
+    parts = [_segment(expression_text(default, SUM_LEVEL), default.span)]
     if limits is not None:
-        parts.append(_part(_limits_text(limits), limits.span))
-    return Shape(head, parts)
+        parts.append(_segment(_limits_text(limits), limits.span))
+    return StatementLayout(head, parts)
 
 
-def _field_text(field: s.RecordField) -> str:
+def _field_text(field: s.RecordFieldDecl) -> str:
     parts = [f"{field.name.text}: {type_text(field.type)}"]
     if field.key is not None:
         parts.append(f"= {string_text(field.key.value)}")
@@ -212,29 +231,29 @@ def _field_text(field: s.RecordField) -> str:
     return " ".join(parts)
 
 
-def _limits_text(limits: s.Bounds | s.Choices) -> str:
-    if isinstance(limits, s.Choices):
+def _limits_text(limits: s.RangeLimit | s.ChoiceLimit) -> str:
+    if isinstance(limits, s.ChoiceLimit):
         return f"in [{', '.join(expression_text(item) for item in limits.items)}]"
-    return f"range {expression_text(limits.low, SUM)}..{expression_text(limits.high, SUM)}"
+    return f"range {expression_text(limits.low, SUM_LEVEL)}..{expression_text(limits.high, SUM_LEVEL)}"
 
 
 def type_text(type_: s.TypeRef) -> str:
     return type_.name.text if type_.argument is None else f"{type_.name.text}<{type_text(type_.argument)}>"
 
 
-def _words(span: Span, text: str) -> Shape:
-    return Shape(_part(text, span), [])
+def _single_segment_layout(span: Span, text: str) -> StatementLayout:
+    return StatementLayout(_segment(text, span), [])
 
 
-def _part(text: str, span: Span, *, end: int | None = None) -> Segment:
-    return Segment(text, [text], span.start, span.end if end is None else end)
+def _segment(text: str, span: Span, *, end: int | None = None) -> LayoutSegment:
+    return LayoutSegment(text, [text], span.start, span.end if end is None else end)
 
 
-def _valued(word: str, value: s.Expression, span: Span) -> Segment:
+def _expression_segment(word: str, value: s.Expression, span: Span) -> LayoutSegment:
     """`require E`, which can be broken at the `and`s and `or`s of E."""
     first, *rest = condition_lines(value)
     before = f"{word} " if word else ""
-    return Segment(
+    return LayoutSegment(
         before + expression_text(value),
         [before + first, *(INDENT + line for line in rest)],
         span.start,
@@ -242,108 +261,117 @@ def _valued(word: str, value: s.Expression, span: Span) -> Segment:
     )
 
 
-def _input(statement: s.Input) -> Shape:
+def _input_layout(statement: s.InputDecl) -> StatementLayout:
     name, source = statement.name.text, statement.source
     head = f"input {name}: {type_text(statement.type)} = {expression_text(source)}"
     segments = []
-    if statement.at is not None:
-        segments.append(_part(f"at {string_text(statement.at.value)}", statement.at.span))
+    if statement.json_path is not None:
+        segments.append(_segment(f"at {string_text(statement.json_path.value)}", statement.json_path.span))
     if statement.unit is not None:
-        segments.append(_part(f"unit {string_text(statement.unit.value)}", statement.unit.span))
+        segments.append(_segment(f"unit {string_text(statement.unit.value)}", statement.unit.span))
     absent = statement.absent
     if absent is not None:
         value = "" if absent.value is None else f" {expression_text(absent.value)}"
-        segments.append(_part(f"{absent.kind}{value}", absent.span))
+        segments.append(_segment(f"{absent.kind}{value}", absent.span))
     invalid = statement.invalid
     if invalid is not None:
         text = "" if invalid.text is None else f" {string_text(invalid.text.value)}"
-        segments.append(_part(f"invalid {invalid.kind}{text}", invalid.span))
-    return Shape(_part(head, statement.span, end=source.span.end), segments)
+        segments.append(_segment(f"invalid {invalid.kind}{text}", invalid.span))
+    return StatementLayout(_segment(head, statement.span, end=source.span.end), segments)
 
 
-def _order_key(key: s.OrderKey) -> Segment:
-    return _part(expression_text(key.value) + (" desc" if key.descending else ""), key.span)
+def _order_key_segment(key: s.OrderKeyDecl) -> LayoutSegment:
+    return _segment(expression_text(key.value) + (" desc" if key.descending else ""), key.span)
 
 
 # ── rules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rule(before: str, rule: s.Filter | s.Score, span: Span) -> Shape:
-    word = "filter" if isinstance(rule, s.Filter) else "score"
+def _rule_layout(before: str, rule: s.FilterDecl | s.ScoreDecl, span: Span) -> StatementLayout:
+    word = "filter" if isinstance(rule, s.FilterDecl) else "score"
     head = f"{before}{'locked ' if rule.locked else ''}{word} {rule.name.text}"
-    return _with_clauses(head, span, rule.name, rule.clauses, rule.params)
+    return _clauses_layout(head, span, rule.name, rule.clauses, rule.params)
 
 
-def _with_clauses(
+def _clauses_layout(
     head: str,
     span: Span,
-    name: s.Name,
+    name: s.Identifier,
     clauses: tuple[s.Clause, ...],
     params: tuple[s.Param | s.ParamBlock, ...] | None,
-) -> Shape:
-    segments = [_clause(clause) for clause in clauses]
+) -> StatementLayout:
+    segments = [_clause_segment(clause) for clause in clauses]
     if params is not None:
-        parts = [_param(param) for param in params]
+        parts = [_param_segment(param) for param in params]
         start = parts[0].start if parts else span.end
-        end = _closing_brace(span, parts[-1].end) if parts else span.end
-        lines = ["{", *(INDENT + line for part in parts for line in _broken(part, "")), "}"]
-        segments.append(Segment(_in_braces([part.text for part in parts]), lines, start, end, hangs=True))
-    return Shape(_part(head, span, end=name.span.end), segments)
+        end = _closing_brace_offset(span, parts[-1].end) if parts else span.end
+        lines = ["{", *(INDENT + line for part in parts for line in _segment_lines(part, "")), "}"]
+        segments.append(
+            LayoutSegment(_in_braces([part.text for part in parts]), lines, start, end, opens_brace=True)
+        )
+    return StatementLayout(_segment(head, span, end=name.span.end), segments)
 
 
-def _closing_brace(span: Span, last_end: int) -> int:
+def _closing_brace_offset(span: Span, last_end: int) -> int:
     """Where the braces around parameters end, of which the last ended there: for the comments in between."""
-    match = _TO_THE_BRACE.match(span.source.text, last_end, span.end)
+    match = _UP_TO_BRACE.match(span.source.text, last_end, span.end)
     return span.end if match is None else match.end()
 
 
-def _clause(clause: s.Clause) -> Segment:
+def _clause_segment(clause: s.Clause) -> LayoutSegment:
     match clause:
         case s.WhenClause(condition=condition):
-            return _valued("when", condition, clause.span)
+            return _expression_segment("when", condition, clause.span)
         case s.RequireClause(rejects=rejects, condition=condition, recover=recover):
-            segment = _valued("reject" if rejects else "require", condition, clause.span)
-            return segment if recover is None else _recovering(segment, recover)
-        case s.ValueClause(direction=direction, value=value):
-            return _valued(direction, value, clause.span)
+            segment = _expression_segment("reject" if rejects else "require", condition, clause.span)
+            return segment if recover is None else _with_recover_clause(segment, recover)
+        case s.ScoreValueClause(direction=direction, value=value):
+            return _expression_segment(direction, value, clause.span)
         case s.MissingClause(choice=choice):
-            return _part(f"missing {_choice(choice)}", clause.span)
+            return _segment(f"missing {_choice_text(choice)}", clause.span)
         case s.ScaleupClause(choice=choice):
-            return _part(f"scaleup {choice.text}", clause.span)
-        case s.TextClause(text=text):
-            return _part(f"else {string_text(text.value)}", clause.span)
+            return _segment(f"scaleup {choice.text}", clause.span)
+        case s.MessageClause(text=text):
+            return _segment(f"else {string_text(text.value)}", clause.span)
         case s.WeightClause(weight=weight):
-            return _part(f"weight {expression_text(weight)}", clause.span)
+            return _segment(f"weight {expression_text(weight)}", clause.span)
         case s.NormalizeClause(method=method, args=args):
             listed = f"({', '.join(expression_text(arg) for arg in args)})" if args else ""
-            return _part(f"normalize {method.text}{listed}", clause.span)
+            return _segment(f"normalize {method.text}{listed}", clause.span)
 
 
-def _recovering(segment: Segment, recover: s.Recover) -> Segment:
-    behind = f" recover {expression_text(recover.mark, SUM)} for {expression_text(recover.duration, SUM)}"
+def _with_recover_clause(segment: LayoutSegment, recover: s.RecoverClause) -> LayoutSegment:
+    behind = f" recover {expression_text(recover.recover_at, SUM_LEVEL)} for {expression_text(recover.duration, SUM_LEVEL)}"
     *first, last = segment.lines
-    return Segment(segment.text + behind, [*first, last + behind], segment.start, segment.end)
+    return LayoutSegment(segment.text + behind, [*first, last + behind], segment.start, segment.end)
 
 
-def _choice(choice: s.Name | s.NumberLit) -> str:
-    return choice.text if isinstance(choice, s.Name) else number_text(choice)
+def _choice_text(choice: s.Identifier | s.NumberLit) -> str:
+    return choice.text if isinstance(choice, s.Identifier) else number_text(choice)
 
 
 # ── parameters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _braced(
+def _block_layout(
     head: str, span: Span, head_end: int, params: tuple[s.Param | s.ParamBlock, ...], *, tall: bool = False
-) -> Shape:
-    return Shape(_part(head, span, end=head_end), [_param(param) for param in params], block=True, tall=tall)
+) -> StatementLayout:
+    return StatementLayout(
+        _segment(head, span, end=head_end),
+        [_param_segment(param) for param in params],
+        is_block=True,
+        one_per_line=tall,
+    )
 
 
-def _param(param: s.Param | s.ParamBlock) -> Segment:
+def _param_segment(param: s.Param | s.ParamBlock) -> LayoutSegment:
     name, span = param.name.text, param.span
     if isinstance(param, s.ParamBlock):
-        parts = [_param(inner) for inner in param.params]
-        lines = [f"{name} {{", *(INDENT + line for part in parts for line in _broken(part, "")), "}"]
-        return Segment(f"{name} {_in_braces([part.text for part in parts])}", lines, span.start, span.end)
+        parts = [_param_segment(inner) for inner in param.params]
+        lines = [f"{name} {{", *(INDENT + line for part in parts for line in _segment_lines(part, "")), "}"]
+        return LayoutSegment(
+            f"{name} {_in_braces([part.text for part in parts])}", lines, span.start, span.end
+        )
     if isinstance(param.value, s.MapLit):
         entries = [
             f"{string_text(key.value)} = {expression_text(value)}" for key, value in param.value.entries
@@ -354,5 +382,5 @@ def _param(param: s.Param | s.ParamBlock) -> Segment:
             *(INDENT + e for e in entries[-1:]),
             "}",
         ]
-        return Segment(f"{name} = {{{', '.join(entries)}}}", lines, span.start, span.end)
-    return _valued(f"{name} =", param.value, span)
+        return LayoutSegment(f"{name} = {{{', '.join(entries)}}}", lines, span.start, span.end)
+    return _expression_segment(f"{name} =", param.value, span)

@@ -12,93 +12,95 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from policysched.lang.format.expression_text import condition_lines, expression_text
-from policysched.lang.format.layout import INDENT, WIDTH, Shape, laid_out, shape_of
+from policysched.lang.format.layout import INDENT, LINE_WIDTH, StatementLayout, layout_lines, statement_layout
 from policysched.lang.syntax import tree as s
 
 
-def print_document(document: s.Document) -> str:
+def print_tree(document: s.SyntaxTree) -> str:
     """The whole text. Ends with a line end, unless it is empty."""
     return _Printer(document).run()
 
 
 class _Printer:
-    def __init__(self, document: s.Document) -> None:
-        self.document = document
+    def __init__(self, document: s.SyntaxTree) -> None:
+        self.tree = document
         self.text = document.span.source.text
         self.comments = sorted(document.comments, key=lambda comment: comment.span.start)
-        self.starts = [comment.span.start for comment in self.comments]
+        self.comment_starts = [comment.span.start for comment in self.comments]
         self.next_comment = 0
         self.lines: list[str] = []
 
     def run(self) -> str:
-        self._statements(self.document.statements, len(self.text) + 1, "")
+        self._print_statements(self.tree.statements, len(self.text) + 1, "")
         return "".join(f"{line}\n" for line in self.lines)
 
-    def _statements(self, statements: Sequence[s.Statement], end: int, indent: str) -> None:
+    def _print_statements(self, statements: Sequence[s.Statement], end: int, indent: str) -> None:
         """Statements and the comments around them, up to an offset of the source."""
         last: int | None = None  # where the item before ended
         for statement in statements:
             span = statement.span
-            last = self._alone(self._take(span.start), last, indent)
-            shape = None if isinstance(statement, s.Layer) else shape_of(statement)
-            inner_end = statement.condition.span.end if isinstance(statement, s.Layer) else span.end
-            inner = self._take(inner_end)
-            hoisted = _attach(shape, inner) if shape is not None else inner
-            self._empty_line(last, hoisted[0].span.start if hoisted else span.start)
+            last = self._print_standalone_comments(self._take_comments_before(span.start), last, indent)
+            shape = None if isinstance(statement, s.LayerDecl) else statement_layout(statement)
+            inner_end = statement.condition.span.end if isinstance(statement, s.LayerDecl) else span.end
+            inner = self._take_comments_before(inner_end)
+            hoisted = _attach_comments(shape, inner) if shape is not None else inner
+            self._keep_empty_line(last, hoisted[0].span.start if hoisted else span.start)
             self.lines.extend(indent + comment.text for comment in hoisted)
             if shape is None:
-                assert isinstance(statement, s.Layer), statement
-                self._layer(statement, indent)
+                assert isinstance(statement, s.LayerDecl), statement
+                self._print_layer(statement, indent)
             else:
-                self.lines.extend(laid_out(shape, indent))
-            trailing = self._on_the_line_of(span.end)
+                self.lines.extend(layout_lines(shape, indent))
+            trailing = self._take_trailing_comment(span.end)
             if trailing is not None:
                 self.lines[-1] += f"  {trailing.text}"
             last = span.end if trailing is None else trailing.span.end
-        self._alone(self._take(end), last, indent)
+        self._print_standalone_comments(self._take_comments_before(end), last, indent)
 
-    def _layer(self, layer: s.Layer, indent: str) -> None:
+    def _print_layer(self, layer: s.LayerDecl, indent: str) -> None:
         head = f"{indent}layer {layer.name.text} when"
         one_line = f"{head} {expression_text(layer.condition)} {{"
-        if len(one_line) <= WIDTH:
+        if len(one_line) <= LINE_WIDTH:
             self.lines.append(one_line)
         else:
             first, *rest = condition_lines(layer.condition)
             self.lines.append(f"{head} {first}")
             self.lines.extend(f"{indent}{INDENT * 2}{line}" for line in rest)
             self.lines[-1] += " {"
-        self._statements(layer.body, layer.span.end, indent + INDENT)
+        self._print_statements(layer.body, layer.span.end, indent + INDENT)
         self.lines.append(f"{indent}}}")
 
-    def _take(self, end: int) -> list[s.Comment]:
+    def _take_comments_before(self, end: int) -> list[s.Comment]:
         """The comments before an offset that were not taken yet."""
-        stop = bisect_left(self.starts, end, self.next_comment)
+        stop = bisect_left(self.comment_starts, end, self.next_comment)
         taken = self.comments[self.next_comment : stop]
         self.next_comment = stop
         return taken
 
-    def _on_the_line_of(self, offset: int) -> s.Comment | None:
+    def _take_trailing_comment(self, offset: int) -> s.Comment | None:
         if self.next_comment == len(self.comments):
             return None
         comment = self.comments[self.next_comment]
-        if comment.alone or "\n" in self.text[offset : comment.span.start]:
+        if comment.is_own_line or "\n" in self.text[offset : comment.span.start]:
             return None
         self.next_comment += 1
         return comment
 
-    def _alone(self, comments: Iterable[s.Comment], last: int | None, indent: str) -> int | None:
+    def _print_standalone_comments(
+        self, comments: Iterable[s.Comment], last: int | None, indent: str
+    ) -> int | None:
         for comment in comments:
-            self._empty_line(last, comment.span.start)
+            self._keep_empty_line(last, comment.span.start)
             self.lines.append(indent + comment.text)
             last = comment.span.end
         return last
 
-    def _empty_line(self, last: int | None, start: int) -> None:
+    def _keep_empty_line(self, last: int | None, start: int) -> None:
         if last is not None and self.text[last:start].count("\n") > 1:
             self.lines.append("")
 
 
-def _attach(shape: Shape, comments: list[s.Comment]) -> list[s.Comment]:
+def _attach_comments(shape: StatementLayout, comments: list[s.Comment]) -> list[s.Comment]:
     """Give each comment to a segment; those inside the head are returned, to stand before the statement."""
     hoisted = []
     parts = sorted((shape.head, *shape.segments), key=lambda part: part.start)
@@ -109,15 +111,15 @@ def _attach(shape: Shape, comments: list[s.Comment]) -> list[s.Comment]:
         on_its_line = (
             previous is not None
             and (following is None or place < following.start)
-            and not comment.alone
+            and not comment.is_own_line
             and "\n" not in comment.span.source.text[previous.end : place]
         )
         if previous is not None and on_its_line:
-            previous.behind.append(comment.text)
+            previous.trailing_comments.append(comment.text)
         elif following is shape.head:
             hoisted.append(comment)
         elif following is not None:
-            following.before.append(comment.text)
+            following.leading_comments.append(comment.text)
         else:
-            shape.last.append(comment.text)
+            shape.closing_comments.append(comment.text)
     return hoisted

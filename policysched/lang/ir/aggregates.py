@@ -2,7 +2,7 @@
 
 A sum of floats depends on their order, and what was added to it cannot be taken out again exactly. So the values of one
 aggregate (before and after placing) are rounded to a grid first: whole multiples of a power of two, fine enough that the largest of
-them has `GRID_BITS` bits, or `SQUARED_BITS` for a standard deviation, where squares are summed. Then all is exact until
+them has `GRID_BITS` bits, or `STDDEV_GRID_BITS` for a standard deviation, where squares are summed. Then all is exact until
 one last rounding.
 
 An aggregate in the value of one that is `placed` is one number for all nodes, but another one for each candidate that the pod is thought
@@ -17,17 +17,17 @@ from policysched.lang.ir import expr as e
 GRID_BITS = 45
 """For sums and means: one part in 35,000,000,000,000 of the largest value."""
 
-SQUARED_BITS = 30
+STDDEV_GRID_BITS = 30
 """For standard deviations: one part in 1,000,000,000 of the largest value."""
 
-TERMS_MAX = 2**16
+CANDIDATES_MAX = 2**16
 """So many candidates at most: more would not fit in 64 bits."""
 
 STEP_BITS = 5
 """Where candidates see more than `2 ** STEP_BITS` numbers, these are brought to at most one more than so many."""
 
 
-def inner_aggregates(*exprs: e.Expr) -> tuple[e.Aggregate, ...]:
+def outermost_aggregates(*exprs: e.Expr) -> tuple[e.Aggregate, ...]:
     """Those in the expressions that are in no other one, each once."""
     found: dict[e.Aggregate, None] = {}
     pending = list(reversed(exprs))
@@ -40,12 +40,16 @@ def inner_aggregates(*exprs: e.Expr) -> tuple[e.Aggregate, ...]:
     return tuple(found)
 
 
-def seen_by_all(expr: e.Aggregate) -> tuple[e.Aggregate, ...]:
+def nested_aggregates(expr: e.Aggregate) -> tuple[e.Aggregate, ...]:
     """The aggregates that are one number at all nodes while the pod is thought on one of them."""
-    return () if expr.placed is None else inner_aggregates(expr.body, expr.placed)
+    return (
+        ()
+        if expr.body_after_placement is None
+        else outermost_aggregates(expr.body, expr.body_after_placement)
+    )
 
 
-def step(lowest: int | float, highest: int | float) -> int | None:
+def grid_step_exponent(lowest: int | float, highest: int | float) -> int | None:
     """The exponent of two of whose whole multiples numbers between these are made; None where they stay as they are: all are equal."""
     if isinstance(lowest, int) and isinstance(highest, int):
         return max(0, (highest - lowest).bit_length() - STEP_BITS)

@@ -19,7 +19,7 @@ def saturate(value: int) -> int:
     return max(INT64_MIN, min(INT64_MAX, value))
 
 
-def finite(value: float) -> float:
+def clamp_finite(value: float) -> float:
     """Clamped to the finite range; what is not a number (infinity less infinity cannot arise) is 0."""
     if math.isnan(value):
         return 0.0
@@ -31,9 +31,9 @@ def exact_total(numbers: Sequence[Number], *, floating: bool) -> Number:
     if not floating:
         return saturate(sum(int(number) for number in numbers))
     try:
-        return finite(math.fsum(numbers))
+        return clamp_finite(math.fsum(numbers))
     except OverflowError:  # on the way; so large that a rounding more does not matter
-        return finite(sum(sorted(map(float, numbers))))
+        return clamp_finite(sum(sorted(map(float, numbers))))
 
 
 def whole_total(numbers: Iterable[int], *, floating: bool) -> Number:
@@ -62,13 +62,13 @@ def arithmetic(op: str, left: Number, right: Number, *, floating: bool) -> Numbe
 def _float_arithmetic(op: str, left: float, right: float) -> float | None:
     match op:
         case "+":
-            return finite(left + right)
+            return clamp_finite(left + right)
         case "-":
-            return finite(left - right)
+            return clamp_finite(left - right)
         case "*":
-            return finite(left * right)
+            return clamp_finite(left * right)
         case _:
-            return None if right == 0 else finite(left / right)
+            return None if right == 0 else clamp_finite(left / right)
 
 
 def negate(value: Number) -> Number:
@@ -101,7 +101,7 @@ def call(function: Function, args: Sequence[Number], *, floating: bool) -> Numbe
             values = [float(arg) for arg in args] if floating else list(args)
             return _choose(function, values)
         case "floor" | "ceil" | "round" | "round_half_up" | "round_half_away" | "trunc":
-            return _whole(function, args[0])
+            return _round_to_int(function, args[0])
         case "normal_cdf":
             return normal_cdf(float(args[0]), float(args[1]), float(args[2]))
         case "beta_cdf":
@@ -112,7 +112,7 @@ def call(function: Function, args: Sequence[Number], *, floating: bool) -> Numbe
             return None if args[0] <= 0 else math.log(float(args[0]))
         case "exp":
             try:
-                return finite(math.exp(float(args[0])))
+                return clamp_finite(math.exp(float(args[0])))
             except OverflowError:
                 return FLOAT64_MAX
 
@@ -130,7 +130,7 @@ def _choose(function: Function, values: list[Number]) -> Number:
             return saturate(value) if isinstance(value, int) else value
 
 
-def _whole(function: Function, value: Number) -> int:
+def _round_to_int(function: Function, value: Number) -> int:
     if isinstance(value, int):
         return value
     match function:

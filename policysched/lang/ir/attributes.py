@@ -20,19 +20,19 @@ from policysched.lang.types.kinds import (
     RATIO,
     STRING,
     TIMESTAMP,
-    Kind,
     Type,
+    TypeKind,
 )
 from policysched.model.cluster_events import ClusterEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class BuiltinAttribute:
     """`field` names what it reads of the cluster's value of its owner: a field of `Pod`, `Node` or `Namespace`,
     `usage.FIELD` for the running totals of the node, `share.FIELD` for those of the namespace, `facts.FIELD` for what the
     queue knows of the pod.
 
-    `wakes` are the events after which the value can be another one. `keys` says what a map's keys are: texts
+    `requeue_events` are the events after which the value can be another one. `key_kind` says what a map's keys are: texts
     (labels), where an absent key is missing, or names of resources, where an absent one is 0.
     """
 
@@ -41,43 +41,45 @@ class Attribute:
     type: Type
     stage: Stage
     field: str
-    wakes: frozenset[ClusterEvent]
+    requeue_events: frozenset[ClusterEvent]
     doc: str
-    keys: Literal["texts", "resources"] | None = None
+    key_kind: Literal["texts", "resources"] | None = None
     unit: str = ""
 
     @property
-    def name(self) -> str:
+    def qualified_name(self) -> str:
         """As a policy writes it: `pod.owner.kind`."""
         return ".".join((self.owner, *self.path))
 
 
-_TEXTS = Type(Kind.MAP, element=STRING)
-_AMOUNTS = Type(Kind.MAP, element=INT)
-_WORDS = Type(Kind.LIST, element=STRING)
+_STRING_MAP = Type(TypeKind.MAP, element=STRING)
+_INT_MAP = Type(TypeKind.MAP, element=INT)
+_STRING_LIST = Type(TypeKind.LIST, element=STRING)
 
 _E = ClusterEvent
-_NEVER: frozenset[ClusterEvent] = frozenset()
-_POD_EDIT = frozenset({_E.UNSCHEDULED_POD_UPDATE})
-_NAMESPACE = frozenset({_E.NAMESPACE})
-_PLACED = frozenset({_E.NODE_ADD, _E.ASSIGNED_POD_ADD, _E.ASSIGNED_POD_UPDATE, _E.ASSIGNED_POD_DELETE})
+_NO_EVENTS: frozenset[ClusterEvent] = frozenset()
+_POD_UPDATE_EVENTS = frozenset({_E.UNSCHEDULED_POD_UPDATE})
+_NAMESPACE_EVENTS = frozenset({_E.NAMESPACE})
+_PLACED_POD_EVENTS = frozenset(
+    {_E.NODE_ADD, _E.ASSIGNED_POD_ADD, _E.ASSIGNED_POD_UPDATE, _E.ASSIGNED_POD_DELETE}
+)
 
 
-def _of_pod(
+def _pod_attribute(
     path: str,
     type_: Type,
     field: str,
     doc: str,
     *,
-    wakes: frozenset[ClusterEvent] = _NEVER,
+    wakes: frozenset[ClusterEvent] = _NO_EVENTS,
     keys: Literal["texts", "resources"] | None = None,
     stage: Stage = Stage.POD,
     unit: str = "",
-) -> Attribute:
-    return Attribute("pod", tuple(path.split(".")), type_, stage, field, wakes, doc, keys, unit)
+) -> BuiltinAttribute:
+    return BuiltinAttribute("pod", tuple(path.split(".")), type_, stage, field, wakes, doc, keys, unit)
 
 
-def _of_node(
+def _node_attribute(
     path: str,
     type_: Type,
     field: str,
@@ -86,35 +88,52 @@ def _of_node(
     *,
     keys: Literal["texts", "resources"] | None = None,
     unit: str = "",
-) -> Attribute:
-    return Attribute("node", (path,), type_, Stage.NODE, field, wakes | {_E.NODE_ADD}, doc, keys, unit)
+) -> BuiltinAttribute:
+    return BuiltinAttribute("node", (path,), type_, Stage.NODE, field, wakes | {_E.NODE_ADD}, doc, keys, unit)
 
 
 _RESOURCE_UNIT = "cpu: thousandths of a core; memory, ephemeral-storage, hugepages-*: bytes; others: a count"
 
-_POD_ROWS: tuple[Attribute, ...] = (
-    _of_pod("name", STRING, "name", "The pod's name."),
-    _of_pod("namespace", STRING, "namespace", "The namespace's name."),
-    _of_pod("uid", STRING, "uid", "The UID that the API server gave it."),
-    _of_pod("labels", _TEXTS, "labels", "A label by its quoted key.", wakes=_POD_EDIT, keys="texts"),
-    _of_pod("annotations", _TEXTS, "annotations", "An annotation by its key.", wakes=_POD_EDIT, keys="texts"),
-    _of_pod(
+_POD_ROWS: tuple[BuiltinAttribute, ...] = (
+    _pod_attribute("name", STRING, "name", "The pod's name."),
+    _pod_attribute("namespace", STRING, "namespace", "The namespace's name."),
+    _pod_attribute("uid", STRING, "uid", "The UID that the API server gave it."),
+    _pod_attribute(
+        "labels", _STRING_MAP, "labels", "A label by its quoted key.", wakes=_POD_UPDATE_EVENTS, keys="texts"
+    ),
+    _pod_attribute(
+        "annotations",
+        _STRING_MAP,
+        "annotations",
+        "An annotation by its key.",
+        wakes=_POD_UPDATE_EVENTS,
+        keys="texts",
+    ),
+    _pod_attribute(
         "requests",
-        _AMOUNTS,
+        _INT_MAP,
         "requests",
         "What it requests of a resource, init containers and overhead counted as kube-scheduler counts them; `pods` is 1.",
-        wakes=_POD_EDIT,
+        wakes=_POD_UPDATE_EVENTS,
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
-    _of_pod(
-        "limits", _AMOUNTS, "limits", "Its limit.", wakes=_POD_EDIT, keys="resources", unit=_RESOURCE_UNIT
+    _pod_attribute(
+        "limits",
+        _INT_MAP,
+        "limits",
+        "Its limit.",
+        wakes=_POD_UPDATE_EVENTS,
+        keys="resources",
+        unit=_RESOURCE_UNIT,
     ),
-    _of_pod("priority", INT, "priority", "The number that its priority class stands for, 0 without one."),
-    _of_pod("qos", QOS, "qos", "BestEffort < Burstable < Guaranteed, from its requests and limits."),
-    _of_pod("created", TIMESTAMP, "created_ns", "When it was created.", unit="ns"),
-    _of_pod("queued", TIMESTAMP, "facts.queued_ns", "When it first came into the queue.", unit="ns"),
-    _of_pod(
+    _pod_attribute(
+        "priority", INT, "priority", "The number that its priority class stands for, 0 without one."
+    ),
+    _pod_attribute("qos", QOS, "qos", "BestEffort < Burstable < Guaranteed, from its requests and limits."),
+    _pod_attribute("created", TIMESTAMP, "created_ns", "When it was created.", unit="ns"),
+    _pod_attribute("queued", TIMESTAMP, "facts.queued_ns", "When it first came into the queue.", unit="ns"),
+    _pod_attribute(
         "waited",
         DURATION,
         "facts.queued_ns",
@@ -123,150 +142,171 @@ _POD_ROWS: tuple[Attribute, ...] = (
         stage=Stage.POD | Stage.TIME,
         unit="ns",
     ),
-    _of_pod("attempts", INT, "facts.attempts", "How often it was tried, this time not counted."),
-    _of_pod(
+    _pod_attribute("attempts", INT, "facts.attempts", "How often it was tried, this time not counted."),
+    _pod_attribute(
         "deadline",
-        DURATION.absent_allowed(),
+        DURATION.as_optional(),
         "deadline_ns",
         "spec.activeDeadlineSeconds; missing where it has none.",
-        wakes=_POD_EDIT,
+        wakes=_POD_UPDATE_EVENTS,
         unit="ns",
     ),
-    _of_pod(
+    _pod_attribute(
         "owner.kind",
         STRING,
         "owner_kind",
         "The kind of its controller, such as ReplicaSet; empty without one.",
     ),
-    _of_pod("owner.name", STRING, "owner_name", "The name of its controller; empty without one."),
-    _of_pod("scheduler", STRING, "scheduler", "Its schedulerName."),
-    _of_pod("service_account", STRING, "service_account", "The name of its ServiceAccount."),
-    _of_pod("images", _WORDS, "images", "The image of each container, in its full name."),
-    _of_pod(
-        "tolerations", _WORDS, "tolerations", "The keys of the taints that it tolerates.", wakes=_POD_EDIT
+    _pod_attribute("owner.name", STRING, "owner_name", "The name of its controller; empty without one."),
+    _pod_attribute("scheduler", STRING, "scheduler", "Its schedulerName."),
+    _pod_attribute("service_account", STRING, "service_account", "The name of its ServiceAccount."),
+    _pod_attribute("images", _STRING_LIST, "images", "The image of each container, in its full name."),
+    _pod_attribute(
+        "tolerations",
+        _STRING_LIST,
+        "tolerations",
+        "The keys of the taints that it tolerates.",
+        wakes=_POD_UPDATE_EVENTS,
     ),
 )
 
-_NODE_ROWS: tuple[Attribute, ...] = (
-    _of_node("name", STRING, "name", _NEVER, "The node's name."),
-    _of_node(
-        "labels", _TEXTS, "labels", frozenset({_E.NODE_LABEL}), "A label by its quoted key.", keys="texts"
+_NODE_ROWS: tuple[BuiltinAttribute, ...] = (
+    _node_attribute("name", STRING, "name", _NO_EVENTS, "The node's name."),
+    _node_attribute(
+        "labels",
+        _STRING_MAP,
+        "labels",
+        frozenset({_E.NODE_LABEL}),
+        "A label by its quoted key.",
+        keys="texts",
     ),
-    _of_node(
+    _node_attribute(
         "annotations",
-        _TEXTS,
+        _STRING_MAP,
         "annotations",
         frozenset({_E.NODE_ANNOTATION}),
         "An annotation by its quoted key.",
         keys="texts",
     ),
-    _of_node(
+    _node_attribute(
         "objects",
-        _TEXTS,
+        _STRING_MAP,
         "objects",
         frozenset({_E.NODE_OBJECT}),
         "The custom resource of the node's name, as JSON, by what the operator's settings call its kind; for inputs with `at`.",
         keys="texts",
     ),
-    _of_node(
+    _node_attribute(
         "allocatable",
-        _AMOUNTS,
+        _INT_MAP,
         "allocatable",
         frozenset({_E.NODE_ALLOCATABLE}),
         "What the node has of a resource for pods; `pods` is how many it takes.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
-    _of_node(
+    _node_attribute(
         "requested",
-        _AMOUNTS,
+        _INT_MAP,
         "usage.requested",
-        _PLACED,
+        _PLACED_POD_EVENTS,
         "What the pods on it request, those counted in that we have just placed, up to 2^62 - 1 of it; `pods` is how many they are.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
-    _of_node(
+    _node_attribute(
         "free",
-        _AMOUNTS,
+        _INT_MAP,
         "usage.requested",
-        _PLACED | {_E.NODE_ALLOCATABLE},
+        _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE},
         "`allocatable` less `requested`.",
         keys="resources",
         unit=_RESOURCE_UNIT,
     ),
-    _of_node("pods", INT, "usage.pods", _PLACED, "How many pods are on it."),
-    _of_node("taints", _WORDS, "taints", frozenset({_E.NODE_TAINT}), "The keys of its taints."),
-    _of_node(
+    _node_attribute("pods", INT, "usage.pods", _PLACED_POD_EVENTS, "How many pods are on it."),
+    _node_attribute("taints", _STRING_LIST, "taints", frozenset({_E.NODE_TAINT}), "The keys of its taints."),
+    _node_attribute(
         "conditions",
-        _TEXTS,
+        _STRING_MAP,
         "conditions",
         frozenset({_E.NODE_CONDITION}),
         "The status of a condition: `True`, `False` or `Unknown`.",
         keys="texts",
     ),
-    _of_node(
-        "images", _WORDS, "images", frozenset({_E.NODE_IMAGE}), "The images that it has, by their full names."
+    _node_attribute(
+        "images",
+        _STRING_LIST,
+        "images",
+        frozenset({_E.NODE_IMAGE}),
+        "The images that it has, by their full names.",
     ),
-    _of_node("created", TIMESTAMP, "created_ns", _NEVER, "When it joined.", unit="ns"),
-    _of_node(
+    _node_attribute("created", TIMESTAMP, "created_ns", _NO_EVENTS, "When it joined.", unit="ns"),
+    _node_attribute(
         "ready", BOOL, "ready", frozenset({_E.NODE_CONDITION}), "Whether its Ready condition is `True`."
     ),
 )
 
 
-def _share(resource: str, doc: str) -> Attribute:
-    wakes = _PLACED | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE}
-    return Attribute(
-        "namespace", ("share", resource), RATIO, Stage.POD | Stage.SHARES, f"share.{resource}", wakes, doc
+def _share_attribute(resource: str, doc: str) -> BuiltinAttribute:
+    wakes = _PLACED_POD_EVENTS | {_E.NODE_ALLOCATABLE, _E.NODE_DELETE}
+    return BuiltinAttribute(
+        "namespace",
+        ("share", resource),
+        RATIO,
+        Stage.POD | Stage.NAMESPACE_SHARES,
+        f"share.{resource}",
+        wakes,
+        doc,
     )
 
 
-_NAMESPACE_ROWS: tuple[Attribute, ...] = (
-    Attribute("namespace", ("name",), STRING, Stage.POD, "name", _NEVER, "The same as `pod.namespace`."),
-    Attribute(
+_NAMESPACE_ROWS: tuple[BuiltinAttribute, ...] = (
+    BuiltinAttribute(
+        "namespace", ("name",), STRING, Stage.POD, "name", _NO_EVENTS, "The same as `pod.namespace`."
+    ),
+    BuiltinAttribute(
         "namespace",
         ("labels",),
-        _TEXTS,
+        _STRING_MAP,
         Stage.POD,
         "labels",
-        _NAMESPACE,
+        _NAMESPACE_EVENTS,
         "A label by its quoted key.",
         "texts",
     ),
-    Attribute(
+    BuiltinAttribute(
         "namespace",
         ("annotations",),
-        _TEXTS,
+        _STRING_MAP,
         Stage.POD,
         "annotations",
-        _NAMESPACE,
+        _NAMESPACE_EVENTS,
         "An annotation by its key.",
         "texts",
     ),
-    _share(
+    _share_attribute(
         "cpu", "The part of all nodes' allocatable cpu that its placed pods request; 0 where there is none."
     ),
-    _share("memory", "The part of all nodes' allocatable memory that its placed pods request."),
+    _share_attribute("memory", "The part of all nodes' allocatable memory that its placed pods request."),
 )
 
 
-def _as(owner: Owner, row: Attribute) -> Attribute:
+def _placed_pod_attribute(owner: Owner, row: BuiltinAttribute) -> BuiltinAttribute:
     """The same of a pod that is placed: what changes it is what changes the pods of a node."""
     stage = Stage.NODE if owner == "other" else Stage.CONSTANT
-    return replace(row, owner=owner, stage=stage, wakes=_PLACED)
+    return replace(row, owner=owner, stage=stage, requeue_events=_PLACED_POD_EVENTS)
 
 
 _PLACED_ROWS = tuple(row for row in _POD_ROWS if not row.field.startswith("facts."))
 
-ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], Attribute] = {
+ATTRIBUTES: Mapping[tuple[Owner, tuple[str, ...]], BuiltinAttribute] = {
     (row.owner, row.path): row
     for row in (
         *_POD_ROWS,
         *_NODE_ROWS,
         *_NAMESPACE_ROWS,
-        *(_as("victim", row) for row in _PLACED_ROWS),
-        *(_as("other", row) for row in _PLACED_ROWS),
+        *(_placed_pod_attribute("victim", row) for row in _PLACED_ROWS),
+        *(_placed_pod_attribute("other", row) for row in _PLACED_ROWS),
     )
 }
 """By owner and path; a map stands under its own path, without a key."""
@@ -283,14 +323,14 @@ def resource_type(resource: str) -> Type:
     return INT
 
 
-def value_type(attribute: Attribute, key: str | None) -> Type:
+def value_type(attribute: BuiltinAttribute, key: str | None) -> Type:
     """The type of the attribute's value; for a map that of the value under `key`."""
-    if attribute.keys is None:
+    if attribute.key_kind is None:
         return attribute.type
-    assert key is not None, f"{attribute.name} is a map and was read without a key"
-    return STRING.absent_allowed() if attribute.keys == "texts" else resource_type(key)
+    assert key is not None, f"{attribute.qualified_name} is a map and was read without a key"
+    return STRING.as_optional() if attribute.key_kind == "texts" else resource_type(key)
 
 
-def attribute_of(owner: Owner, path: tuple[str, ...]) -> Attribute:
+def find_attribute(owner: Owner, path: tuple[str, ...]) -> BuiltinAttribute:
     """The row behind an `expr.Attr`, whose path has the key of a map as its last part."""
     return ATTRIBUTES.get((owner, path)) or ATTRIBUTES[(owner, path[:-1])]

@@ -17,34 +17,34 @@ from policysched.lang.ir.expr import (
     Call,
     Compare,
     Const,
-    CountAnywhere,
-    CountPods,
-    Element,
+    CountPodsInCluster,
+    CountPodsOnNode,
+    ElementField,
     Else,
     Expr,
-    Fold,
+    GangTraffic,
     Has,
-    Held,
     If,
     In,
     InputRef,
+    ListFold,
     MetricRef,
     Negate,
     Not,
+    NotRecovered,
     Now,
     Or,
     Rank,
     StateRef,
-    SumPods,
-    TrafficTo,
-    Window,
+    SumPodsOnNode,
+    WeeklyWindow,
     is_floating,
 )
 from policysched.lang.types.kinds import BOOL, INT, Type
 from policysched.text import Span
 
 
-def fold(expr: Expr) -> Expr:
+def fold_constants(expr: Expr) -> Expr:
     """The same expression with every constant part evaluated. What has no such part is the same object, and what stands in
     several places as one object is looked at once."""
     known: dict[int, Expr] = {}
@@ -52,76 +52,86 @@ def fold(expr: Expr) -> Expr:
     def folded(one: Expr) -> Expr:
         found = known.get(id(one))
         if found is None:
-            found = known[id(one)] = _folded(one, folded)
+            found = known[id(one)] = _fold_children(one, folded)
         return found
 
     return folded(expr)
 
 
-Folded = Callable[[Expr], Expr]
-Part = TypeVar("Part", bound=Expr)
+ExprFolder = Callable[[Expr], Expr]
+ExprT = TypeVar("ExprT", bound=Expr)
 
 
-def _folded(expr: Expr, fold: Folded) -> Expr:
+def _fold_children(expr: Expr, fold: ExprFolder) -> Expr:
     match expr:
-        case Const() | Attr() | InputRef() | MetricRef() | Element() | Has() | Held() | Now() | Window():
+        case (
+            Const()
+            | Attr()
+            | InputRef()
+            | MetricRef()
+            | ElementField()
+            | Has()
+            | NotRecovered()
+            | Now()
+            | WeeklyWindow()
+        ):
             return expr
         case Not(operand=operand):
-            return _not(_with(expr, operand=fold(operand)))
+            return _fold_not(_replace_parts(expr, operand=fold(operand)))
         case And():
-            return _junction(expr, fold, absorbing=False)
+            return _fold_and_or(expr, fold, absorbing=False)
         case Or():
-            return _junction(expr, fold, absorbing=True)
+            return _fold_and_or(expr, fold, absorbing=True)
         case Compare():
-            return _compare(_with(expr, left=fold(expr.left), right=fold(expr.right)))
+            return _fold_compare(_replace_parts(expr, left=fold(expr.left), right=fold(expr.right)))
         case In():
-            return _in(_with(expr, item=fold(expr.item), options=fold(expr.options)))
+            return _fold_in(_replace_parts(expr, item=fold(expr.item), options=fold(expr.options)))
         case Arith():
-            return _arith(_with(expr, left=fold(expr.left), right=fold(expr.right)))
+            return _fold_arith(_replace_parts(expr, left=fold(expr.left), right=fold(expr.right)))
         case Negate():
-            return _negate(_with(expr, operand=fold(expr.operand)))
+            return _fold_negate(_replace_parts(expr, operand=fold(expr.operand)))
         case Call():
             args = tuple(fold(arg) for arg in expr.args)
-            return _call(expr if _same(args, expr.args) else replace(expr, args=args))
+            return _fold_call(expr if _same_objects(args, expr.args) else replace(expr, args=args))
         case Rank():
-            return _rank(_with(expr, item=fold(expr.item)))
+            return _fold_rank(_replace_parts(expr, item=fold(expr.item)))
         case Else():
-            return _else(_with(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
-        case Aggregate(body=body, placed=placed):
-            return _with(expr, body=fold(body), placed=None if placed is None else fold(placed))
+            return _fold_else(_replace_parts(expr, value=fold(expr.value), fallback=fold(expr.fallback)))
+        case Aggregate(body=body, body_after_placement=placed):
+            return _replace_parts(expr, body=fold(body), placed=None if placed is None else fold(placed))
         case If():
-            return _if(
-                _with(
+            return _fold_if(
+                _replace_parts(
                     expr,
                     condition=fold(expr.condition),
                     then=fold(expr.then),
                     otherwise=fold(expr.otherwise),
                 )
             )
-        case CountPods(where=where):
-            return expr if where is None else _with(expr, where=fold(where))
-        case CountAnywhere():
-            return _with(expr, where=fold(expr.where))
-        case SumPods():
-            return _with(expr, value=fold(expr.value))
+        case CountPodsOnNode(where=where):
+            return expr if where is None else _replace_parts(expr, where=fold(where))
+        case CountPodsInCluster():
+            return _replace_parts(expr, where=fold(expr.where))
+        case SumPodsOnNode():
+            return _replace_parts(expr, value=fold(expr.value))
         case StateRef():
-            return _with(expr, key=fold(expr.key))
-        case TrafficTo(by=by, assume=assume):
+            return _replace_parts(expr, key=fold(expr.key))
+        case GangTraffic(gang_key=by, assume=assume):
             by, assume = (None if part is None else fold(part) for part in (by, assume))
-            return _with(expr, key=fold(expr.key), by=by, assume=assume)
-        case Fold(value=value, where=where):
+            return _replace_parts(expr, key=fold(expr.pod_key), by=by, assume=assume)
+        case ListFold(value=value, where=where):
             value, where = (None if part is None else fold(part) for part in (value, where))
-            return _with(expr, value=value, where=where)
+            return _replace_parts(expr, value=value, where=where)
 
 
-def _with(expr: Part, **parts: Expr | None) -> Part:
+def _replace_parts(expr: ExprT, **parts: Expr | None) -> ExprT:
     """With these parts; the same object where they are those that it has."""
     if all(getattr(expr, name) is part for name, part in parts.items()):
         return expr
     return replace(expr, **parts)  # type: ignore[arg-type]
 
 
-def _same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
+def _same_objects(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
     return len(left) == len(right) and all(one is two for one, two in zip(left, right, strict=True))
 
 
@@ -130,7 +140,7 @@ def is_constant(expr: Expr, value: bool) -> bool:
     return isinstance(expr, Const) and expr.type == BOOL and expr.value is value
 
 
-def _not(expr: Not) -> Expr:
+def _fold_not(expr: Not) -> Expr:
     match expr.operand:
         case Const(value=bool(value)):
             return Const(not value, BOOL, expr.span)
@@ -140,7 +150,7 @@ def _not(expr: Not) -> Expr:
             return expr
 
 
-def _junction(expr: And | Or, fold: Folded, *, absorbing: bool) -> Expr:
+def _fold_and_or(expr: And | Or, fold: ExprFolder, *, absorbing: bool) -> Expr:
     """`and` (absorbing False) or `or` (absorbing True). The absorbing value decides even beside a missing one."""
     kind = Or if absorbing else And
     left: list[Expr] = []
@@ -155,10 +165,10 @@ def _junction(expr: And | Or, fold: Folded, *, absorbing: bool) -> Expr:
         return Const(not absorbing, BOOL, expr.span)
     if len(left) == 1:
         return left[0]
-    return expr if _same(left, expr.items) else kind(tuple(left), expr.span)
+    return expr if _same_objects(left, expr.items) else kind(tuple(left), expr.span)
 
 
-def _compare(expr: Compare) -> Expr:
+def _fold_compare(expr: Compare) -> Expr:
     if isinstance(expr.left, Const) and isinstance(expr.right, Const):
         left, right = expr.left.value, expr.right.value
         assert not isinstance(left, tuple) and not isinstance(right, tuple), expr
@@ -166,7 +176,7 @@ def _compare(expr: Compare) -> Expr:
     return expr
 
 
-def _in(expr: In) -> Expr:
+def _fold_in(expr: In) -> Expr:
     if isinstance(expr.item, Const) and isinstance(expr.options, Const):
         assert isinstance(expr.options.value, tuple), expr
         return Const(expr.item.value in expr.options.value, BOOL, expr.span)
@@ -174,7 +184,7 @@ def _in(expr: In) -> Expr:
 
 
 def _constant(value: Number, type_: Type, floating: bool, span: Span, unfolded: Expr) -> Expr:
-    return Const(value, type_, span) if floating == type_.held_as_float else unfolded
+    return Const(value, type_, span) if floating == type_.is_float64 else unfolded
 
 
 def _number(expr: Expr) -> Number | None:
@@ -183,7 +193,7 @@ def _number(expr: Expr) -> Number | None:
     return None
 
 
-def _arith(expr: Arith) -> Expr:
+def _fold_arith(expr: Arith) -> Expr:
     left, right = _number(expr.left), _number(expr.right)
     if left is None or right is None:
         return expr
@@ -191,7 +201,7 @@ def _arith(expr: Arith) -> Expr:
     return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
 
 
-def _negate(expr: Negate) -> Expr:
+def _fold_negate(expr: Negate) -> Expr:
     if isinstance(expr.operand, Const):
         value = _number(expr.operand)
         assert value is not None, expr
@@ -199,7 +209,7 @@ def _negate(expr: Negate) -> Expr:
     return expr
 
 
-def _call(expr: Call) -> Expr:
+def _fold_call(expr: Call) -> Expr:
     numbers = [_number(arg) for arg in expr.args]
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
@@ -208,29 +218,29 @@ def _call(expr: Call) -> Expr:
     return expr if value is None else _constant(value, expr.type, expr.floating, expr.span, expr)
 
 
-def _rank(expr: Rank) -> Expr:
+def _fold_rank(expr: Rank) -> Expr:
     if isinstance(expr.item, Const) and isinstance(expr.item.value, str):
         order = expr.order
         return Const(order.index(expr.item.value) if expr.item.value in order else len(order), INT, expr.span)
     return expr
 
 
-def _else(expr: Else) -> Expr:
+def _fold_else(expr: Else) -> Expr:
     """A value that is there needs no fallback; one that never is (`1 / 0`) is replaced by it."""
     value = expr.value
     if isinstance(value, Const):
         number = _number(value)
-        if number is None or expr.floating == value.type.held_as_float:
+        if number is None or expr.floating == value.type.is_float64:
             return value
         return expr
-    if _never(value) and isinstance(expr.fallback, Const):
+    if _is_always_missing(value) and isinstance(expr.fallback, Const):
         number = _number(expr.fallback)
-        if number is None or expr.floating == expr.fallback.type.held_as_float:
+        if number is None or expr.floating == expr.fallback.type.is_float64:
             return expr.fallback
     return expr
 
 
-def _if(expr: If) -> Expr:
+def _fold_if(expr: If) -> Expr:
     """The branch that is always taken, where it is held as the whole would be."""
     match expr.condition:
         case Const(value=bool(value)):
@@ -240,7 +250,7 @@ def _if(expr: If) -> Expr:
             return expr
 
 
-def _never(expr: Expr) -> bool:
+def _is_always_missing(expr: Expr) -> bool:
     """Whether all operands are constants and there still is no value."""
     match expr:
         case Arith(op="/", left=left, right=Const(value=0)):

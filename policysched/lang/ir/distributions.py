@@ -17,13 +17,13 @@ from policysched.lang.types.kinds import FLOAT64_MAX
 SQRT_2 = math.sqrt(2.0)
 SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-SIZE_MAX = 1e15
+BETA_SIZE_MAX = 1e15
 """Of `a + b`: beyond it a distribution is narrower than float64 can tell from its mean."""
-WIDE = 4e6
-NEAR = 0.01
-STEPS_MAX = 50_000
-CLOSE_ENOUGH = 1e-15
-TINY = 1e-300
+TEMME_SIZE_MIN = 4e6
+TEMME_CENTER_MAX = 0.01
+LENTZ_STEPS_MAX = 50_000
+CONVERGENCE_TOLERANCE = 1e-15
+LENTZ_TINY = 1e-300
 
 
 def normal_cdf(x: float, mean: float, deviation: float) -> float:
@@ -37,17 +37,21 @@ def normal_cdf(x: float, mean: float, deviation: float) -> float:
 def beta_cdf(x: float, mean: float, deviation: float) -> float:
     """The meaning of `beta_cdf`, one number at a time."""
     found = beta_cdf_or_fraction(x, mean, deviation)
-    return found.settled(fraction(found.x, found.a, found.b)) if isinstance(found, Fraction) else found
+    return (
+        found.to_probability(evaluate_continued_fraction(found.x, found.a, found.b))
+        if isinstance(found, BetaContinuedFraction)
+        else found
+    )
 
 
-def beta_cdf_or_fraction(x: float, mean: float, deviation: float) -> "float | Fraction":
+def beta_cdf_or_fraction(x: float, mean: float, deviation: float) -> "float | BetaContinuedFraction":
     """Of a mean of 0 (or less): 1 from 0 on. Of a deviation of 0 (or less): 1 from the mean on, 0 below it. A mean above
     1 counts as 1; where the variance is too large for a Beta distribution of this mean: 0."""
     mean = min(max(mean, 0.0), 1.0)
     if mean == 0:
         return 1.0 if x >= 0 else 0.0
     spread, variance = mean * (1.0 - mean), max(deviation, 0.0) * max(deviation, 0.0)
-    if variance == 0 or spread > variance * SIZE_MAX:
+    if variance == 0 or spread > variance * BETA_SIZE_MAX:
         return 1.0 if mean <= x else 0.0
     size = spread / variance - 1.0
     if size <= 0 or x <= 0:
@@ -57,33 +61,33 @@ def beta_cdf_or_fraction(x: float, mean: float, deviation: float) -> "float | Fr
     return incomplete_beta(x, mean * size, (1.0 - mean) * size)
 
 
-def incomplete_beta(x: float, a: float, b: float) -> "float | Fraction":
+def incomplete_beta(x: float, a: float, b: float) -> "float | BetaContinuedFraction":
     """`I_x(a, b)` for `0 < x < 1` and `a, b > 0`, or the continued fraction that it still takes."""
     size = a + b
-    if size > WIDE:
-        return _of_large(x, a, b)
-    front = _front(x, a, b)
+    if size > TEMME_SIZE_MIN:
+        return _temme_expansion(x, a, b)
+    front = _prefactor(x, a, b)
     if x < (a + 1.0) / (size + 2.0):
-        return Fraction(x, a, b, front / a, upper=False)
-    return Fraction(1.0 - x, b, a, front / b, upper=True)
+        return BetaContinuedFraction(x, a, b, front / a, is_upper_tail=False)
+    return BetaContinuedFraction(1.0 - x, b, a, front / b, is_upper_tail=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Fraction:
-    """`factor` times the continued fraction of `x, a, b` is the answer; `upper`: 1 less that."""
+class BetaContinuedFraction:
+    """`factor` times the continued fraction of `x, a, b` is the answer; `is_upper_tail`: 1 less that."""
 
     x: float
     a: float
     b: float
     factor: float
-    upper: bool
+    is_upper_tail: bool
 
-    def settled(self, value: float) -> float:
+    def to_probability(self, value: float) -> float:
         part = min(max(self.factor * value, 0.0), 1.0)
-        return 1.0 - part if self.upper else part
+        return 1.0 - part if self.is_upper_tail else part
 
 
-def _front(x: float, a: float, b: float) -> float:
+def _prefactor(x: float, a: float, b: float) -> float:
     """`x^a (1 - x)^b / B(a, b)`."""
     size = a + b
     logarithm = (
@@ -110,38 +114,38 @@ def deviance(z: float, expected: float) -> float:
     return z * (off - math.log1p(off))
 
 
-def fraction(x: float, a: float, b: float) -> float:
+def evaluate_continued_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1.0 - (a + b) * x / (a + 1.0)
-    d = 1.0 / (d if abs(d) > TINY else TINY)
+    d = 1.0 / (d if abs(d) > LENTZ_TINY else LENTZ_TINY)
     found = d
-    for step in range(1, STEPS_MAX):
+    for step in range(1, LENTZ_STEPS_MAX):
         twice = a + 2.0 * step
         even = step * (b - step) * x / ((twice - 1.0) * twice)
         d = 1.0 + even * d
-        d = 1.0 / (d if abs(d) > TINY else TINY)
+        d = 1.0 / (d if abs(d) > LENTZ_TINY else LENTZ_TINY)
         c = 1.0 + even / c
-        c = c if abs(c) > TINY else TINY
+        c = c if abs(c) > LENTZ_TINY else LENTZ_TINY
         found = found * (d * c)
         odd = -(a + step) * (a + b + step) * x / (twice * (twice + 1.0))
         d = 1.0 + odd * d
-        d = 1.0 / (d if abs(d) > TINY else TINY)
+        d = 1.0 / (d if abs(d) > LENTZ_TINY else LENTZ_TINY)
         c = 1.0 + odd / c
-        c = c if abs(c) > TINY else TINY
+        c = c if abs(c) > LENTZ_TINY else LENTZ_TINY
         change = d * c
         found = found * change
-        if abs(change - 1.0) < CLOSE_ENOUGH:
+        if abs(change - 1.0) < CONVERGENCE_TOLERANCE:
             break
     return found
 
 
-def _of_large(x: float, a: float, b: float) -> float:
+def _temme_expansion(x: float, a: float, b: float) -> float:
     size = a + b
     center = a / size
     width = math.sqrt(center * (b / size))
     away = math.sqrt(2.0 * max(deviance(a, size * x) + deviance(b, size * (1.0 - x)), 0.0))
     if x < center:
         away = -away
-    if abs(away) < NEAR:
+    if abs(away) < TEMME_CENTER_MAX:
         skew = (1.0 - 2.0 * center) / (3.0 * width)
     else:
         skew = math.sqrt(size) / away - width / (x - center)

@@ -31,33 +31,33 @@ class Stage(Flag):
     NODE = auto()  # the node alone: changes with the node or a sample
     CANDIDATES = auto()  # the set of nodes that the filters left
     TIME = auto()  # the clock
-    SHARES = auto()  # what namespaces hold: changes with every placement
-    PODS = auto()  # which pods there are: changes with every one that comes, goes or is edited
+    NAMESPACE_SHARES = auto()  # what namespaces hold: changes with every placement
+    CLUSTER_PODS = auto()  # which pods there are: changes with every one that comes, goes or is edited
 
 
-MOVING = Stage.SHARES | Stage.PODS
+VOLATILE_STAGES = Stage.NAMESPACE_SHARES | Stage.CLUSTER_PODS
 """What changes although neither the pod nor a node does, and is the same for all nodes."""
 
 Owner = Literal["pod", "node", "namespace", "victim", "other"]
 """`other` is the counted pod in `count(pods on node where ...)` and `count(pods where ...)`; `victim` the one that preemption would evict."""
 
 
-class _Remembered:
+class _CachedHash:
     """Knows its hash once it was asked: equal parts are looked up again and again, and a hash looks at everything inside."""
 
-    __slots__ = ("_hash",)
-    _hash: int
+    __slots__ = ("_cached_hash",)
+    _cached_hash: int
 
 
-Node = TypeVar("Node", bound=_Remembered)
+Node = TypeVar("Node", bound=_CachedHash)
 
 
-def _remembering(made: type[Node]) -> type[Node]:
+def _cache_hash(made: type[Node]) -> type[Node]:
     worked_out = made.__hash__
 
     def remembered(self: Node) -> int:
         try:
-            return self._hash
+            return self._cached_hash
         except AttributeError:
             found = worked_out(self)
             object.__setattr__(self, "_hash", found)
@@ -88,13 +88,13 @@ class Attr:
 
 @dataclass(frozen=True, slots=True)
 class InputRef:
-    """`of` is `other` or `victim` where an input of the pod is asked of another pod."""
+    """`owner` is `other` or `victim` where an input of the pod is asked of another pod."""
 
     name: str
     type: Type
     stage: Stage  # POD, or NODE for an input of the node; CONSTANT where it is of another pod
     span: Span = field(compare=False)
-    of: Owner = "pod"
+    owner: Owner = "pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,70 +104,70 @@ class MetricRef:
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class TrafficTo(_Remembered):
-    """What the metric `name` has between the pod and the members of its gang that are on the node; with `topology` on all
+class GangTraffic(_CachedHash):
+    """What the metric `name` has between the pod and the members of its gang that are on the node; with `topology_key` on all
     nodes that have the same value under this label. 0 where the pod is in no gang.
 
-    A member is a pod of the same policy and namespace that is placed and not terminating, and for which `by` (the gang's) gives the same.
-    `key` is what the samples call a pod. Between two pods is what the samples have of them in both directions; where they know
+    A member is a pod of the same policy and namespace that is placed and not terminating, and for which `gang_key` (the gang's) gives the same.
+    `pod_key` is what the samples call a pod. Between two pods is what the samples have of them in both directions; where they know
     both and have no series of the two, 0; where they lack one of them, `assume`, and without it 0 for a member and missing
     for the pod itself. Missing as well: without a fresh poll, where the samples of one of the pairs cannot be used, and on nodes
     without the label. Floats are summed as if exactly (`lang.ir.arithmetic.exact_total`), for members have no order.
 
-    `by` is None only in a `let` that is being declared, before it is known what a gang is.
+    `gang_key` is None only in a `let` that is being declared, before it is known what a gang is.
     """
 
     name: str
-    key: "Expr"
-    by: "Expr | None"
+    pod_key: "Expr"
+    gang_key: "Expr | None"
     assume: "Expr | None"
-    topology: str | None
+    topology_key: str | None
     type: Type
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class StateRef(_Remembered):
+class StateRef(_CachedHash):
     """What a `state` has for this pod's key on this node; `start` where nothing was seen. Missing where the key is.
-    `everywhere`: it is the same on all nodes."""
+    `is_cluster_wide`: it is the same on all nodes."""
 
     name: str
     key: "Expr"
     start: float
-    everywhere: bool
+    is_cluster_wide: bool
     type: Type
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Has(_Remembered):
+class Has(_CachedHash):
     """True where the target (an optional input, a label, a metric) is there."""
 
     target: "Expr"
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Not(_Remembered):
+class Not(_CachedHash):
     operand: "Expr"
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class And(_Remembered):
+class And(_CachedHash):
     items: tuple["Expr", ...]
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Or(_Remembered):
+class Or(_CachedHash):
     items: tuple["Expr", ...]
     span: Span = field(compare=False)
 
@@ -175,9 +175,9 @@ class Or(_Remembered):
 CompareOp = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Compare(_Remembered):
+class Compare(_CachedHash):
     """Both sides of one dimension. Strings and booleans only by `==` and `!=`."""
 
     op: CompareOp
@@ -186,9 +186,9 @@ class Compare(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class In(_Remembered):
+class In(_CachedHash):
     """Whether the item is one of the constants (`options.value` is a tuple), or in a list attribute."""
 
     item: "Expr"
@@ -196,9 +196,9 @@ class In(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Arith(_Remembered):
+class Arith(_CachedHash):
     """`type` is the dimension of the result; `floating` says that the result is held as float64, whatever the type
     (`cpu * ratio` is a cpu in float64)."""
 
@@ -210,9 +210,9 @@ class Arith(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Negate(_Remembered):
+class Negate(_CachedHash):
     operand: "Expr"
     span: Span = field(compare=False)
 
@@ -224,9 +224,9 @@ Function = Literal[
 ]  # fmt: skip
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Call(_Remembered):
+class Call(_CachedHash):
     """`floor`, `ceil`, `trunc`, `round` (half to even), `round_half_up` (toward plus infinity) and `round_half_away` (from
     zero) give an int64, saturating; `sqrt log exp` and the distributions float64."""
 
@@ -237,9 +237,9 @@ class Call(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Rank(_Remembered):
+class Rank(_CachedHash):
     """The place (from 0) of a string in a list; what is not in it comes behind all: `len(order)`."""
 
     item: "Expr"
@@ -247,9 +247,9 @@ class Rank(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Else(_Remembered):
+class Else(_CachedHash):
     value: "Expr"
     fallback: "Expr"
     type: Type
@@ -257,9 +257,9 @@ class Else(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class If(_Remembered):
+class If(_CachedHash):
     """`then` where the condition is True, `otherwise` where it is False; missing where the condition is. Of the two only
     the one that is chosen matters."""
 
@@ -271,30 +271,30 @@ class If(_Remembered):
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class CountPods(_Remembered):
+class CountPodsOnNode(_CachedHash):
     """How many pods placed on the node satisfy `where` (owner `other`); a missing answer does not count."""
 
     where: "Expr | None"
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class CountAnywhere(_Remembered):
+class CountPodsInCluster(_CachedHash):
     """How many pods of the cluster satisfy `where` (owner `other`), of whatever scheduler, on a node or on none: all that have
-    not finished and are not terminating, or those as well (`ended`), as long as the API server has them. The pod that is being
+    not finished and are not terminating, or those as well (`include_finished`), as long as the API server has them. The pod that is being
     decided is one of them. A missing answer does not count."""
 
     where: "Expr"
-    ended: bool
+    include_finished: bool
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class SumPods(_Remembered):
+class SumPodsOnNode(_CachedHash):
     """The sum of `value` (of owner `other`) over the pods placed on the node: what they were promised of a resource. Each
     pod counts in whole units of the type, rounded up, and never less than 0; a missing value counts 0. Saturates."""
 
@@ -304,7 +304,7 @@ class SumPods(_Remembered):
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class ElementField:
     """A field of the list's element that is being looked at, by its place in the record."""
 
     index: int
@@ -313,12 +313,12 @@ class Element:
     span: Span = field(compare=False)
 
 
-FoldFunction = Literal["count", "any", "sum", "min", "max"]
+ListFoldFunction = Literal["count", "any", "sum", "min", "max"]
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Fold(_Remembered):
+class ListFold(_CachedHash):
     """Over the elements of a list for which `where` is True (None: all of them). Missing where the list is.
 
     `count` is how many, `any` whether there is one. The others look at `value`, and pass over elements where it is
@@ -326,7 +326,7 @@ class Fold(_Remembered):
     to the finite), nothing is 0; `min` and `max` of nothing are missing.
     """
 
-    function: FoldFunction
+    function: ListFoldFunction
     items: "InputRef"
     value: "Expr | None"
     where: "Expr | None"
@@ -336,34 +336,34 @@ class Fold(_Remembered):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RecoveryCondition:
     """`require METRIC op LIMIT recover MARK for DURATION`: the metric passes while `value op limit`; a node where it did not
-    is held until `value op mark` was true for `for_ns`. Limit and mark in the metric's held unit."""
+    is held until `value op mark` was true for `recover_for_ns`. Limit and mark in the metric's held unit."""
 
     metric: str
     op: Literal["<", "<=", ">", ">="]
     limit: int | float
-    mark: int | float
-    for_ns: int
+    recover_at: int | float
+    recover_for_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class NotRecovered:
     """Whether the node has crossed the watch's limit and not recovered yet; missing where the metric is. What is known of
-    it comes with the samples (`MetricSamples.held`)."""
+    it comes with the samples (`MetricSamples.recovering_until_ns`)."""
 
-    watch: Watch
+    condition: RecoveryCondition
     span: Span = field(compare=False)
 
 
-@_remembering
+@_cache_hash
 @dataclass(frozen=True, slots=True)
-class Aggregate(_Remembered):
+class Aggregate(_CachedHash):
     """One number of the body's values at all candidates (the nodes that pass the filters). A candidate where the body is
     missing does not count; where none counts, the aggregate is missing. `stddev` is that of the whole population.
 
-    `placed` None: the same for all. Else the value as seen from a candidate is that with the pod on it: the body there as if one
-    more such pod were placed (`lang.ir.after_placement`), everywhere else as it is; `placed` says the same as an expression.
+    `body_after_placement` None: the same for all. Else the value as seen from a candidate is that with the pod on it: the body there as if one
+    more such pod were placed (`lang.ir.after_placement`), everywhere else as it is; `body_after_placement` says the same as an expression.
 
     An aggregate in the body of a plain one is as the candidate sees it whose value is taken. In the body of a placed one it is the same number
     at all nodes: that which the candidate sees with the pod on it, brought onto the steps of `lang.ir.aggregates` where candidates see
@@ -375,7 +375,7 @@ class Aggregate(_Remembered):
 
     function: Literal["sum", "mean", "max", "min", "stddev"]
     body: "Expr"
-    placed: "Expr | None"
+    body_after_placement: "Expr | None"
     type: Type
     floating: bool
     span: Span = field(compare=False)
@@ -387,12 +387,12 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Whether the clock is inside a weekly window. Minutes count from Monday 00:00 local time; `spans` are half open
+class WeeklyWindow:
+    """Whether the clock is inside a weekly window. Minutes count from Monday 00:00 local time; `minute_ranges` are half open
     and sorted. The zone's rules come from `zoneinfo`."""
 
-    spans: tuple[tuple[int, int], ...]
-    zone: str
+    minute_ranges: tuple[tuple[int, int], ...]
+    time_zone: str
     span: Span = field(compare=False)
 
 
@@ -401,7 +401,7 @@ Expr = (
     | Attr
     | InputRef
     | MetricRef
-    | TrafficTo
+    | GangTraffic
     | StateRef
     | Has
     | Not
@@ -415,15 +415,15 @@ Expr = (
     | Rank
     | Else
     | If
-    | CountPods
-    | CountAnywhere
-    | SumPods
-    | Element
-    | Fold
+    | CountPodsOnNode
+    | CountPodsInCluster
+    | SumPodsOnNode
+    | ElementField
+    | ListFold
     | Aggregate
-    | Held
+    | NotRecovered
     | Now
-    | Window
+    | WeeklyWindow
 )
 
 
@@ -444,19 +444,19 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (value, fallback)
         case If(condition=condition, then=then, otherwise=otherwise):
             return (condition, then, otherwise)
-        case Aggregate(body=body, placed=placed):
+        case Aggregate(body=body, body_after_placement=placed):
             return (body,) if placed is None else (body, placed)
-        case CountPods(where=where):
+        case CountPodsOnNode(where=where):
             return () if where is None else (where,)
-        case CountAnywhere(where=where):
+        case CountPodsInCluster(where=where):
             return (where,)
-        case SumPods(value=value):
+        case SumPodsOnNode(value=value):
             return (value,)
         case StateRef(key=key):
             return (key,)
-        case TrafficTo(key=key, by=by, assume=assume):
+        case GangTraffic(pod_key=key, gang_key=by, assume=assume):
             return (key, *(part for part in (by, assume) if part is not None))
-        case Fold(items=items, value=value, where=where):
+        case ListFold(items=items, value=value, where=where):
             return (items, *(part for part in (value, where) if part is not None))
         case _:
             return ()
@@ -475,14 +475,14 @@ def walk(expr: Expr) -> Iterator[Expr]:
                 pending.append(child)
 
 
-def looks_at_element(expr: Expr) -> bool:
+def depends_on_element(expr: Expr) -> bool:
     """Whether the value is another for each element of the list around it."""
     pending, seen = [expr], {id(expr)}
     while pending:
         one = pending.pop()
-        if isinstance(one, Element):
+        if isinstance(one, ElementField):
             return True
-        if not isinstance(one, Fold):
+        if not isinstance(one, ListFold):
             for child in children(one):
                 if id(child) not in seen:
                     seen.add(id(child))
@@ -500,21 +500,21 @@ def type_of(expr: Expr) -> Type:
             | Attr()
             | InputRef()
             | MetricRef()
-            | TrafficTo()
+            | GangTraffic()
             | StateRef()
             | Arith()
             | Call()
             | Else()
             | If()
-            | Element()
-            | Fold()
-            | SumPods()
+            | ElementField()
+            | ListFold()
+            | SumPodsOnNode()
             | Aggregate()
         ):
             return expr.type
         case Negate(operand=operand):
             return type_of(operand)
-        case Rank() | CountPods() | CountAnywhere():
+        case Rank() | CountPodsOnNode() | CountPodsInCluster():
             return kinds.INT
         case Now():
             return kinds.TIMESTAMP
@@ -525,26 +525,26 @@ def type_of(expr: Expr) -> Type:
 def is_floating(expr: Expr) -> bool:
     """Whether the value is held as float64."""
     match expr:
-        case Arith() | Call() | Else() | If() | Fold() | Aggregate():
+        case Arith() | Call() | Else() | If() | ListFold() | Aggregate():
             return expr.floating
         case Negate(operand=operand):
             return is_floating(operand)
         case _:
-            return type_of(expr).held_as_float
+            return type_of(expr).is_float64
 
 
-def looks_at_node(expr: Expr) -> bool:
+def depends_on_node(expr: Expr) -> bool:
     """Whether `Stage.NODE` is in its stage, found out as soon as can be."""
     for one in walk(expr):
         match one:
             case (
                 Attr(owner="node")
                 | MetricRef()
-                | TrafficTo()
+                | GangTraffic()
                 | StateRef()
-                | CountPods()
-                | SumPods()
-                | Held()
+                | CountPodsOnNode()
+                | SumPodsOnNode()
+                | NotRecovered()
                 | Aggregate()
             ):
                 return True
@@ -561,20 +561,27 @@ def stage_of(expr: Expr) -> Stage:
     for one in walk(expr):
         match one:
             case Attr(owner="namespace", path=("share", _)):
-                stage |= Stage.POD | Stage.SHARES
+                stage |= Stage.POD | Stage.NAMESPACE_SHARES
             case Attr(owner="pod" | "namespace", path=path):
                 stage |= Stage.POD | (Stage.TIME if path == ("waited",) else Stage.CONSTANT)
-            case Attr(owner="node") | MetricRef() | StateRef() | CountPods() | SumPods() | Held():
+            case (
+                Attr(owner="node")
+                | MetricRef()
+                | StateRef()
+                | CountPodsOnNode()
+                | SumPodsOnNode()
+                | NotRecovered()
+            ):
                 stage |= Stage.NODE
-            case TrafficTo():
+            case GangTraffic():
                 stage |= Stage.POD | Stage.NODE
-            case CountAnywhere():
-                stage |= Stage.POD | Stage.PODS
+            case CountPodsInCluster():
+                stage |= Stage.POD | Stage.CLUSTER_PODS
             case InputRef():
                 stage |= one.stage
             case Aggregate():
                 stage |= Stage.NODE | Stage.CANDIDATES
-            case Now() | Window():
+            case Now() | WeeklyWindow():
                 stage |= Stage.TIME
             case _:
                 pass

@@ -9,63 +9,71 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from policysched.lang.ir.program import Extender
-from policysched.lang.ir.verdict import Judgement, Refusal
+from policysched.lang.ir.verdict import NodeRefusal, NodeSubsetVerdict
 
-SCORE_MAX = 10
-TIMES = 10
-NEUTRAL_OF_NOTHING = 50
+EXTENDER_SCORE_MAX = 10
+EXTENDER_SCORE_SCALE = 10
+NEUTRAL_SCORE_DEFAULT = 50
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderRefusal:
     """`resolvable`: evicting pods could help."""
 
-    words: str
+    message: str
     resolvable: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ExtenderAnswer:
+class ExtenderResult:
     """By node. A node that is in neither passes, and has no score: what its `missing` clause is for. `scores` are whole
     numbers from 0 to 10."""
 
-    refused: Mapping[str, ExtenderRefusal]
+    refusals: Mapping[str, ExtenderRefusal]
     scores: Mapping[str, int]
 
 
-Answers = Mapping[str, ExtenderAnswer]
+ExtenderResults = Mapping[str, ExtenderResult]
 """By extender. One that has no say about the pod is not among them: it refuses nothing and scores nothing."""
 
 
-def let_through(nodes: Iterable[str], answers: Answers) -> tuple[str, ...]:
+def nodes_passing_extenders(nodes: Iterable[str], answers: ExtenderResults) -> tuple[str, ...]:
     """The nodes that no extender refuses: the candidates of the rules."""
-    return tuple([node for node in nodes if not any(node in answer.refused for answer in answers.values())])
+    return tuple([node for node in nodes if not any(node in answer.refusals for answer in answers.values())])
 
 
-def refusal(node: str, extenders: Iterable[Extender], answers: Answers) -> Refusal | None:
+def extender_refusal(
+    node: str, extenders: Iterable[Extender], answers: ExtenderResults
+) -> NodeRefusal | None:
     """That of the first extender that refuses the node."""
     for one in extenders:
-        found = answers[one.name].refused.get(node) if one.name in answers else None
+        found = answers[one.name].refusals.get(node) if one.name in answers else None
         if found is not None:
-            return Refusal(one.name, (found.words,), (found.words,), found.resolvable, scaleup=True)
+            return NodeRefusal(one.name, (found.message,), (found.message,), found.resolvable, scaleup=True)
     return None
 
 
-def with_scores(found: Judgement, extenders: Iterable[Extender], answers: Answers) -> Mapping[str, int]:
+def add_extender_scores(
+    found: NodeSubsetVerdict, extenders: Iterable[Extender], answers: ExtenderResults
+) -> Mapping[str, int]:
     """The totals of what was judged among the nodes let through, with what the extenders add."""
     totals = dict(found.totals)
     for one in extenders:
         if one.weight is None or one.name not in answers:
             continue
-        scores = {node: TIMES * score for node, score in answers[one.name].scores.items() if node in totals}
-        instead = _instead_of_missing(one, scores)
+        scores = {
+            node: EXTENDER_SCORE_SCALE * score
+            for node, score in answers[one.name].scores.items()
+            if node in totals
+        }
+        instead = _score_if_missing(one, scores)
         for node in totals:
             totals[node] += one.weight * scores.get(node, instead)
     return totals
 
 
-def _instead_of_missing(one: Extender, known: Mapping[str, int]) -> int:
+def _score_if_missing(one: Extender, known: Mapping[str, int]) -> int:
     if one.missing == "neutral":
-        return sum(known.values()) // len(known) if known else NEUTRAL_OF_NOTHING
+        return sum(known.values()) // len(known) if known else NEUTRAL_SCORE_DEFAULT
     assert one.missing is not None, f"{one.name} has a weight and no word on missing scores"
     return one.missing

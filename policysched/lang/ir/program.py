@@ -10,10 +10,10 @@ from enum import Enum
 from typing import Literal
 
 from policysched.lang.ir.expr import Const, Expr, Stage
-from policysched.lang.types.kinds import BOOL, DURATION, INT, STRING, Record, RecordField, Type
+from policysched.lang.types.kinds import BOOL, DURATION, INT, STRING, RecordType, RecordTypeField, Type
 from policysched.text import Span
 
-ParamValue = (
+BuiltinParamValue = (
     bool | int | float | str | tuple[tuple[str, int], ...] | tuple[tuple[int, int], ...] | frozenset[str]
 )
 """A built-in's parameter after checking: an enum is its word, a map its entries in the order written."""
@@ -26,7 +26,7 @@ ParamValue = (
 class Parameter:
     """A constant that the operator may set without touching the policy: `param NAME: TYPE = DEFAULT range LOW..HIGH`.
 
-    `value` is what the program was made with, everywhere in it already. `given_in` names where it was set
+    `value` is what the program was made with, everywhere in it already. `set_in` names where it was set
     (`ConfigMap ... key ...`, `settings`, `--param`); empty where nobody did and `value` is `default`.
     """
 
@@ -36,7 +36,7 @@ class Parameter:
     low: Const | None
     high: Const | None
     choices: tuple[Const, ...]
-    given_in: str
+    set_in: str
     span: Span = field(compare=False)
 
     @property
@@ -55,7 +55,7 @@ class Input:
     or namespace input) or the node. Present but not of the type: `invalid_text` refuses likewise, or with
     `invalid_default` it counts as absent. `unit` multiplies a bare number (`unit_factor`, in the held unit).
 
-    With `at` the source is JSON, and the value what the path of names leads to; where it leads to nothing, the value is absent.
+    With `json_path` the source is JSON, and the value what the path of names leads to; where it leads to nothing, the value is absent.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Input:
     owner: Literal["pod", "node", "namespace"]
     source_map: str
     source_key: str | None
-    at: str | None
+    json_path: str | None
     unit: str | None
     default: Const | None
     required_text: str | None
@@ -77,22 +77,22 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class PairJoinSpec:
     """How series say which two pods they are of. `sender` and `receiver` are labels of the series: two, of which the first
-    has the namespace and the second the pod; or one that has both, as `namespace/pod`. `key` is what a pod of that namespace
+    has the namespace and the second the pod; or one that has both, as `namespace/pod`. `pod_key` is what a pod of that namespace
     is called there, a string of the pod."""
 
     sender: tuple[str, ...]
     receiver: tuple[str, ...]
-    key: Expr
+    pod_key: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number a node from outside, or with a join `Between` one for two pods. `unit` is what the samples come in; they are
+    """A number a node from outside, or with a join `PairJoinSpec` one for two pods. `unit` is what the samples come in; they are
     converted once, on arrival.
 
-    `join` is `node`, `instance`, a pair (series label, node label), or `Between`. Durations in ns. `assume` is added to a node
+    `join` is `node`, `instance`, a pair (series label, node label), or `PairJoinSpec`. Durations in ns. `assumed_load` is added to a node
     for each pod bound since its last sample; between two pods it stands where the samples do not know one of them.
     """
 
@@ -101,62 +101,62 @@ class Metric:
     source: str | None
     query: str
     unit: str
-    join: str | tuple[str, str] | Between
-    every_ns: int
-    stale_ns: int
+    join: str | tuple[str, str] | PairJoinSpec
+    poll_interval_ns: int
+    stale_after_ns: int
     sampled_at: str | None
-    assume: Expr | None
+    assumed_load: Expr | None
     span: Span = field(compare=False)
 
 
-def of_nodes(metric: Metric) -> bool:
+def is_node_metric(metric: Metric) -> bool:
     """Whether it has a value for each node, and not for two pods."""
-    return not isinstance(metric.join, Between)
+    return not isinstance(metric.join, PairJoinSpec)
 
 
-Feeding = Literal["started", "terminated", "either", "failed", "any"]
+StateTrigger = Literal["started", "terminated", "either", "failed", "any"]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateSpec:
     """A value for each key and node, fed by what the containers of this policy's pods do: `v <- keep * v + (1 - keep) * value`.
 
-    `key` is a string of the pod, `value` a number of the pod and of the container (`CONTAINER`), and nothing is fed where `when`
-    does not hold. With `per` cluster there is one value for each key, the same on all nodes. `most` is how many values are
+    `pod_key` is a string of the pod, `value` a number of the pod and of the container (`CONTAINER_RECORD`), and nothing is fed where `when`
+    does not hold. With `scope` cluster there is one value for each key, the same on all nodes. `entries_max` is how many values are
     held at once (a key on a node is one); beyond that the one that was fed the longest ago goes, and is `start` again.
     """
 
     name: str
     type: Type
-    per: Literal["node", "cluster"]
+    scope: Literal["node", "cluster"]
     key: Expr
-    on: Feeding
+    trigger: StateTrigger
     when: Expr | None
     value: Expr
     keep: float
     start: float
-    most: int
+    entries_max: int
     span: Span = field(compare=False)
 
 
-CONTAINER = Record(
+CONTAINER_RECORD = RecordType(
     "container",
     (
-        RecordField("name", STRING, "name", None, None),
-        RecordField("terminated", BOOL, "terminated", None, None),
-        RecordField("exit_code", INT, "exit_code", None, None),
-        RecordField("reason", STRING, "reason", None, None),
-        RecordField("ran", DURATION, "ran", None, None),
-        RecordField("restarts", INT, "restarts", None, None),
-        RecordField("down", replace(DURATION, optional=True), "down", None, None),
-        RecordField("pod_failed", BOOL, "pod_failed", None, None),
+        RecordTypeField("name", STRING, "name", None, None),
+        RecordTypeField("terminated", BOOL, "terminated", None, None),
+        RecordTypeField("exit_code", INT, "exit_code", None, None),
+        RecordTypeField("reason", STRING, "reason", None, None),
+        RecordTypeField("ran", DURATION, "ran", None, None),
+        RecordTypeField("restarts", INT, "restarts", None, None),
+        RecordTypeField("down", replace(DURATION, optional=True), "down", None, None),
+        RecordTypeField("pod_failed", BOOL, "pod_failed", None, None),
     ),
 )
 """What the value of a state may read of the container that started or terminated, in the order in which it is fed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourceSpec:
     """A quantity of the policy's own, accounted at assume like cpu: `capacity` of the node, `request` of the pod alone."""
 
     name: str
@@ -167,19 +167,19 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
-    """While more than `above` (0..1) of the candidates lack a metric, the rules that read it do not apply (`disable`), or
+class OutageSpec:
+    """While more than `missing_ratio_max` (0..1) of the candidates lack a metric, the rules that read it do not apply (`disable`), or
     pods to which one of them applies wait (`wait`)."""
 
-    above: float
-    then: Literal["disable", "wait"]
+    missing_ratio_max: float
+    action: Literal["disable", "wait"]
 
 
 # ── rules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class MessageTemplate:
     """`receiving {net_rx}, over {hot_link}`: texts and values in turn. `text` is it as written."""
 
     text: str
@@ -201,7 +201,7 @@ class FilterRule:
     condition: Expr
     missing: Literal["reject", "pass"] | None
     scaleup: bool  # False: a new, empty node of the same kind would not help
-    template: Template | None
+    template: MessageTemplate | None
     locked: bool
     span: Span = field(compare=False)
 
@@ -212,7 +212,7 @@ class BuiltinFilter:
 
     name: str
     builtin: str
-    params: tuple[tuple[str, ParamValue], ...]
+    params: tuple[tuple[str, BuiltinParamValue], ...]
     when: Expr | None
     locked: bool
     span: Span = field(compare=False)
@@ -225,24 +225,24 @@ class Direction(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeNorm:
+class RangeNormalize:
     """`floor(100 * (x - lo) / (hi - lo))`, clamped to 0..100; lower is 100 less that. In the value's held unit."""
 
-    lo: int | float
-    hi: int | float
+    low: int | float
+    high: int | float
 
 
 @dataclass(frozen=True, slots=True)
-class MaxNorm:
+class MaxNormalize:
     """higher `floor(100 * x / max)`, lower 100 less that; a maximum of 0 (or less) gives higher 0, lower 100."""
 
 
 @dataclass(frozen=True, slots=True)
-class MinMaxNorm:
+class MinMaxNormalize:
     """`floor(100 * (x - min) / (max - min))` over the candidates; a span of 0 gives 100; lower is 100 less that."""
 
 
-Normalize = RangeNorm | MaxNorm | MinMaxNorm
+Normalize = RangeNormalize | MaxNormalize | MinMaxNormalize
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class BuiltinScore:
     name: str
     builtin: str
     weight: int
-    params: tuple[tuple[str, ParamValue], ...]
+    params: tuple[tuple[str, BuiltinParamValue], ...]
     when: Expr | None
     locked: bool
     span: Span = field(compare=False)
@@ -280,7 +280,7 @@ Rule = FilterRule | BuiltinFilter | ScoreRule | BuiltinScore
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RuleSet:
     """Filters and scores in the order of the file. A name is unique among filters and among scores."""
 
     filters: tuple[FilterRule | BuiltinFilter, ...]
@@ -357,17 +357,17 @@ class GangMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
-    """`by` missing: the pod is in no gang. `minimum`, `maximum` are int expressions of the pod; `timeout_ns` too
-    (None: never). `topology` is the key of a label that all nodes of one gang have to agree on."""
+class GangSpec:
+    """`key` missing: the pod is in no gang. `minimum`, `maximum` are int expressions of the pod; `timeout_ns` too
+    (None: never). `topology_key` is the key of a label that all nodes of one gang have to agree on."""
 
-    by: Expr
+    key: Expr
     minimum: Expr
     maximum: Expr | None
     timeout: Expr | None
     on_timeout: OnTimeout
     mode: GangMode
-    topology: str | None
+    topology_key: str | None
     span: Span = field(compare=False)
 
 
@@ -384,7 +384,7 @@ class Extender:
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionSpec:
     """Whose pods may be evicted: nobody's, our own of lower priority, any of lower priority, or where `victims`
     holds for the victim (and its priority is lower)."""
 
@@ -411,29 +411,29 @@ class Program:
     text: str
     inputs: Mapping[str, Input]
     metrics: Mapping[str, Metric]
-    outage: Outage | None
+    outage: OutageSpec | None
     queue: tuple[OrderKey, ...]
-    gang: Gang | None
-    rules: Rules
+    gang: GangSpec | None
+    rules: RuleSet
     layers: tuple[Layer, ...]
-    preemption: Preemption
+    preemption: PreemptionSpec
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    resources: Mapping[str, Resource] = field(default_factory=dict)
+    resources: Mapping[str, ResourceSpec] = field(default_factory=dict)
     extenders: tuple[Extender, ...] = ()
-    states: Mapping[str, State] = field(default_factory=dict)
+    states: Mapping[str, StateSpec] = field(default_factory=dict)
 
 
-def sees_to_claims(program: Program) -> bool:
+def handles_volume_claims(program: Program) -> bool:
     """Whether pods with claims can be placed at all: some text, perhaps a layer's, has `filter volume_binding`."""
-    return _filters_by(program, "volume_binding")
+    return _uses_builtin_filter(program, "volume_binding")
 
 
-def sees_to_devices(program: Program) -> bool:
+def handles_resource_claims(program: Program) -> bool:
     """The same of claims for devices, and `filter dynamic_resources`."""
-    return _filters_by(program, "dynamic_resources")
+    return _uses_builtin_filter(program, "dynamic_resources")
 
 
-def devices_timeout_s(program: Program) -> int:
+def device_binding_timeout_s(program: Program) -> int:
     """How long devices may take to be bound to a node: the first rule that says so; 0 where there is none."""
     for rule in _builtin_filters(program, "dynamic_resources"):
         found = dict(rule.params)["binding_timeout_seconds"]
@@ -442,7 +442,7 @@ def devices_timeout_s(program: Program) -> int:
     return 0
 
 
-def _filters_by(program: Program, builtin: str) -> bool:
+def _uses_builtin_filter(program: Program, builtin: str) -> bool:
     return any(True for _ in _builtin_filters(program, builtin))
 
 
@@ -453,7 +453,7 @@ def _builtin_filters(program: Program, builtin: str) -> Iterator[BuiltinFilter]:
                 yield rule
 
 
-def rules_for(program: Program, active: tuple[int, ...]) -> Rules:
+def rules_for(program: Program, active: tuple[int, ...]) -> RuleSet:
     """The rules for pods to which the layers with these indexes apply, from top to bottom."""
     from policysched.lang.ir.layers import apply_layer
 

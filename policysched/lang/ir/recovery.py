@@ -7,34 +7,39 @@ from policysched.lang.ir.arithmetic import compare
 from policysched.lang.ir.program import AmendRule, FilterRule, Program, SetRule
 
 
-def crossed(watch: e.Watch, value: float) -> bool:
+def crosses_limit(watch: e.RecoveryCondition, value: float) -> bool:
     return not compare(watch.op, value, watch.limit)
 
 
-def recovers(watch: e.Watch, value: float) -> bool:
+def meets_recovery_mark(watch: e.RecoveryCondition, value: float) -> bool:
     """Whether the value is at the mark or beyond."""
-    return compare(watch.op, value, watch.mark)
+    return compare(watch.op, value, watch.recover_at)
 
 
-def recovery(condition: e.Expr) -> tuple[e.Expr, e.Held] | None:
+def split_recovery_condition(condition: e.Expr) -> tuple[e.Expr, e.NotRecovered] | None:
     """Of a filter's condition with `recover`: the comparison as it is written, and what was added to it."""
     match condition:
         case (
-            e.And(items=(compared, e.Not(operand=e.Held() as held)))
-            | e.Or(items=(compared, e.Held() as held))
+            e.And(items=(compared, e.Not(operand=e.NotRecovered() as held)))
+            | e.Or(items=(compared, e.NotRecovered() as held))
         ):
             return compared, held
         case _:
             return None
 
 
-def watches_of(program: Program) -> tuple[e.Watch, ...]:
+def recovery_conditions(program: Program) -> tuple[e.RecoveryCondition, ...]:
     """Each once, those of all layers among them."""
-    found = [one.watch for expr in _conditions(program) for one in e.walk(expr) if isinstance(one, e.Held)]
+    found = [
+        one.condition
+        for expr in _filter_conditions(program)
+        for one in e.walk(expr)
+        if isinstance(one, e.NotRecovered)
+    ]
     return tuple(dict.fromkeys(found))
 
 
-def _conditions(program: Program) -> Iterator[e.Expr]:
+def _filter_conditions(program: Program) -> Iterator[e.Expr]:
     for rule in program.rules.filters:
         if isinstance(rule, FilterRule):
             yield rule.condition

@@ -1,7 +1,7 @@
 """From what the grammar recognised to the syntax tree, while it is being recognised.
 
 One method a rule of `policy.lark`, called by the parser as soon as the rule is complete, so that no tree of Lark's own
-is built and nothing recurses however deep an expression is. Which source is being read stands in `reading`: the parser
+is built and nothing recurses however deep an expression is. Which source is being read stands in `parse_context`: the parser
 is made once a process and shared.
 """
 
@@ -17,20 +17,20 @@ from policysched.text import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParseContext:
     """The piece of a source that is being read: one statement, without the comments behind it."""
 
     source: Source
     start: int
     end: int
-    rule: bool  # a filter or score, where `else "text"` can end it
+    is_rule: bool  # a filter or score, where `else "text"` can end it
 
     @property
     def span(self) -> Span:
         return Span(self.source, self.start, self.end)
 
 
-reading: ContextVar[Reading] = ContextVar("reading")
+parse_context: ContextVar[ParseContext] = ContextVar("reading")
 
 T = TypeVar("T")
 Children = list[Any]
@@ -39,7 +39,7 @@ _ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
 _NUMBER = re.compile(r"([0-9.]+)(.*)")
 
 
-def _of(children: Children, kind: type[T]) -> T | None:
+def _first_of_type(children: Children, kind: type[T]) -> T | None:
     return next((child for child in children if isinstance(child, kind)), None)
 
 
@@ -57,14 +57,14 @@ def _end(child: Any) -> int:
 
 def _span(children: Children) -> Span:
     """From the first child to the last; each is a token or a part of the tree."""
-    return Span(reading.get().source, _start(children[0]), _end(children[-1]))
+    return Span(parse_context.get().source, _start(children[0]), _end(children[-1]))
 
 
-def _name(token: Token) -> s.Name:
-    return s.Name(str(token), _span([token]))
+def _name(token: Token) -> s.Identifier:
+    return s.Identifier(str(token), _span([token]))
 
 
-def _names(children: Children) -> list[s.Name]:
+def _names(children: Children) -> list[s.Identifier]:
     return [
         _name(child)
         for child in children
@@ -78,8 +78,8 @@ def _number(token: Token) -> s.NumberLit:
     return s.NumberLit(match.group(1), match.group(2), _span([token]))
 
 
-def _weight(token: Token) -> s.NumberLit | s.Bare:
-    return _number(token) if token.type == "NUMBER" else s.Bare(str(token), _span([token]))
+def _weight(token: Token) -> s.NumberLit | s.NameExpr:
+    return _number(token) if token.type == "NUMBER" else s.NameExpr(str(token), _span([token]))
 
 
 def _string(token: Token) -> s.StringLit:
@@ -89,30 +89,30 @@ def _string(token: Token) -> s.StringLit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _UnitClause:
     text: s.StringLit
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _PathClause:
     path: s.StringLit
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ParsedBlock:
     params: tuple[s.Param | s.ParamBlock, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class LayerHead:
-    name: s.Name
+    name: s.Identifier
     condition: s.Expression
 
 
-class Build(Transformer[Token, Any]):
+class TreeBuilder(Transformer[Token, Any]):
     """Children are tokens (only those with a name in the grammar) and what the methods below returned."""
 
     # ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,101 +122,110 @@ class Build(Transformer[Token, Any]):
 
     rule_statement = statement
 
-    def header(self, children: Children) -> s.Header:
+    def header(self, children: Children) -> s.HeaderDecl:
         kind, name, version = children
-        return s.Header(
-            "policy" if kind.type == "POLICY" else "library", _name(name), _number(version), self._whole()
+        return s.HeaderDecl(
+            "policy" if kind.type == "POLICY" else "library",
+            _name(name),
+            _number(version),
+            self._statement_span(),
         )
 
-    def include(self, children: Children) -> s.Include:
-        return s.Include(
-            _name(children[0]), _string(children[1]) if len(children) > 1 else None, self._whole()
+    def include(self, children: Children) -> s.IncludeDecl:
+        return s.IncludeDecl(
+            _name(children[0]), _string(children[1]) if len(children) > 1 else None, self._statement_span()
         )
 
-    def include_file(self, children: Children) -> s.Include:
-        return s.Include(_string(children[0]), None, self._whole())
+    def include_file(self, children: Children) -> s.IncludeDecl:
+        return s.IncludeDecl(_string(children[0]), None, self._statement_span())
 
-    def parameter(self, children: Children) -> s.Parameter:
+    def parameter(self, children: Children) -> s.ParameterDecl:
         name, kind, _equal, default, *limits = children
-        return s.Parameter(_name(name), kind, default, limits[0] if limits else None, self._whole())
+        return s.ParameterDecl(
+            _name(name), kind, default, limits[0] if limits else None, self._statement_span()
+        )
 
-    def parameter_range(self, children: Children) -> s.Bounds:
+    def parameter_range(self, children: Children) -> s.RangeLimit:
         _range, low, _dots, high = children
-        return s.Bounds(low, high, _span(children))
+        return s.RangeLimit(low, high, _span(children))
 
-    def parameter_choices(self, children: Children) -> s.Choices:
-        return s.Choices(children[1].items, _span(children))
+    def parameter_choices(self, children: Children) -> s.ChoiceLimit:
+        return s.ChoiceLimit(children[1].items, _span(children))
 
-    def let(self, children: Children) -> s.Let:
+    def let(self, children: Children) -> s.LetDecl:
         name, kind, _equal, value = children
-        return s.Let(_name(name), kind, value, self._whole())
+        return s.LetDecl(_name(name), kind, value, self._statement_span())
 
-    def input(self, children: Children) -> s.Input:
+    def input(self, children: Children) -> s.InputDecl:
         name, kind, _equal, source, *clauses = children
-        unit, at = _of(clauses, _Unit), _of(clauses, _At)
-        return s.Input(
+        unit, at = _first_of_type(clauses, _UnitClause), _first_of_type(clauses, _PathClause)
+        return s.InputDecl(
             _name(name),
             kind,
             source,
             None if at is None else at.path,
             None if unit is None else unit.text,
-            _of(clauses, s.Absent),
-            _of(clauses, s.Invalid),
-            self._whole(),
+            _first_of_type(clauses, s.AbsentClause),
+            _first_of_type(clauses, s.InvalidClause),
+            self._statement_span(),
         )
 
-    def input_unit(self, children: Children) -> _Unit:
-        return _Unit(_string(children[1]), _span(children))
+    def input_unit(self, children: Children) -> _UnitClause:
+        return _UnitClause(_string(children[1]), _span(children))
 
-    def input_at(self, children: Children) -> _At:
-        return _At(_string(children[1]), _span(children))
+    def input_at(self, children: Children) -> _PathClause:
+        return _PathClause(_string(children[1]), _span(children))
 
-    def record(self, children: Children) -> s.Record:
-        fields = tuple(child for child in children if isinstance(child, s.RecordField))
-        return s.Record(_name(children[0]), fields, self._whole())
+    def record(self, children: Children) -> s.RecordDecl:
+        fields = tuple(child for child in children if isinstance(child, s.RecordFieldDecl))
+        return s.RecordDecl(_name(children[0]), fields, self._statement_span())
 
-    def record_field(self, children: Children) -> s.RecordField:
+    def record_field(self, children: Children) -> s.RecordFieldDecl:
         name, kind, *rest = children
         key = next(
             (_string(child) for child in rest if isinstance(child, Token) and child.type == "STRING"), None
         )
-        unit, at, invalid = _of(rest, _Unit), _of(rest, _At), _of(rest, s.Invalid)
+        unit, at, invalid = (
+            _first_of_type(rest, _UnitClause),
+            _first_of_type(rest, _PathClause),
+            _first_of_type(rest, s.InvalidClause),
+        )
         misplaced = tuple(one for one in (invalid, None if at is None else at.path) if one is not None)
-        return s.RecordField(
+        return s.RecordFieldDecl(
             _name(name),
             kind,
             key,
             None if unit is None else unit.text,
-            _of(rest, s.Absent),
+            _first_of_type(rest, s.AbsentClause),
             misplaced,
             _span(children),
         )
 
-    def input_default(self, children: Children) -> s.Absent:
-        return s.Absent("default", children[1], _span(children))
+    def input_default(self, children: Children) -> s.AbsentClause:
+        return s.AbsentClause("default", children[1], _span(children))
 
-    def input_optional(self, children: Children) -> s.Absent:
-        return s.Absent("optional", None, _span(children))
+    def input_optional(self, children: Children) -> s.AbsentClause:
+        return s.AbsentClause("optional", None, _span(children))
 
-    def input_required(self, children: Children) -> s.Absent:
-        return s.Absent("required", _string(children[1]), _span(children))
+    def input_required(self, children: Children) -> s.AbsentClause:
+        return s.AbsentClause("required", _string(children[1]), _span(children))
 
-    def input_invalid_reject(self, children: Children) -> s.Invalid:
-        return s.Invalid("reject", _string(children[2]), _span(children))
+    def input_invalid_reject(self, children: Children) -> s.InvalidClause:
+        return s.InvalidClause("reject", _string(children[2]), _span(children))
 
-    def input_invalid_default(self, children: Children) -> s.Invalid:
-        return s.Invalid("default", None, _span(children))
+    def input_invalid_default(self, children: Children) -> s.InvalidClause:
+        return s.InvalidClause("default", None, _span(children))
 
-    def metric(self, children: Children) -> s.Metric:
+    def metric(self, children: Children) -> s.MetricDecl:
         name, kind, block = children
-        return s.Metric(_name(name), kind, block.params, self._whole())
+        return s.MetricDecl(_name(name), kind, block.params, self._statement_span())
 
-    def state(self, children: Children) -> s.State:
+    def state(self, children: Children) -> s.StateDecl:
         name, kind, block = children
-        return s.State(_name(name), kind, block.params, self._whole())
+        return s.StateDecl(_name(name), kind, block.params, self._statement_span())
 
-    def resource(self, children: Children) -> s.Resource:
-        return s.Resource(_name(children[0]), children[1].params, self._whole())
+    def resource(self, children: Children) -> s.ResourceDecl:
+        return s.ResourceDecl(_name(children[0]), children[1].params, self._statement_span())
 
     def type_ref(self, children: Children) -> s.TypeRef:
         return s.TypeRef(_name(children[0]), None, _span(children))
@@ -224,50 +233,52 @@ class Build(Transformer[Token, Any]):
     def type_of(self, children: Children) -> s.TypeRef:
         return s.TypeRef(_name(children[0]), children[2], _span(children))
 
-    def queue(self, children: Children) -> s.Queue:
-        return s.Queue(tuple(children), self._whole())
+    def queue(self, children: Children) -> s.QueueDecl:
+        return s.QueueDecl(tuple(children), self._statement_span())
 
-    def order_key(self, children: Children) -> s.OrderKey:
+    def order_key(self, children: Children) -> s.OrderKeyDecl:
         descending = len(children) > 1 and children[1].type == "DESC"
-        return s.OrderKey(children[0], descending, _span(children))
+        return s.OrderKeyDecl(children[0], descending, _span(children))
 
-    def gang(self, children: Children) -> s.Gang:
-        return s.Gang(children[0], children[1].params if len(children) > 1 else (), self._whole())
+    def gang(self, children: Children) -> s.GangDecl:
+        return s.GangDecl(
+            children[0], children[1].params if len(children) > 1 else (), self._statement_span()
+        )
 
-    def outage(self, children: Children) -> s.Outage:
-        return s.Outage(children[0].params, self._whole())
+    def outage(self, children: Children) -> s.OutageDecl:
+        return s.OutageDecl(children[0].params, self._statement_span())
 
-    def extender(self, children: Children) -> s.Extender:
+    def extender(self, children: Children) -> s.ExtenderDecl:
         name, *clauses = children
-        return s.Extender(_name(name), tuple(clauses), self._whole())
+        return s.ExtenderDecl(_name(name), tuple(clauses), self._statement_span())
 
-    def preemption(self, children: Children) -> s.Preemption:
-        return s.Preemption(children[0].params, self._whole())
+    def preemption(self, children: Children) -> s.PreemptionDecl:
+        return s.PreemptionDecl(children[0].params, self._statement_span())
 
-    def preemption_never(self, _children: Children) -> s.Preemption:
-        return s.Preemption(None, self._whole())
+    def preemption_never(self, _children: Children) -> s.PreemptionDecl:
+        return s.PreemptionDecl(None, self._statement_span())
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def filter(self, children: Children) -> s.Filter:
-        return s.Filter(*self._rule(children))
+    def filter(self, children: Children) -> s.FilterDecl:
+        return s.FilterDecl(*self._rule_parts(children))
 
-    def score(self, children: Children) -> s.Score:
-        return s.Score(*self._rule(children))
+    def score(self, children: Children) -> s.ScoreDecl:
+        return s.ScoreDecl(*self._rule_parts(children))
 
-    def amend(self, children: Children) -> s.Amend:
-        name, clauses, params, _locked, _ = self._rule(children)
-        return s.Amend(name, clauses, params, self._whole())
+    def amend(self, children: Children) -> s.AmendStatement:
+        name, clauses, params, _locked, _ = self._rule_parts(children)
+        return s.AmendStatement(name, clauses, params, self._statement_span())
 
-    def replace(self, children: Children) -> s.Replace:
-        return s.Replace(children[0], self._whole())
+    def replace(self, children: Children) -> s.ReplaceStatement:
+        return s.ReplaceStatement(children[0], self._statement_span())
 
-    def reweight(self, children: Children) -> s.Reweight:
-        return s.Reweight(_name(children[0]), _weight(children[1]), self._whole())
+    def reweight(self, children: Children) -> s.ReweightStatement:
+        return s.ReweightStatement(_name(children[0]), _weight(children[1]), self._statement_span())
 
-    def drop(self, children: Children) -> s.Drop:
+    def drop(self, children: Children) -> s.DropStatement:
         kinds = [_name(one) for one in children[:-1] if one is not None]
-        return s.Drop(kinds[0] if kinds else None, _name(children[-1]), self._whole())
+        return s.DropStatement(kinds[0] if kinds else None, _name(children[-1]), self._statement_span())
 
     def layer_head(self, children: Children) -> LayerHead:
         return LayerHead(_name(children[0]), children[1])
@@ -282,10 +293,10 @@ class Build(Transformer[Token, Any]):
         return s.RequireClause(True, children[1], self._recover(children), _span(children))
 
     @staticmethod
-    def _recover(children: Children) -> s.Recover | None:
+    def _recover(children: Children) -> s.RecoverClause | None:
         match children:
             case [_, _, _recover, mark, _for, duration]:
-                return s.Recover(mark, duration, _span(children[2:]))
+                return s.RecoverClause(mark, duration, _span(children[2:]))
             case _:
                 return None
 
@@ -296,14 +307,14 @@ class Build(Transformer[Token, Any]):
     def scaleup(self, children: Children) -> s.ScaleupClause:
         return s.ScaleupClause(_name(children[1]), _span(children))
 
-    def text(self, children: Children) -> s.TextClause:
-        return s.TextClause(_string(children[1]), _span(children))
+    def text(self, children: Children) -> s.MessageClause:
+        return s.MessageClause(_string(children[1]), _span(children))
 
     def weight(self, children: Children) -> s.WeightClause:
         return s.WeightClause(_weight(children[1]), _span(children))
 
-    def value(self, children: Children) -> s.ValueClause:
-        return s.ValueClause(children[0].value, children[1], _span(children))
+    def value(self, children: Children) -> s.ScoreValueClause:
+        return s.ScoreValueClause(children[0].value, children[1], _span(children))
 
     def normalize(self, children: Children) -> s.NormalizeClause:
         _keyword, method, *args = children
@@ -312,8 +323,8 @@ class Build(Transformer[Token, Any]):
 
     # ── parameters ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def block(self, children: Children) -> Block:
-        return Block(tuple(children[1:-1]), _span(children))
+    def block(self, children: Children) -> ParsedBlock:
+        return ParsedBlock(tuple(children[1:-1]), _span(children))
 
     def param(self, children: Children) -> s.Param:
         return s.Param(_name(children[0]), children[2], _span(children))
@@ -329,16 +340,16 @@ class Build(Transformer[Token, Any]):
 
     # ── expressions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def binary(self, children: Children) -> s.Binary:
+    def binary(self, children: Children) -> s.BinaryExpr:
         left, op, right = children
-        return s.Binary(op.value, left, right, _span([op]), _span(children))
+        return s.BinaryExpr(op.value, left, right, _span([op]), _span(children))
 
-    def not_in(self, children: Children) -> s.Binary:
+    def not_in(self, children: Children) -> s.BinaryExpr:
         left, first, second, right = children
-        return s.Binary("not in", left, right, _span([first, second]), _span(children))
+        return s.BinaryExpr("not in", left, right, _span([first, second]), _span(children))
 
-    def unary(self, children: Children) -> s.Unary:
-        return s.Unary(children[0].value, children[1], _span(children))
+    def unary(self, children: Children) -> s.UnaryExpr:
+        return s.UnaryExpr(children[0].value, children[1], _span(children))
 
     def otherwise(self, children: Children) -> s.ElseExpr:
         value, _else, fallback = children
@@ -365,12 +376,12 @@ class Build(Transformer[Token, Any]):
     def truth(self, children: Children) -> s.BoolLit:
         return s.BoolLit(children[0].type == "TRUE", _span(children))
 
-    def bare(self, children: Children) -> s.Bare:
-        return s.Bare(str(children[0]), _span(children))
+    def bare(self, children: Children) -> s.NameExpr:
+        return s.NameExpr(str(children[0]), _span(children))
 
-    def attribute(self, children: Children) -> s.Attribute:
+    def attribute(self, children: Children) -> s.AttributeExpr:
         owner, *path = children
-        return s.Attribute(str(owner), tuple(path), _span(children))
+        return s.AttributeExpr(str(owner), tuple(path), _span(children))
 
     def path_name(self, children: Children) -> s.PathPart:
         return s.PathPart(str(children[0]), False, _span(children))
@@ -379,20 +390,20 @@ class Build(Transformer[Token, Any]):
         return s.PathPart(_string(children[1]).value, True, _span(children))
 
     def path_named(self, children: Children) -> s.PathPart:
-        return s.PathPart(str(children[1]), False, _span([children[1]]), named=True)
+        return s.PathPart(str(children[1]), False, _span([children[1]]), is_constant_key=True)
 
     def call(self, children: Children) -> s.CallExpr:
         function, _open, *args, _close = children
         return s.CallExpr(_name(function), tuple(args), _span(children))
 
-    def fold_elements(self, children: Children) -> s.FoldExpr:
+    def fold_elements(self, children: Children) -> s.ListFoldExpr:
         function, _open, over, _where, where, _close = children
-        return s.FoldExpr(_name(function), None, _name(over), where, _span(children))
+        return s.ListFoldExpr(_name(function), None, _name(over), where, _span(children))
 
-    def fold_values(self, children: Children) -> s.FoldExpr:
+    def fold_values(self, children: Children) -> s.ListFoldExpr:
         function, _open, value, _over, over, *where = children
         condition = where[1] if len(where) > 1 else None
-        return s.FoldExpr(_name(function), value, _name(over), condition, _span(children))
+        return s.ListFoldExpr(_name(function), value, _name(over), condition, _span(children))
 
     def count_on_node(self, children: Children) -> s.CountExpr:
         return s.CountExpr(children[2] if len(children) > 3 else None, True, _span(children))
@@ -401,7 +412,7 @@ class Build(Transformer[Token, Any]):
         return s.CountExpr(children[2], False, _span(children))
 
     def count_all(self, children: Children) -> s.CountExpr:
-        return s.CountExpr(children[3], False, _span(children), ended=True)
+        return s.CountExpr(children[3], False, _span(children), include_finished=True)
 
     def aggregate(self, children: Children) -> s.AggregateExpr:
         function, value, _over, *rest = children
@@ -413,16 +424,16 @@ class Build(Transformer[Token, Any]):
     # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
-    def _whole() -> Span:
-        return reading.get().span
+    def _statement_span() -> Span:
+        return parse_context.get().span
 
-    def _rule(
+    def _rule_parts(
         self, children: Children
-    ) -> tuple[s.Name, tuple[s.Clause, ...], tuple[s.Param | s.ParamBlock, ...] | None, bool, Span]:
+    ) -> tuple[s.Identifier, tuple[s.Clause, ...], tuple[s.Param | s.ParamBlock, ...] | None, bool, Span]:
         first = children[0]
         locked = isinstance(first, Token) and first.type == "LOCKED"
-        block = _of(children, Block)
-        clauses = tuple(c for c in children if not isinstance(c, Token | Block))
-        start = _start(first) if isinstance(first, Token) else self._whole().start
-        span = Span(reading.get().source, start, self._whole().end)
+        block = _first_of_type(children, ParsedBlock)
+        clauses = tuple(c for c in children if not isinstance(c, Token | ParsedBlock))
+        start = _start(first) if isinstance(first, Token) else self._statement_span().start
+        span = Span(parse_context.get().source, start, self._statement_span().end)
         return _names(children)[0], clauses, None if block is None else block.params, locked, span

@@ -13,13 +13,13 @@ from lark import Lark, TextSlice, Token
 from lark.exceptions import UnexpectedInput
 from lark.lark import PostLex
 
-from policysched.lang.parse.build import Build, Reading, reading
-from policysched.resources import kept_file, resource
+from policysched.lang.parse.build import ParseContext, TreeBuilder, parse_context
+from policysched.resources import cached_file, data_file
 
-STARTS = ("statement", "rule_statement", "layer_head")
+START_RULES = ("statement", "rule_statement", "layer_head")
 
 
-class _WholeWords(PostLex):
+class _NamesAlwaysLexed(PostLex):
     """Lets the lexer take a name anywhere: where none is allowed, `requires` is one wrong word, not `require` and `s`."""
 
     always_accept = ("NAME",)
@@ -28,22 +28,22 @@ class _WholeWords(PostLex):
         return stream
 
 
-def _else_in_a_rule(token: Token) -> Token:
+def _retype_else(token: Token) -> Token:
     """Only a rule can end with a text; elsewhere `else "text"` is a value."""
-    return token if reading.get().rule else Token.new_borrow_pos("ELSE", token.value, token)
+    return token if parse_context.get().is_rule else Token.new_borrow_pos("ELSE", token.value, token)
 
 
 @cache
-def grammar() -> Lark:
-    callbacks: dict[str, Callable[[Token], Token]] = {"ELSE_TEXT": _else_in_a_rule}
-    with kept_file("grammar") as tables:
+def lark_parser() -> Lark:
+    callbacks: dict[str, Callable[[Token], Token]] = {"ELSE_TEXT": _retype_else}
+    with cached_file("grammar") as tables:
         return Lark(
-            resource("grammar", "policy.lark").read_text(encoding="utf-8"),
+            data_file("grammar", "policy.lark").read_text(encoding="utf-8"),
             parser="lalr",
             lexer="contextual",
-            start=list(STARTS),
-            transformer=Build(),
-            postlex=_WholeWords(),
+            start=list(START_RULES),
+            transformer=TreeBuilder(),
+            postlex=_NamesAlwaysLexed(),
             lexer_callbacks=callbacks,
             maybe_placeholders=False,
             # Lark looks whether they are of this grammar, its own version and Python's, and writes them anew where they
@@ -52,13 +52,13 @@ def grammar() -> Lark:
         )
 
 
-def read(start: str, text: str, piece: Reading) -> Any:
+def parse_with_grammar(start: str, text: str, context: ParseContext) -> Any:
     """What the grammar's rule `start` makes of a piece of `text`. Raises `UnexpectedInput` where it is not one."""
-    token = reading.set(piece)
+    token = parse_context.set(context)
     try:
-        return grammar().parse(TextSlice(text, piece.start, piece.end), start=start)
+        return lark_parser().parse(TextSlice(text, context.start, context.end), start=start)
     finally:
-        reading.reset(token)
+        parse_context.reset(token)
 
 
-__all__ = ["STARTS", "UnexpectedInput", "grammar", "read"]
+__all__ = ["START_RULES", "UnexpectedInput", "lark_parser", "parse_with_grammar"]

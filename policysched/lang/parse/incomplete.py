@@ -1,43 +1,43 @@
 """What is missing from a statement: a value, a bracket, a block, a type."""
 
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse.tokens import Token
-from policysched.lang.parse.trouble import CLOSER, VALUE_WORDS, Trouble
+from policysched.lang.parse.trouble import CLOSING_BRACKETS, VALUE_KEYWORDS, SyntaxFailure
 from policysched.lang.parse.words import (
     CLAUSES,
     STATEMENTS,
 )
 from policysched.text import Diagnostic, Label
 
-_BRACED = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
+_STATEMENTS_WITH_BLOCK = frozenset({"metric", "state", "record", "resource", "outage", "preemption", "layer"})
 
 
-def missing_value(trouble: Trouble) -> Diagnostic | None:
+def missing_value(trouble: SyntaxFailure) -> Diagnostic | None:
     """Nothing, or something that begins no value, where one has to stand."""
-    found, before = trouble.found, trouble.before()
+    found, before = trouble.unexpected_token, trouble.previous_token()
     if before is None:
         return None
-    if trouble.wants_value:
-        return _no_value_behind(trouble, before)
-    swallowed = trouble.before(2)
+    if trouble.expects_value:
+        return _missing_value_after(trouble, before)
+    swallowed = trouble.previous_token(2)
     if (
         found is not None
         and before.kind == "word"
-        and before.text in VALUE_WORDS
+        and before.text in VALUE_KEYWORDS
         and swallowed is not None
-        and (swallowed.text in VALUE_WORDS or swallowed.kind == "sign")
+        and (swallowed.text in VALUE_KEYWORDS or swallowed.kind == "sign")
     ):
         # `when require x`: where a value has to stand, `require` was read as a name.
-        return _no_value_behind(trouble, swallowed)
+        return _missing_value_after(trouble, swallowed)
     return None
 
 
-def has_with_brackets(trouble: Trouble) -> Diagnostic | None:
+def has_called_as_function(trouble: SyntaxFailure) -> Diagnostic | None:
     """`has(x)`, as a function of that name would be called."""
-    found, before = trouble.found, trouble.before()
+    found, before = trouble.unexpected_token, trouble.previous_token()
     if found is None or found.text != "(" or before is None or before.text != "has":
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS101",
         "`has` is a word and no function",
         trouble.span(found),
@@ -46,8 +46,8 @@ def has_with_brackets(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def _no_value_behind(trouble: Trouble, before: Token) -> Diagnostic:
-    return diagnostic(
+def _missing_value_after(trouble: SyntaxFailure, before: Token) -> Diagnostic:
+    return make_diagnostic(
         "PS109",
         f"a value is missing behind `{before.text}`",
         trouble.span(before),
@@ -56,13 +56,13 @@ def _no_value_behind(trouble: Trouble, before: Token) -> Diagnostic:
     )
 
 
-def parameter_without_default(trouble: Trouble) -> Diagnostic | None:
-    found, before = trouble.found, trouble.before()
-    if trouble.keyword != "param" or "EQUAL" not in trouble.accepts or before is None:
+def parameter_without_default(trouble: SyntaxFailure) -> Diagnostic | None:
+    found, before = trouble.unexpected_token, trouble.previous_token()
+    if trouble.keyword != "param" or "EQUAL" not in trouble.expected_terminals or before is None:
         return None
     if found is not None and found.text not in ("range", "in"):
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS109",
         "the parameter has no default",
         trouble.span(before),
@@ -71,11 +71,11 @@ def parameter_without_default(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def range_without_dots(trouble: Trouble) -> Diagnostic | None:
-    found = trouble.found
-    if trouble.keyword != "param" or "DOTS" not in trouble.accepts or found is None:
+def range_without_dots(trouble: SyntaxFailure) -> Diagnostic | None:
+    found = trouble.unexpected_token
+    if trouble.keyword != "param" or "DOTS" not in trouble.expected_terminals or found is None:
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS101",
         f"`{found.text}` cannot stand between the ends of a range",
         trouble.span(found),
@@ -84,16 +84,16 @@ def range_without_dots(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def closes_nothing(trouble: Trouble) -> Diagnostic | None:
-    found = trouble.found
+def unmatched_closing_bracket(trouble: SyntaxFailure) -> Diagnostic | None:
+    found = trouble.unexpected_token
     if found is None or found.text not in (")", "]", "}"):
         return None
     opened = trouble.open_brackets()
-    if opened and CLOSER[opened[-1].text] == found.text:
+    if opened and CLOSING_BRACKETS[opened[-1].text] == found.text:
         return None
     if opened:
-        return _unclosed(trouble, opened[-1], f"`{found.text}` comes first")
-    return diagnostic(
+        return _unclosed_bracket_diagnostic(trouble, opened[-1], f"`{found.text}` comes first")
+    return make_diagnostic(
         "PS108",
         f"`{found.text}` closes nothing",
         trouble.span(found),
@@ -102,44 +102,48 @@ def closes_nothing(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def never_closed(trouble: Trouble) -> Diagnostic | None:
+def unclosed_bracket(trouble: SyntaxFailure) -> Diagnostic | None:
     """A bracket is open, could be closed here, and is not."""
-    found, opened = trouble.found, trouble.open_brackets()
+    found, opened = trouble.unexpected_token, trouble.open_brackets()
     if not opened or opened[-1].text == "{":
         return None
     closer = "RPAR" if opened[-1].text == "(" else "RSQB"
-    if closer not in trouble.accepts and found is not None:
+    if closer not in trouble.expected_terminals and found is not None:
         return None
     if found is None:
-        return _unclosed(trouble, opened[-1], "the statement ends first")
+        return _unclosed_bracket_diagnostic(trouble, opened[-1], "the statement ends first")
     if found.kind == "word" and (found.text in CLAUSES or found.text in STATEMENTS):
-        return _unclosed(trouble, opened[-1], f"`{found.text}` comes first")
+        return _unclosed_bracket_diagnostic(trouble, opened[-1], f"`{found.text}` comes first")
     return None
 
 
-def _unclosed(trouble: Trouble, bracket: Token, why: str) -> Diagnostic:
-    found = trouble.found
+def _unclosed_bracket_diagnostic(trouble: SyntaxFailure, bracket: Token, why: str) -> Diagnostic:
+    found = trouble.unexpected_token
     related = () if found is None else (Label(trouble.span(found), why),)
-    return diagnostic(
+    return make_diagnostic(
         "PS102",
         f"the `{bracket.text}` is never closed",
         trouble.span(bracket),
         label="opened here",
-        help=f"close it with `{CLOSER[bracket.text]}`",
+        help=f"close it with `{CLOSING_BRACKETS[bracket.text]}`",
         related=related,
     )
 
 
-def no_block(trouble: Trouble) -> Diagnostic | None:
-    if trouble.keyword not in _BRACED or "LBRACE" not in trouble.accepts or trouble.open_brackets():
+def missing_block(trouble: SyntaxFailure) -> Diagnostic | None:
+    if (
+        trouble.keyword not in _STATEMENTS_WITH_BLOCK
+        or "LBRACE" not in trouble.expected_terminals
+        or trouble.open_brackets()
+    ):
         return None
     if (
-        trouble.keyword == "layer" and trouble.found is not None
+        trouble.keyword == "layer" and trouble.unexpected_token is not None
     ):  # more likely something is wrong with its condition
         return None
-    before = trouble.before()
+    before = trouble.previous_token()
     assert before is not None, "a statement begins with its keyword"
-    return diagnostic(
+    return make_diagnostic(
         "PS131",
         f"a `{{` is missing in this {trouble.keyword}",
         trouble.span(before),
@@ -148,12 +152,12 @@ def no_block(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def no_type(trouble: Trouble) -> Diagnostic | None:
-    name = trouble.before()
-    if "COLON" not in trouble.accepts or name is None:
+def missing_type(trouble: SyntaxFailure) -> Diagnostic | None:
+    name = trouble.previous_token()
+    if "COLON" not in trouble.expected_terminals or name is None:
         return None
     example = {"let": "duration = 5m", "input": 'int = pod.labels["n"] ...', "metric": "ratio { ... }"}
-    return diagnostic(
+    return make_diagnostic(
         "PS101",
         f"the type of `{name.text}` is missing",
         trouble.span(name),

@@ -1,6 +1,6 @@
 """Why the grammar did not accept a statement, in the words of its author.
 
-The grammar says where it stopped and what could have stood there. Each function of `EXPLANATIONS` (here, in
+The grammar says where it stopped and what could have stood there. Each function of `SYNTAX_ERROR_EXPLAINERS` (here, in
 `misread` and in `incomplete`) knows one mistake that people make; the first that recognises its own answers. To add one: a function, its code in `lang.diagnostics.syntax_rules`.
 """
 
@@ -9,52 +9,52 @@ from difflib import get_close_matches
 
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
-from policysched.lang.diagnostics.catalogue import diagnostic
-from policysched.lang.parse.build import Reading
+from policysched.lang.diagnostics.catalogue import make_diagnostic
+from policysched.lang.parse.build import ParseContext
 from policysched.lang.parse.incomplete import (
-    closes_nothing,
-    has_with_brackets,
+    has_called_as_function,
+    missing_block,
+    missing_type,
     missing_value,
-    never_closed,
-    no_block,
-    no_type,
     parameter_without_default,
     range_without_dots,
+    unclosed_bracket,
+    unmatched_closing_bracket,
 )
 from policysched.lang.parse.misread import (
-    bad_number,
     chained_comparison,
     comma_between_clauses,
-    equals_sign,
-    order_before_key,
+    direction_before_key,
+    malformed_number,
     trailing_comma,
     unquoted_key,
+    wrong_equals_sign,
 )
 from policysched.lang.parse.tokens import Token, significant_tokens
-from policysched.lang.parse.trouble import Trouble
+from policysched.lang.parse.trouble import SyntaxFailure
 from policysched.lang.parse.words import (
     FILTER_CLAUSES,
-    OPERATOR_WORDS,
+    KEYWORD_OF_TERMINAL,
+    OPERATOR_KEYWORDS,
     SCORE_CLAUSES,
     SIGN_OF_TERMINAL,
     STATEMENTS,
-    WORD_OF_TERMINAL,
 )
 from policysched.text import Diagnostic, Label
 
-Explanation = Callable[[Trouble], Diagnostic | None]
+SyntaxErrorExplainer = Callable[[SyntaxFailure], Diagnostic | None]
 
-_FOREIGN_CLAUSES = {
+_INAPPLICABLE_CLAUSES = {
     "filter": frozenset(SCORE_CLAUSES) - frozenset(FILTER_CLAUSES),
     "score": frozenset(FILTER_CLAUSES) - frozenset(SCORE_CLAUSES),
 }
 """The grammar takes any clause in any rule, and `shape` refuses what is of the other kind: so it is not offered, either."""
 
-_VERBS = {"filter": ("require", "reject"), "score": ("higher", "lower", "prefer")}
+_RULE_VERBS = {"filter": ("require", "reject"), "score": ("higher", "lower", "prefer")}
 """One of these says what the condition or the value of such a rule is for."""
 
 
-def explain(error: UnexpectedInput, reading: Reading, keyword: str) -> Diagnostic:
+def explain_syntax_error(error: UnexpectedInput, reading: ParseContext, keyword: str) -> Diagnostic:
     """One diagnostic for one statement that the grammar did not accept. `keyword` is what the statement began with."""
     tokens = significant_tokens(reading.source.text, reading.start, reading.end)
     offset = reading.end
@@ -64,22 +64,22 @@ def explain(error: UnexpectedInput, reading: Reading, keyword: str) -> Diagnosti
         offset = where
     at = next((index for index, token in enumerate(tokens) if token.end > offset), len(tokens))
     accepts = frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
-    trouble = Trouble(reading, keyword, tokens, at, accepts)
-    for explanation in EXPLANATIONS:
+    trouble = SyntaxFailure(reading, keyword, tokens, at, accepts)
+    for explanation in SYNTAX_ERROR_EXPLAINERS:
         found = explanation(trouble)
         if found is not None:
             return found
-    return _unexpected(trouble)
+    return _unexpected_token(trouble)
 
 
 # ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _second_statement(trouble: Trouble) -> Diagnostic | None:
-    found = trouble.found
-    if found is None or found.text not in STATEMENTS or not trouble.can_end:
+def _statement_mid_line(trouble: SyntaxFailure) -> Diagnostic | None:
+    found = trouble.unexpected_token
+    if found is None or found.text not in STATEMENTS or not trouble.expects_end:
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS127",
         f"`{found.text}` begins a statement in the middle of a line",
         trouble.span(found),
@@ -88,20 +88,24 @@ def _second_statement(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def _misspelt_word(trouble: Trouble) -> Diagnostic | None:
-    found = trouble.found
+def _misspelled_keyword(trouble: SyntaxFailure) -> Diagnostic | None:
+    found = trouble.unexpected_token
     if found is None or found.kind != "word":
         return None
     opened = trouble.open_brackets()
     if opened and opened[-1].text == "{":  # a parameter, whose names the grammar does not know
         return None
     words = sorted(
-        {WORD_OF_TERMINAL[terminal] for terminal in trouble.accepts if terminal in WORD_OF_TERMINAL}
+        {
+            KEYWORD_OF_TERMINAL[terminal]
+            for terminal in trouble.expected_terminals
+            if terminal in KEYWORD_OF_TERMINAL
+        }
     )
     meant = get_close_matches(found.text.lower(), words, n=1, cutoff=0.6)
     if not meant or meant[0] == found.text:
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS106",
         f"`{found.text}` is not a word that can stand here",
         trouble.span(found),
@@ -110,15 +114,15 @@ def _misspelt_word(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def _begins_no_statement(trouble: Trouble) -> Diagnostic | None:
+def _not_a_statement(trouble: SyntaxFailure) -> Diagnostic | None:
     """The statement before could have ended, and a line begins with something else than a keyword."""
-    found = trouble.found
-    if found is None or not trouble.can_end:
+    found = trouble.unexpected_token
+    if found is None or not trouble.expects_end:
         return None
-    text = trouble.reading.source.text
+    text = trouble.context.source.text
     if text[text.rfind("\n", 0, found.start) + 1 : found.start].strip():
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS107",
         f"`{found.text}` begins no statement",
         trouble.span(found),
@@ -127,25 +131,25 @@ def _begins_no_statement(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def _half_if(trouble: Trouble) -> Diagnostic | None:
+def _incomplete_if(trouble: SyntaxFailure) -> Diagnostic | None:
     """`if` without `then` or `else`, and an `if` in the middle of an expression."""
-    found, before = trouble.found, trouble.before()
-    if before is not None and before.text == "if" and not trouble.wants_value:  # it was read as a name
-        return diagnostic(
+    found, before = trouble.unexpected_token, trouble.previous_token()
+    if before is not None and before.text == "if" and not trouble.expects_value:  # it was read as a name
+        return make_diagnostic(
             "PS132",
             "an `if` in the middle of an expression stands in parentheses",
             trouble.span(before),
             label="where it ends could not be seen",
             help="write `(if CONDITION then VALUE else VALUE)`",
         )
-    if trouble.wants_value or "ELSE_TEXT" in trouble.accepts:
+    if trouble.expects_value or "ELSE_TEXT" in trouble.expected_terminals:
         return None
-    word = "then" if "THEN" in trouble.accepts else "else"
+    word = "then" if "THEN" in trouble.expected_terminals else "else"
     opened = _open_if(trouble, word)
-    if opened is None or word.upper() not in trouble.accepts:
+    if opened is None or word.upper() not in trouble.expected_terminals:
         return None
     here = () if found is None else (Label(trouble.span(found), f"`{word}` is expected before this"),)
-    return diagnostic(
+    return make_diagnostic(
         "PS132",
         f"the `if` has no `{word}`",
         trouble.span(opened),
@@ -155,10 +159,10 @@ def _half_if(trouble: Trouble) -> Diagnostic | None:
     )
 
 
-def _open_if(trouble: Trouble, word: str) -> Token | None:
+def _open_if(trouble: SyntaxFailure, word: str) -> Token | None:
     """The innermost `if` whose `then` or `else` has not come."""
     opened: list[Token] = []
-    for token in trouble.tokens[: trouble.at]:
+    for token in trouble.tokens[: trouble.token_index]:
         if token.text == "if":
             opened.append(token)
         elif token.text == word and opened:
@@ -166,12 +170,17 @@ def _open_if(trouble: Trouble, word: str) -> Token | None:
     return opened[-1] if opened else None
 
 
-def _no_verb(trouble: Trouble) -> Diagnostic | None:
+def _missing_rule_verb(trouble: SyntaxFailure) -> Diagnostic | None:
     """`filter small node.pods < 50`: a condition or a value, and nothing says what it is for."""
-    found, verbs = trouble.found, _VERBS.get(trouble.keyword)
-    if found is None or verbs is None or verbs[0].upper() not in trouble.accepts or trouble.open_brackets():
+    found, verbs = trouble.unexpected_token, _RULE_VERBS.get(trouble.keyword)
+    if (
+        found is None
+        or verbs is None
+        or verbs[0].upper() not in trouble.expected_terminals
+        or trouble.open_brackets()
+    ):
         return None
-    if any(token.text in verbs for token in trouble.tokens[: trouble.at]):
+    if any(token.text in verbs for token in trouble.tokens[: trouble.token_index]):
         return None
     if found.kind not in ("word", "number") and found.text != "(":
         return None
@@ -183,16 +192,16 @@ def _no_verb(trouble: Trouble) -> Diagnostic | None:
     else:
         message = "nothing says whether this must hold, or must not"
         mended = "write `require` before what must hold, or `reject` before what must not"
-    return diagnostic(
+    return make_diagnostic(
         "PS101", message, trouble.span(found), label="a word is missing before this", help=mended
     )
 
 
-def _else_without_text(trouble: Trouble) -> Diagnostic | None:
-    found = trouble.found
-    if found is None or found.text != "else" or "ELSE_TEXT" not in trouble.accepts:
+def _else_without_text(trouble: SyntaxFailure) -> Diagnostic | None:
+    found = trouble.unexpected_token
+    if found is None or found.text != "else" or "ELSE_TEXT" not in trouble.expected_terminals:
         return None
-    return diagnostic(
+    return make_diagnostic(
         "PS101",
         "`else` ends a rule with a text, and none follows",
         trouble.span(found),
@@ -204,19 +213,19 @@ def _else_without_text(trouble: Trouble) -> Diagnostic | None:
 # ── anything else ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _unexpected(trouble: Trouble) -> Diagnostic:
-    found, before = trouble.found, trouble.before()
-    expected = _in_words(trouble)
+def _unexpected_token(trouble: SyntaxFailure) -> Diagnostic:
+    found, before = trouble.unexpected_token, trouble.previous_token()
+    expected = _expected_tokens_text(trouble)
     if found is None:
         last = trouble.tokens[-1]
-        return diagnostic(
+        return make_diagnostic(
             "PS101",
             f"the statement ends too early: {expected} is missing",
             trouble.span(last),
             label=f"{expected} is expected behind this",
         )
     behind = f"behind `{before.text}` " if before is not None else ""
-    return diagnostic(
+    return make_diagnostic(
         "PS101",
         f"`{found.text}` cannot stand here",
         trouble.span(found),
@@ -225,11 +234,11 @@ def _unexpected(trouble: Trouble) -> Diagnostic:
     )
 
 
-def _in_words(trouble: Trouble) -> str:
+def _expected_tokens_text(trouble: SyntaxFailure) -> str:
     """What could have stood there: `a name`, `an operator or missing`; at most six things."""
-    accepts = trouble.accepts
+    accepts = trouble.expected_terminals
     things: list[str] = []
-    if trouble.wants_value:
+    if trouble.expects_value:
         things.append("a value")
     else:
         if accepts & {"NAME", "POLICY_NAME"}:
@@ -246,10 +255,12 @@ def _in_words(trouble: Trouble) -> str:
             for terminal in ("COLON", "EQUAL", "COMMA", "LPAR", "RPAR", "RSQB", "LBRACE", "RBRACE")
             if terminal in accepts
         )
-        skipped = {word.upper() for word in OPERATOR_WORDS}
-        words = {WORD_OF_TERMINAL[terminal] for terminal in accepts - skipped if terminal in WORD_OF_TERMINAL}
+        skipped = {word.upper() for word in OPERATOR_KEYWORDS}
+        words = {
+            KEYWORD_OF_TERMINAL[terminal] for terminal in accepts - skipped if terminal in KEYWORD_OF_TERMINAL
+        }
         things.extend(
-            f"`{word}`" for word in sorted(words - _FOREIGN_CLAUSES.get(trouble.keyword, frozenset()))
+            f"`{word}`" for word in sorted(words - _INAPPLICABLE_CLAUSES.get(trouble.keyword, frozenset()))
         )
     if "$END" in accepts:
         things.append("the end of the statement")
@@ -258,26 +269,26 @@ def _in_words(trouble: Trouble) -> str:
     return " or ".join((", ".join(things[:-1]), things[-1])) if len(things) > 1 else "".join(things)
 
 
-EXPLANATIONS: tuple[Explanation, ...] = (
-    bad_number,  # first: `5 min` and `1,5` are read as other things
+SYNTAX_ERROR_EXPLAINERS: tuple[SyntaxErrorExplainer, ...] = (
+    malformed_number,  # first: `5 min` and `1,5` are read as other things
     unquoted_key,
     trailing_comma,  # before the missing value behind the comma
-    order_before_key,
-    equals_sign,
-    closes_nothing,  # before the missing value: `(a + ]`
-    never_closed,
+    direction_before_key,
+    wrong_equals_sign,
+    unmatched_closing_bracket,  # before the missing value: `(a + ]`
+    unclosed_bracket,
     parameter_without_default,
     range_without_dots,
-    _half_if,  # before the missing value: `x + if ...`
-    has_with_brackets,  # before the missing value, for `has` is read as a name there
+    _incomplete_if,  # before the missing value: `x + if ...`
+    has_called_as_function,  # before the missing value, for `has` is read as a name there
     missing_value,
-    no_block,
-    no_type,
+    missing_block,
+    missing_type,
     chained_comparison,
-    _second_statement,
+    _statement_mid_line,
     comma_between_clauses,
-    _misspelt_word,
+    _misspelled_keyword,
     _else_without_text,
-    _no_verb,
-    _begins_no_statement,
+    _missing_rule_verb,
+    _not_a_statement,
 )

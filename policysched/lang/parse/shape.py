@@ -7,11 +7,11 @@ The grammar lets any clause stand in any rule in any order, because "`missing` c
 from collections.abc import Iterator
 from dataclasses import fields
 
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.parse.build import LayerHead
-from policysched.lang.parse.words import EXTENDER_CLAUSES, FILTER_CLAUSES, NOT_NAMES, SCORE_CLAUSES
+from policysched.lang.parse.words import EXTENDER_CLAUSES, FILTER_CLAUSES, RESERVED_NAMES, SCORE_CLAUSES
 from policysched.lang.syntax import tree as s
-from policysched.lang.syntax.operands import operands
+from policysched.lang.syntax.operands import syntax_children
 from policysched.text import Diagnostic, Label, Span
 
 NESTING_MAX = 64
@@ -19,49 +19,49 @@ EXPRESSION_NODES_MAX = 500
 SUPPORTED_VERSION = "1"
 
 _EXPRESSIONS = s.Expression.__args__
-_HOLDERS = (
+_NODES_WITH_EXPRESSIONS = (
     LayerHead,
     *s.Statement.__args__,
     s.Param,
     s.ParamBlock,
     s.MapLit,
-    s.OrderKey,
-    s.Absent,
-    s.Recover,
-    s.Bounds,
-    s.Choices,
-    s.RecordField,
+    s.OrderKeyDecl,
+    s.AbsentClause,
+    s.RecoverClause,
+    s.RangeLimit,
+    s.ChoiceLimit,
+    s.RecordFieldDecl,
     *s.Clause.__args__,
 )
 
 
-def too_large(statement: object) -> Diagnostic | None:
+def check_expression_size(statement: object) -> Diagnostic | None:
     """The first expression over a limit. To be asked first: nothing else may walk such a tree."""
-    for expression in _outermost(statement):
+    for expression in _top_level_expressions(statement):
         nodes = 0
         pending: list[tuple[s.Expression, int]] = [(expression, 1)]
         while pending:
             node, depth = pending.pop()
             nodes += 1
             if depth > NESTING_MAX:
-                return diagnostic(
+                return make_diagnostic(
                     "PS125",
                     f"nested more than {NESTING_MAX} deep",
                     node.span,
                     label=f"level {depth}",
                     help="give the inner part a name of its own with `let` or an input, or split the rule",
                 )
-            chain = isinstance(node, s.Binary)
-            for child in operands(node):
+            chain = isinstance(node, s.BinaryExpr)
+            for child in syntax_children(node):
                 deeper = not (
                     chain
-                    and isinstance(node, s.Binary)
+                    and isinstance(node, s.BinaryExpr)
                     and child is node.left
-                    and isinstance(child, s.Binary)
+                    and isinstance(child, s.BinaryExpr)
                 )
                 pending.append((child, depth + deeper))
         if nodes > EXPRESSION_NODES_MAX:
-            return diagnostic(
+            return make_diagnostic(
                 "PS126",
                 f"an expression of {nodes} parts; {EXPRESSION_NODES_MAX} are allowed",
                 expression.span,
@@ -71,55 +71,64 @@ def too_large(statement: object) -> Diagnostic | None:
     return None
 
 
-def remarks(statement: object) -> Iterator[Diagnostic]:
+def check_statement(statement: object) -> Iterator[Diagnostic]:
     """Everything else, each once."""
     match statement:
-        case s.Header():
-            yield from _header(statement)
-        case s.Parameter() | s.Let() | s.Record() | s.Input() | s.Metric() | s.State() | s.Resource():
-            yield from _declared(statement.name)
-        case s.Filter():
-            yield from _clauses(statement.clauses, FILTER_CLAUSES, "filter")
-        case s.Score():
-            yield from _clauses(statement.clauses, SCORE_CLAUSES, "score")
-        case s.Extender():
-            yield from _declared(statement.name)
-            yield from _clauses(statement.clauses, EXTENDER_CLAUSES, "extender")
-        case s.Replace():
-            yield from remarks(statement.rule)
+        case s.HeaderDecl():
+            yield from _check_header(statement)
+        case (
+            s.ParameterDecl()
+            | s.LetDecl()
+            | s.RecordDecl()
+            | s.InputDecl()
+            | s.MetricDecl()
+            | s.StateDecl()
+            | s.ResourceDecl()
+        ):
+            yield from _check_declared_name(statement.name)
+        case s.FilterDecl():
+            yield from _check_clauses(statement.clauses, FILTER_CLAUSES, "filter")
+        case s.ScoreDecl():
+            yield from _check_clauses(statement.clauses, SCORE_CLAUSES, "score")
+        case s.ExtenderDecl():
+            yield from _check_declared_name(statement.name)
+            yield from _check_clauses(statement.clauses, EXTENDER_CLAUSES, "extender")
+        case s.ReplaceStatement():
+            yield from check_statement(statement.rule)
             return
-        case s.Amend():
+        case s.AmendStatement():
             score = any(
-                isinstance(c, s.WeightClause | s.ValueClause | s.NormalizeClause) for c in statement.clauses
+                isinstance(c, s.WeightClause | s.ScoreValueClause | s.NormalizeClause)
+                for c in statement.clauses
             )
-            yield from _clauses(
+            yield from _check_clauses(
                 statement.clauses, SCORE_CLAUSES if score else FILTER_CLAUSES, "score" if score else "filter"
             )
-        case s.Reweight():
-            yield from _weight(statement.weight)
-    for expression in _outermost(statement):
-        yield from _words_as_values(expression)
+        case s.ReweightStatement():
+            yield from _check_weight(statement.weight)
+    for expression in _top_level_expressions(statement):
+        yield from _check_keywords_as_values(expression)
 
 
-def _outermost(holder: object) -> Iterator[s.Expression]:
+def _top_level_expressions(holder: object) -> Iterator[s.Expression]:
     """The expressions directly in a statement, its clauses and its parameters."""
     if isinstance(holder, _EXPRESSIONS):
         yield holder
     elif isinstance(holder, tuple):
         for item in holder:
-            yield from _outermost(item)
-    elif isinstance(holder, _HOLDERS):
+            yield from _top_level_expressions(item)
+    elif isinstance(holder, _NODES_WITH_EXPRESSIONS):
         for field in fields(holder):
             if field.name != "span":
-                yield from _outermost(getattr(holder, field.name))
+                yield from _top_level_expressions(getattr(holder, field.name))
 
 
-def _header(header: s.Header) -> Iterator[Diagnostic]:
+def _check_header(header: s.HeaderDecl) -> Iterator[Diagnostic]:
     name = header.name.text
     if not (
         name.replace("-", "a").isalnum() and name.isascii() and name == name.lower() and len(name) <= 63
     ) or (name[0] == "-" or name[-1] == "-"):
-        yield diagnostic(
+        yield make_diagnostic(
             "PS129",
             f"`{name}` cannot be the name of a {header.kind}",
             header.name.span,
@@ -128,7 +137,7 @@ def _header(header: s.Header) -> Iterator[Diagnostic]:
             "pods name it in `schedulerName`",
         )
     if header.version.digits != SUPPORTED_VERSION or header.version.suffix:
-        yield diagnostic(
+        yield make_diagnostic(
             "PS003",
             f"version {header.version.span.text} of the language is not known here",
             header.version.span,
@@ -137,9 +146,9 @@ def _header(header: s.Header) -> Iterator[Diagnostic]:
         )
 
 
-def _declared(name: s.Name) -> Iterator[Diagnostic]:
-    if name.text in NOT_NAMES:
-        yield diagnostic(
+def _check_declared_name(name: s.Identifier) -> Iterator[Diagnostic]:
+    if name.text in RESERVED_NAMES:
+        yield make_diagnostic(
             "PS122",
             f"`{name.text}` is a word of the language and cannot be a name",
             name.span,
@@ -148,7 +157,7 @@ def _declared(name: s.Name) -> Iterator[Diagnostic]:
         )
 
 
-def clause_word(clause: s.Clause) -> str:
+def clause_keyword(clause: s.Clause) -> str:
     """The keyword that a clause begins with."""
     match clause:
         case s.WhenClause():
@@ -159,11 +168,11 @@ def clause_word(clause: s.Clause) -> str:
             return "missing"
         case s.ScaleupClause():
             return "scaleup"
-        case s.TextClause():
+        case s.MessageClause():
             return "else"
         case s.WeightClause():
             return "weight"
-        case s.ValueClause():
+        case s.ScoreValueClause():
             return clause.direction
         case s.NormalizeClause():
             return "normalize"
@@ -172,27 +181,27 @@ def clause_word(clause: s.Clause) -> str:
 _VALUES = frozenset({"now", "node"})
 """Words that are values all the same: the time, and `join = node`."""
 
-_SHARED_PLACES = {"reject": "require", "higher": "lower", "prefer": "lower"}
+_SHARED_SLOTS = {"reject": "require", "higher": "lower", "prefer": "lower"}
 
 
-def _clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -> Iterator[Diagnostic]:
+def _check_clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -> Iterator[Diagnostic]:
     """At most one remark about which clauses stand where, and one about a weight."""
     seen: dict[str, s.Clause] = {}
     behind: s.Clause | None = None
     said = False
     for clause in clauses:
-        word = clause_word(clause)
-        place = _SHARED_PLACES.get(word, word)
-        keyword = _keyword(clause, word)
+        word = clause_keyword(clause)
+        place = _SHARED_SLOTS.get(word, word)
+        keyword = _keyword_span(clause, word)
         if isinstance(clause, s.WeightClause):
-            yield from _weight(clause.weight)
+            yield from _check_weight(clause.weight)
         if said:
             continue
         if word not in order:
             said = True
             other = "a score" if word in SCORE_CLAUSES and kind != "score" else "a filter"
             article = "an" if kind[0] in "aeiou" else "a"
-            yield diagnostic(
+            yield make_diagnostic(
                 "PS121",
                 f"`{word}` does not belong in {article} {kind}",
                 keyword,
@@ -202,23 +211,23 @@ def _clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -
         elif place in seen:
             said = True
             first = seen[place]
-            yield diagnostic(
+            yield make_diagnostic(
                 "PS120",
                 f"`{word}` stands twice"
-                if clause_word(first) == word
-                else f"`{clause_word(first)}` and `{word}` in one rule",
+                if clause_keyword(first) == word
+                else f"`{clause_keyword(first)}` and `{word}` in one rule",
                 keyword,
-                label="once is enough" if clause_word(first) == word else "only one of them can stand",
+                label="once is enough" if clause_keyword(first) == word else "only one of them can stand",
                 help="join the two with `and`, or write two rules",
-                related=(Label(_keyword(first, clause_word(first)), "the first"),),
+                related=(Label(_keyword_span(first, clause_keyword(first)), "the first"),),
             )
-        elif behind is not None and order.index(word) < order.index(clause_word(behind)):
+        elif behind is not None and order.index(word) < order.index(clause_keyword(behind)):
             said = True
-            before = clause_word(behind)
-            yield diagnostic(
+            before = clause_keyword(behind)
+            yield make_diagnostic(
                 "PS119",
                 f"`{before}` stands before `{word}`",
-                _keyword(behind, before),
+                _keyword_span(behind, before),
                 label=f"belongs behind `{word}`",
                 help=f"the order is: {', '.join(order)}",
             )
@@ -226,14 +235,14 @@ def _clauses(clauses: tuple[s.Clause, ...], order: tuple[str, ...], kind: str) -
         behind = clause
 
 
-def _keyword(clause: s.Clause, word: str) -> Span:
+def _keyword_span(clause: s.Clause, word: str) -> Span:
     return Span(clause.span.source, clause.span.start, clause.span.start + len(word))
 
 
-def _weight(weight: s.NumberLit | s.Bare) -> Iterator[Diagnostic]:
+def _check_weight(weight: s.NumberLit | s.NameExpr) -> Iterator[Diagnostic]:
     if isinstance(weight, s.NumberLit) and (weight.suffix or "." in weight.digits):
         whole = weight.digits.partition(".")[0]
-        yield diagnostic(
+        yield make_diagnostic(
             "PS114",
             f"a weight is a whole number, not `{weight.span.text}`",
             weight.span,
@@ -242,15 +251,15 @@ def _weight(weight: s.NumberLit | s.Bare) -> Iterator[Diagnostic]:
         )
 
 
-def _words_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
+def _check_keywords_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
     """`require missing pass` reads `missing` as a name; the value before it was forgotten."""
     pending = [expression]
     while pending:
         node = pending.pop()
         if (
-            isinstance(node, s.Bare) and node.name in NOT_NAMES and node.name not in ("now", "node")
+            isinstance(node, s.NameExpr) and node.name in RESERVED_NAMES and node.name not in ("now", "node")
         ):  # `join = node`
-            yield diagnostic(
+            yield make_diagnostic(
                 "PS109",
                 f"a value is missing before `{node.name}`",
                 node.span,
@@ -258,9 +267,9 @@ def _words_as_values(expression: s.Expression) -> Iterator[Diagnostic]:
                 help=f"`{node.name}` is a word of the language and cannot be a value",
             )
         of_whom = isinstance(node, s.CallExpr) and node.function.text == "traffic_to"
-        pending.extend(reversed([one for one in operands(node) if not (of_whom and _is_gang(one))]))
+        pending.extend(reversed([one for one in syntax_children(node) if not (of_whom and _is_gang(one))]))
 
 
 def _is_gang(node: s.Expression) -> bool:
     """`gang` is a word of `traffic_to(gang)`."""
-    return isinstance(node, s.Bare) and node.name == "gang"
+    return isinstance(node, s.NameExpr) and node.name == "gang"

@@ -31,7 +31,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-SKIPPED = frozenset({"newline", "space", "tab", "comment"})
+TRIVIA_KINDS = frozenset({"newline", "space", "tab", "comment"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,4 @@ def raw_tokens(text: str, start: int, end: int) -> Iterator[tuple[str, str, int]
 
 def significant_tokens(text: str, start: int, end: int) -> list[Token]:
     """What remains without spaces and comments."""
-    return [Token(*raw) for raw in raw_tokens(text, start, end) if raw[0] not in SKIPPED]
+    return [Token(*raw) for raw in raw_tokens(text, start, end) if raw[0] not in TRIVIA_KINDS]

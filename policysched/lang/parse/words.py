@@ -16,7 +16,7 @@ STATEMENTS = TOP_STATEMENTS + LAYER_STATEMENTS
 RESERVED_STATEMENTS = ("shadow", "canary", "test", "quota")
 """Kept for later versions: they begin no statement yet, and nothing can be called so."""
 
-OPERATOR_WORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
+OPERATOR_KEYWORDS = ("and", "or", "in", "not", "has", "else", "if", "then")
 
 FILTER_CLAUSES = ("when", "require", "reject", "missing", "scaleup", "else")
 """In the order in which they are written. `require` and `reject` share a place."""
@@ -27,19 +27,19 @@ EXTENDER_CLAUSES = ("weight", "missing")
 
 CLAUSES = tuple(dict.fromkeys(FILTER_CLAUSES + SCORE_CLAUSES))
 
-CONTINUATIONS = frozenset(
-    (*CLAUSES, *(word for word in OPERATOR_WORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for")
+CONTINUATION_KEYWORDS = frozenset(
+    (*CLAUSES, *(word for word in OPERATOR_KEYWORDS if word != "if"), "by", "asc", "desc", "range", "over", "at", "unit", "default", "optional", "required", "invalid", "version", "on", "where", "of", "after", "placing", "recover", "for")
 )  # fmt: skip
 """Words that go on with a statement, so that a line beginning with one does not begin another."""
 
-OWNERS = ("pod", "node", "namespace", "victim", "other")
+OWNER_KEYWORDS = ("pod", "node", "namespace", "victim", "other")
 
-NOT_NAMES = frozenset(
-    (*STATEMENTS, *RESERVED_STATEMENTS, *OPERATOR_WORDS, *CLAUSES, *OWNERS, "true", "false", "now", "asc", "desc", "where")
+RESERVED_NAMES = frozenset(
+    (*STATEMENTS, *RESERVED_STATEMENTS, *OPERATOR_KEYWORDS, *CLAUSES, *OWNER_KEYWORDS, "true", "false", "now", "asc", "desc", "where")
 )  # fmt: skip
 """What a `let`, an input, a metric or a resource cannot be called, since expressions could no longer be read."""
 
-UNIT_WORDS = {
+UNIT_SPELLINGS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
     **dict.fromkeys(("h", "hr", "hour", "hours"), "h"),
@@ -62,9 +62,9 @@ UNIT_WORDS = {
 }
 """What people write after a number, with a space between or without, and what they mean."""
 
-WORD_OF_TERMINAL = {
+KEYWORD_OF_TERMINAL = {
     word.upper(): word
-    for word in (*STATEMENTS, *CONTINUATIONS, "never", "true", "false", "pods", "node", "nodes")
+    for word in (*STATEMENTS, *CONTINUATION_KEYWORDS, "never", "true", "false", "pods", "node", "nodes")
 } | {"ELSE_TEXT": "else"}
 """The keyword that a terminal of the grammar stands for."""
 
@@ -74,7 +74,7 @@ SIGN_OF_TERMINAL = {
     "COMMA": ",", "COLON": ":", "DOT": ".",
 }  # fmt: skip
 
-VALUE_STARTS = frozenset({"NUMBER", "LPAR", "MINUS"})
+VALUE_START_TERMINALS = frozenset({"NUMBER", "LPAR", "MINUS"})
 """Where the grammar accepts one of these two first, a value is expected."""
 
-COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+COMPARISON_OPERATORS = frozenset({"==", "!=", "<", "<=", ">", ">="})

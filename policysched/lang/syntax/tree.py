@@ -1,7 +1,7 @@
 """The syntax tree: what the user wrote, with a span on everything, nothing resolved.
 
 Made by `lang.parse`, printed by `lang.format.printer`, read by `lang.check`. Comments are beside the tree
-(`Comment` in `Document`), since no statement means anything different for them.
+(`Comment` in `SyntaxTree`), since no statement means anything different for them.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ BinaryOp = Literal["or", "and", "==", "!=", "<", "<=", ">", ">=", "in", "not in"
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class Identifier:
     """An identifier as written: a rule, an input, an enum value."""
 
     text: str
@@ -53,7 +53,7 @@ class ListLit:
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
+class NameExpr:
     """A declared name or an enum value."""
 
     name: str
@@ -61,8 +61,8 @@ class Bare:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
-    """`pod.requests["nvidia.com/gpu"]`: owner `pod`, path of names and, where `keyed`, quoted keys."""
+class AttributeExpr:
+    """`pod.requests["nvidia.com/gpu"]`: owner `pod`, path of names and, where `is_quoted_key`, quoted keys."""
 
     owner: str
     path: tuple["PathPart", ...]
@@ -72,20 +72,20 @@ class Attribute:
 @dataclass(frozen=True, slots=True)
 class PathPart:
     text: str
-    keyed: bool  # written as ["text"]
+    is_quoted_key: bool  # written as ["text"]
     span: Span
-    named: bool = False  # written as [NAME]: the key is what the constant of that name says
+    is_constant_key: bool = False  # written as [NAME]: the key is what the constant of that name says
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class UnaryExpr:
     op: Literal["not", "-"]
     operand: "Expression"
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class BinaryExpr:
     op: BinaryOp
     left: "Expression"
     right: "Expression"
@@ -120,7 +120,7 @@ class HasExpr:
 
 @dataclass(frozen=True, slots=True)
 class CallExpr:
-    function: Name
+    function: Identifier
     args: tuple["Expression", ...]
     span: Span
 
@@ -133,17 +133,17 @@ class CountExpr:
     where: "Expression | None"
     on_node: bool
     span: Span
-    ended: bool = False
+    include_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class FoldExpr:
+class ListFoldExpr:
     """`sum(card.memory over cards where E)`; without a value `any(cards where E)` and `count(cards where E)`. An element of
     the list is called by the name of its record."""
 
-    function: Name
+    function: Identifier
     value: "Expression | None"
-    over: Name
+    items: Identifier
     where: "Expression | None"
     span: Span
 
@@ -152,9 +152,9 @@ class FoldExpr:
 class AggregateExpr:
     """`mean of E over nodes`, with `after placing` where the pod is put on each candidate in turn."""
 
-    function: Name
+    function: Identifier
     value: "Expression"
-    placing: bool
+    after_placement: bool
     span: Span
 
 
@@ -163,16 +163,16 @@ Expression = (
     | StringLit
     | BoolLit
     | ListLit
-    | Bare
-    | Attribute
-    | Unary
-    | Binary
+    | NameExpr
+    | AttributeExpr
+    | UnaryExpr
+    | BinaryExpr
     | ElseExpr
     | IfExpr
     | HasExpr
     | CallExpr
     | CountExpr
-    | FoldExpr
+    | ListFoldExpr
     | AggregateExpr
 )
 
@@ -192,14 +192,14 @@ class MapLit:
 class ParamBlock:
     """A nested block of parameters, such as `outage { above = 50%  then = disable }`."""
 
-    name: Name
+    name: Identifier
     params: tuple["Param", ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    name: Name
+    name: Identifier
     value: "Expression | MapLit"
     span: Span
 
@@ -214,10 +214,10 @@ class WhenClause:
 
 
 @dataclass(frozen=True, slots=True)
-class Recover:
+class RecoverClause:
     """`recover MARK for DURATION`."""
 
-    mark: Expression
+    recover_at: Expression
     duration: Expression
     span: Span
 
@@ -228,7 +228,7 @@ class RequireClause:
 
     rejects: bool
     condition: Expression
-    recover: Recover | None
+    recover: RecoverClause | None
     span: Span
 
 
@@ -236,7 +236,7 @@ class RequireClause:
 class MissingClause:
     """`missing reject | pass | worst | neutral | best | NUMBER`."""
 
-    choice: Name | NumberLit
+    choice: Identifier | NumberLit
     span: Span
 
 
@@ -244,12 +244,12 @@ class MissingClause:
 class ScaleupClause:
     """`scaleup no` (or `yes`)."""
 
-    choice: Name
+    choice: Identifier
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class TextClause:
+class MessageClause:
     """`else "text with {placeholders}"`."""
 
     text: StringLit
@@ -260,12 +260,12 @@ class TextClause:
 class WeightClause:
     """`weight 5`, or by the name of a constant."""
 
-    weight: NumberLit | Bare
+    weight: NumberLit | NameExpr
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class ValueClause:
+class ScoreValueClause:
     """`lower E`, `higher E` or `prefer E`."""
 
     direction: Literal["lower", "higher", "prefer"]
@@ -277,7 +277,7 @@ class ValueClause:
 class NormalizeClause:
     """`normalize range(lo, hi) | max | minmax`."""
 
-    method: Name
+    method: Identifier
     args: tuple[Expression, ...]
     span: Span
 
@@ -287,9 +287,9 @@ Clause = (
     | RequireClause
     | MissingClause
     | ScaleupClause
-    | TextClause
+    | MessageClause
     | WeightClause
-    | ValueClause
+    | ScoreValueClause
     | NormalizeClause
 )
 
@@ -298,20 +298,20 @@ Clause = (
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class HeaderDecl:
     """`policy network-aware version 1` or `library base version 1`."""
 
     kind: Literal["policy", "library"]
-    name: Name
+    name: Identifier
     version: NumberLit
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Include:
+class IncludeDecl:
     """`include kube_default`, `include kube_default "1.34"` or `include "base.policy"`."""
 
-    target: Name | StringLit
+    target: Identifier | StringLit
     version: StringLit | None
     span: Span
 
@@ -320,13 +320,13 @@ class Include:
 class TypeRef:
     """`list<string>`: name `list` with an argument."""
 
-    name: Name
+    name: Identifier
     argument: "TypeRef | None"
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RangeLimit:
     """`range LOW..HIGH`, both included."""
 
     low: Expression
@@ -335,7 +335,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ChoiceLimit:
     """`in [A, B]`: the values that a parameter may have."""
 
     items: tuple[Expression, ...]
@@ -343,26 +343,26 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ParameterDecl:
     """`param NAME: TYPE = DEFAULT range LOW..HIGH`."""
 
-    name: Name
+    name: Identifier
     type: TypeRef
     default: Expression
-    limits: Bounds | Choices | None
+    limits: RangeLimit | ChoiceLimit | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Let:
-    name: Name
+class LetDecl:
+    name: Identifier
     type: TypeRef
     value: Expression
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class AbsentClause:
     """What an input is where its source is absent: `default E`, `optional` or `required "text"`."""
 
     kind: Literal["default", "optional", "required"]
@@ -371,7 +371,7 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class Invalid:
+class InvalidClause:
     """What happens where the text is not of the type: `invalid reject "text"` or `invalid default`."""
 
     kind: Literal["reject", "default"]
@@ -380,71 +380,71 @@ class Invalid:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordField:
+class RecordFieldDecl:
     """`memory: bytes = "freeMemory" unit "MiB" default 0`; `key` is what JSON calls it, where not by its name."""
 
-    name: Name
+    name: Identifier
     type: TypeRef
     key: StringLit | None
     unit: StringLit | None
-    absent: Absent | None
-    misplaced: tuple[Invalid | StringLit, ...]  # clauses that a field does not have
+    absent: AbsentClause | None
+    misplaced: tuple[InvalidClause | StringLit, ...]  # clauses that a field does not have
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordDecl:
     """`record card { health: string  memory: bytes }`: of what the elements of a list consist."""
 
-    name: Name
-    fields: tuple[RecordField, ...]
+    name: Identifier
+    fields: tuple[RecordFieldDecl, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """`at` is a path into the source, which is then JSON."""
+class InputDecl:
+    """`json_path` is a path into the source, which is then JSON."""
 
-    name: Name
+    name: Identifier
     type: TypeRef
     source: Expression
-    at: StringLit | None
+    json_path: StringLit | None
     unit: StringLit | None
-    absent: Absent | None
-    invalid: Invalid | None
+    absent: AbsentClause | None
+    invalid: InvalidClause | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    name: Name
+class MetricDecl:
+    name: Identifier
     type: TypeRef
     params: tuple[Param | ParamBlock, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class OrderKey:
+class OrderKeyDecl:
     value: Expression
     descending: bool
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    keys: tuple[OrderKey, ...]
+class QueueDecl:
+    keys: tuple[OrderKeyDecl, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
-    by: Expression
+class GangDecl:
+    key: Expression
     params: tuple[Param | ParamBlock, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class OutageDecl:
     """`outage { above = 50%  then = disable }`, on its own line for the whole policy."""
 
     params: tuple[Param | ParamBlock, ...]
@@ -452,35 +452,35 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateDecl:
     """`state NAME: TYPE { key = E  on = terminated  value = E  keep = 90%  start = 1.0  most = 10000 }`."""
 
-    name: Name
+    name: Identifier
     type: TypeRef
     params: tuple[Param | ParamBlock, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourceDecl:
     """`resource NAME { capacity = E, request = E }`."""
 
-    name: Name
+    name: Identifier
     params: tuple[Param | ParamBlock, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Extender:
+class ExtenderDecl:
     """`extender NAME weight 5 missing neutral`: a service that the settings name is asked after the filters."""
 
-    name: Name
+    name: Identifier
     clauses: tuple[Clause, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionDecl:
     """`preemption never` (params None) or `preemption { victims = own | any | E }`."""
 
     params: tuple[Param | ParamBlock, ...] | None
@@ -488,10 +488,10 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FilterDecl:
     """A rule of one's own (clauses) or a built-in by its name (no `require`, parameters in braces)."""
 
-    name: Name
+    name: Identifier
     clauses: tuple[Clause, ...]
     params: tuple[Param | ParamBlock, ...] | None
     locked: bool
@@ -499,8 +499,8 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    name: Name
+class ScoreDecl:
+    name: Identifier
     clauses: tuple[Clause, ...]
     params: tuple[Param | ParamBlock, ...] | None
     locked: bool
@@ -508,94 +508,96 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Amend:
+class AmendStatement:
     """`amend NAME CLAUSE...`: replaces just those clauses."""
 
-    name: Name
+    name: Identifier
     clauses: tuple[Clause, ...]
     params: tuple[Param | ParamBlock, ...] | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class ReplaceStatement:
     """`replace filter NAME ...`."""
 
-    rule: Filter | Score
+    rule: FilterDecl | ScoreDecl
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Reweight:
-    name: Name
-    weight: NumberLit | Bare
+class ReweightStatement:
+    name: Identifier
+    weight: NumberLit | NameExpr
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropStatement:
     """`drop NAME`, or one rule of that name alone: `drop score NAME` (`kind`)."""
 
-    kind: Name | None
-    name: Name
+    kind: Identifier | None
+    name: Identifier
     span: Span
 
 
-LayerStatement = Filter | Score | Amend | Replace | Reweight | Drop
+LayerStatement = (
+    FilterDecl | ScoreDecl | AmendStatement | ReplaceStatement | ReweightStatement | DropStatement
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerDecl:
     """`layer NAME when E { statements }`."""
 
-    name: Name
+    name: Identifier
     condition: Expression
     body: tuple[LayerStatement, ...]
     span: Span
 
 
 Statement = (
-    Header
-    | Include
-    | Parameter
-    | Let
-    | Record
-    | Input
-    | Metric
-    | State
-    | Queue
-    | Gang
-    | Outage
-    | Resource
-    | Extender
-    | Preemption
-    | Filter
-    | Score
-    | Amend
-    | Replace
-    | Reweight
-    | Drop
-    | Layer
+    HeaderDecl
+    | IncludeDecl
+    | ParameterDecl
+    | LetDecl
+    | RecordDecl
+    | InputDecl
+    | MetricDecl
+    | StateDecl
+    | QueueDecl
+    | GangDecl
+    | OutageDecl
+    | ResourceDecl
+    | ExtenderDecl
+    | PreemptionDecl
+    | FilterDecl
+    | ScoreDecl
+    | AmendStatement
+    | ReplaceStatement
+    | ReweightStatement
+    | DropStatement
+    | LayerDecl
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`text` begins with `#`; `alone` where nothing stands before it on its line."""
+    """`text` begins with `#`; `is_own_line` where nothing stands before it on its line."""
 
     text: str
-    alone: bool
+    is_own_line: bool
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SyntaxTree:
     """A policy file that was read: the statements that parsed, and every comment, in the order of the text.
 
-    `broken` are the names that statements which did not parse would have declared: not to be reported as unknown.
+    `unparsed_names` are the names that statements which did not parse would have declared: not to be reported as unknown.
     """
 
     statements: tuple[Statement, ...]
     comments: tuple[Comment, ...]
     span: Span
-    broken: tuple[str, ...] = ()
+    unparsed_names: tuple[str, ...] = ()

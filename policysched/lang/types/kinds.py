@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class TypeKind(Enum):
     """What a value is. The value of each member is the type's name in a policy."""
 
     BOOL = "bool"
@@ -29,9 +29,18 @@ class Kind(Enum):
 
 QOS_CLASSES = ("BestEffort", "Burstable", "Guaranteed")
 
-_HELD_AS_FLOAT = frozenset({Kind.FLOAT, Kind.BANDWIDTH, Kind.RATIO})
-_NUMERIC = frozenset(
-    {Kind.INT, Kind.FLOAT, Kind.CPU, Kind.BYTES, Kind.BANDWIDTH, Kind.RATIO, Kind.DURATION, Kind.TIMESTAMP}
+_FLOAT64_KINDS = frozenset({TypeKind.FLOAT, TypeKind.BANDWIDTH, TypeKind.RATIO})
+_NUMERIC_KINDS = frozenset(
+    {
+        TypeKind.INT,
+        TypeKind.FLOAT,
+        TypeKind.CPU,
+        TypeKind.BYTES,
+        TypeKind.BANDWIDTH,
+        TypeKind.RATIO,
+        TypeKind.DURATION,
+        TypeKind.TIMESTAMP,
+    }
 )
 
 
@@ -39,67 +48,67 @@ _NUMERIC = frozenset(
 class Type:
     """A kind, whether a value may be absent, and for a list (or map) what it holds."""
 
-    kind: Kind
+    kind: TypeKind
     optional: bool = False
     element: "Type | None" = None
-    record: "Record | None" = None
+    record: "RecordType | None" = None
 
     @property
-    def numeric(self) -> bool:
-        return self.kind in _NUMERIC
+    def is_numeric(self) -> bool:
+        return self.kind in _NUMERIC_KINDS
 
     @property
-    def held_as_float(self) -> bool:
-        return self.kind in _HELD_AS_FLOAT
+    def is_float64(self) -> bool:
+        return self.kind in _FLOAT64_KINDS
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether `<` means anything: numbers and QoS classes, not strings (use `rank`)."""
-        return self.numeric or self.kind is Kind.QOS
+        return self.is_numeric or self.kind is TypeKind.QOS
 
-    def present(self) -> "Type":
+    def as_required(self) -> "Type":
         return Type(self.kind, False, self.element, self.record)
 
-    def absent_allowed(self) -> "Type":
+    def as_optional(self) -> "Type":
         return Type(self.kind, True, self.element, self.record)
 
     def __str__(self) -> str:
-        name = f"list<{self.element}>" if self.kind is Kind.LIST else self.kind.value
+        name = f"list<{self.element}>" if self.kind is TypeKind.LIST else self.kind.value
         if self.record is not None:
             name = self.record.name
         return f"{name}?" if self.optional else name
 
 
 @dataclass(frozen=True, slots=True)
-class RecordField:
-    """`key` is what JSON calls it. Absent: `default` where there is one, missing if `type.optional`, else the whole text
+class RecordTypeField:
+    """`json_key` is what JSON calls it. Absent: `default` where there is one, missing if `type.optional`, else the whole text
     is invalid. `unit` as of an input."""
 
     name: str
     type: Type
-    key: str
+    json_key: str
     unit: str | None
     default: bool | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordType:
     """Of what the elements of a list consist. A value of it is a tuple, field by field, None for what is missing."""
 
     name: str
-    fields: tuple[RecordField, ...]
+    fields: tuple[RecordTypeField, ...]
 
 
-BOOL = Type(Kind.BOOL)
-INT = Type(Kind.INT)
-FLOAT = Type(Kind.FLOAT)
-STRING = Type(Kind.STRING)
-CPU = Type(Kind.CPU)
-BYTES = Type(Kind.BYTES)
-BANDWIDTH = Type(Kind.BANDWIDTH)
-RATIO = Type(Kind.RATIO)
-DURATION = Type(Kind.DURATION)
-TIMESTAMP = Type(Kind.TIMESTAMP)
-QOS = Type(Kind.QOS)
+BOOL = Type(TypeKind.BOOL)
+INT = Type(TypeKind.INT)
+FLOAT = Type(TypeKind.FLOAT)
+STRING = Type(TypeKind.STRING)
+CPU = Type(TypeKind.CPU)
+BYTES = Type(TypeKind.BYTES)
+BANDWIDTH = Type(TypeKind.BANDWIDTH)
+RATIO = Type(TypeKind.RATIO)
+DURATION = Type(TypeKind.DURATION)
+TIMESTAMP = Type(TypeKind.TIMESTAMP)
+QOS = Type(TypeKind.QOS)
 
 FLOAT64_MAX = 1.7976931348623157e308

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
 
-from policysched.lang.types.kinds import FLOAT64_MAX, QOS_CLASSES, Kind, Type
+from policysched.lang.types.kinds import FLOAT64_MAX, QOS_CLASSES, Type, TypeKind
 from policysched.model.quantity import INT64_MAX, INT64_MIN
-from policysched.text.sanitize import one_line
+from policysched.text.sanitize import sanitize_line
 
-Held = bool | int | float | str
+ScalarValue = bool | int | float | str
 
 _DECIMAL = {suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)}
 _BINARY = {f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)}
-_BITS = {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9, "Tbps": 10**12}
-_OCTETS = {
+_BITS_PER_SECOND = {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9, "Tbps": 10**12}
+_BYTES_PER_SECOND = {
     "Bps": 8,
     "kBps": 8 * 10**3,
     "KBps": 8 * 10**3,
@@ -28,29 +28,31 @@ _OCTETS = {
     "GBps": 8 * 10**9,
     "TBps": 8 * 10**12,
 }
-_SECOND = 10**9
+_SECOND_NS = 10**9
 
-SUFFIXES: dict[Kind, dict[str, Fraction]] = {
-    Kind.INT: {"": Fraction(1)},
-    Kind.FLOAT: {"": Fraction(1)},
-    Kind.CPU: {"": Fraction(1000), "m": Fraction(1)},
-    Kind.BYTES: {"": Fraction(1), **_DECIMAL, **_BINARY},
-    Kind.BANDWIDTH: {suffix: Fraction(bits) for suffix, bits in {**_BITS, **_OCTETS}.items()},
-    Kind.RATIO: {"": Fraction(1), "%": Fraction(1, 100)},
-    Kind.DURATION: {
-        "ms": Fraction(_SECOND, 1000),
-        "s": Fraction(_SECOND),
-        "m": Fraction(60 * _SECOND),
-        "h": Fraction(3600 * _SECOND),
-        "d": Fraction(86400 * _SECOND),
+SUFFIXES: dict[TypeKind, dict[str, Fraction]] = {
+    TypeKind.INT: {"": Fraction(1)},
+    TypeKind.FLOAT: {"": Fraction(1)},
+    TypeKind.CPU: {"": Fraction(1000), "m": Fraction(1)},
+    TypeKind.BYTES: {"": Fraction(1), **_DECIMAL, **_BINARY},
+    TypeKind.BANDWIDTH: {
+        suffix: Fraction(bits) for suffix, bits in {**_BITS_PER_SECOND, **_BYTES_PER_SECOND}.items()
+    },
+    TypeKind.RATIO: {"": Fraction(1), "%": Fraction(1, 100)},
+    TypeKind.DURATION: {
+        "ms": Fraction(_SECOND_NS, 1000),
+        "s": Fraction(_SECOND_NS),
+        "m": Fraction(60 * _SECOND_NS),
+        "h": Fraction(3600 * _SECOND_NS),
+        "d": Fraction(86400 * _SECOND_NS),
     },
 }
 """For each type the suffixes of its literals and how many held units one of them is."""
 
-SUFFIX_ORDER = (Kind.RATIO, Kind.DURATION, Kind.BANDWIDTH, Kind.BYTES, Kind.CPU)
+SUFFIX_ORDER = (TypeKind.RATIO, TypeKind.DURATION, TypeKind.BANDWIDTH, TypeKind.BYTES, TypeKind.CPU)
 
 
-def kinds_of_suffix(suffix: str) -> tuple[Kind, ...]:
+def kinds_of_suffix(suffix: str) -> tuple[TypeKind, ...]:
     """The types that have the suffix: `m` is of two."""
     return tuple(kind for kind in SUFFIX_ORDER if suffix and suffix in SUFFIXES[kind])
 
@@ -63,16 +65,16 @@ _BINARY_RATE = {f"{p}iB/s": 8 * 1024**i for i, p in enumerate(("K", "M", "G", "T
 _SIZES = {f"{p}B": 1000**i for i, p in enumerate(("", "k", "M", "G", "T", "P"))}
 _BINARY_SIZES = {f"{p}iB": 1024**i for i, p in enumerate(("K", "M", "G", "T", "P"), start=1)}
 
-UNITS: dict[Kind, dict[str, Fraction]] = {
-    Kind.INT: {"1": Fraction(1)},
-    Kind.FLOAT: {"1": Fraction(1)},
-    Kind.CPU: {
+UNITS: dict[TypeKind, dict[str, Fraction]] = {
+    TypeKind.INT: {"1": Fraction(1)},
+    TypeKind.FLOAT: {"1": Fraction(1)},
+    TypeKind.CPU: {
         "cores": Fraction(1000),
         "core": Fraction(1000),
         "1": Fraction(1000),
         "millicores": Fraction(1),
     },
-    Kind.BYTES: {
+    TypeKind.BYTES: {
         unit: Fraction(size)
         for unit, size in {
             **_SIZES,
@@ -81,28 +83,28 @@ UNITS: dict[Kind, dict[str, Fraction]] = {
             **{k: int(v) for k, v in _BINARY.items()},
         }.items()
     },
-    Kind.BANDWIDTH: {
+    TypeKind.BANDWIDTH: {
         unit: Fraction(bits)
         for unit, bits in {
             **_BIT_RATE,
             **_BYTE_RATE,
             "KB/s": 8000,
             **_BINARY_RATE,
-            **_BITS,
-            **_OCTETS,
+            **_BITS_PER_SECOND,
+            **_BYTES_PER_SECOND,
         }.items()
     },
-    Kind.RATIO: {"1": Fraction(1), "%": Fraction(1, 100)},
-    Kind.DURATION: {
+    TypeKind.RATIO: {"1": Fraction(1), "%": Fraction(1, 100)},
+    TypeKind.DURATION: {
         "ns": Fraction(1),
         "us": Fraction(1000),
         "ms": Fraction(10**6),
-        "s": Fraction(_SECOND),
-        "min": Fraction(60 * _SECOND),
-        "h": Fraction(3600 * _SECOND),
-        "d": Fraction(86400 * _SECOND),
+        "s": Fraction(_SECOND_NS),
+        "min": Fraction(60 * _SECOND_NS),
+        "h": Fraction(3600 * _SECOND_NS),
+        "d": Fraction(86400 * _SECOND_NS),
     },
-    Kind.TIMESTAMP: {"s": Fraction(_SECOND), "ms": Fraction(10**6), "ns": Fraction(1)},
+    TypeKind.TIMESTAMP: {"s": Fraction(_SECOND_NS), "ms": Fraction(10**6), "ns": Fraction(1)},
 }
 """For each type what `unit "..."` may say, and how many held units one of them is."""
 
@@ -116,53 +118,55 @@ def unit_factor(type_: Type, unit: str) -> Fraction | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class ParseFailure:
     """Why a literal is not of the type: it has none of its suffixes, is finer than it holds, or too large; or a text
     is none of its kind at all."""
 
-    why: str  # "suffix", "fine", "large", "digits", "form"
+    reason: str  # "suffix", "fine", "large", "digits", "form"
 
 
-def literal_value(digits: str, suffix: str, kind: Kind) -> int | float | Unreadable:
+def parse_literal(digits: str, suffix: str, kind: TypeKind) -> int | float | ParseFailure:
     """The held value of a literal whose type is known. Nothing is rounded."""
     factor = SUFFIXES[kind].get(suffix)
     if factor is None:
-        return Unreadable("suffix")
-    number = _number(digits)
+        return ParseFailure("suffix")
+    number = _parse_number(digits)
     if number is None:
-        return Unreadable("digits")
-    return _held(number * factor, Type(kind), round_up=False)
+        return ParseFailure("digits")
+    return _to_scalar(number * factor, Type(kind), round_up=False)
 
 
 _DIGITS = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\Z")
-_LONGEST_NUMBER = 64
+_NUMBER_CHARACTERS_MAX = 64
 
 
-def _number(text: str) -> Fraction | None:
-    if len(text) > _LONGEST_NUMBER or not _DIGITS.match(text):
+def _parse_number(text: str) -> Fraction | None:
+    if len(text) > _NUMBER_CHARACTERS_MAX or not _DIGITS.match(text):
         return None
     return Fraction(text.rstrip(".") if text.endswith(".") else text)
 
 
-def _held(value: Fraction, type_: Type, *, round_up: bool) -> int | float | Unreadable:
-    if type_.held_as_float:
+def _to_scalar(value: Fraction, type_: Type, *, round_up: bool) -> int | float | ParseFailure:
+    if type_.is_float64:
         if abs(value) > Fraction(FLOAT64_MAX):
-            return Unreadable("large")
+            return ParseFailure("large")
         return float(value)
     if value.denominator != 1 and not round_up:
-        return Unreadable("fine")
+        return ParseFailure("fine")
     whole = -(-value.numerator // value.denominator)
-    return whole if INT64_MIN <= whole <= INT64_MAX else Unreadable("large")
+    return whole if INT64_MIN <= whole <= INT64_MAX else ParseFailure("large")
 
 
 # ── texts of labels and annotations ────────────────────────────────────────────────────────────────────────────────
 
-_TEXT = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(%|[A-Za-z]*)\Z")
-_IS_LONG = re.compile(r"[+-]?[0-9]{65,}(\.[0-9]*)?[A-Za-z%]*\Z")
+_NUMBER_WITH_SUFFIX = re.compile(
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(%|[A-Za-z]*)\Z"
+)
+_LONG_NUMBER = re.compile(r"[+-]?[0-9]{65,}(\.[0-9]*)?[A-Za-z%]*\Z")
 
 
 @lru_cache(maxsize=16384)
-def parse_value(text: str, type_: Type, unit: str | None) -> Held | None:
+def parse_value(text: str, type_: Type, unit: str | None) -> ScalarValue | None:
     """The value that a label's or annotation's text stands for, held as the type says; None where it is not of the type.
 
     Numbers are decimal, with one of the type's suffixes or, where the input declares a `unit`, as a bare number of
@@ -170,45 +174,45 @@ def parse_value(text: str, type_: Type, unit: str | None) -> Held | None:
     must be whole as written. What does not fit into the held form is invalid. Blanks are not trimmed. A timestamp is
     RFC 3339 with a zone; a bool is `true` or `false`; a qos is a class's name.
     """
-    value = read_value(text, type_, unit)
-    return None if isinstance(value, Unreadable) else value
+    value = parse_value_or_failure(text, type_, unit)
+    return None if isinstance(value, ParseFailure) else value
 
 
-def read_value(text: str, type_: Type, unit: str | None) -> Held | Unreadable:
+def parse_value_or_failure(text: str, type_: Type, unit: str | None) -> ScalarValue | ParseFailure:
     """The same, and why not."""
     match type_.kind:
-        case Kind.STRING:
+        case TypeKind.STRING:
             return text
-        case Kind.BOOL:
-            return {"true": True, "false": False}.get(text, Unreadable("form"))
-        case Kind.QOS:
-            return QOS_CLASSES.index(text) if text in QOS_CLASSES else Unreadable("form")
-        case Kind.TIMESTAMP if unit is None:
+        case TypeKind.BOOL:
+            return {"true": True, "false": False}.get(text, ParseFailure("form"))
+        case TypeKind.QOS:
+            return QOS_CLASSES.index(text) if text in QOS_CLASSES else ParseFailure("form")
+        case TypeKind.TIMESTAMP if unit is None:
             moment_ns = _parse_time(text)
-            return Unreadable("form") if moment_ns is None else moment_ns
-        case Kind.INT if re.fullmatch(r"[+-]?[0-9]{1,64}", text) is None:
-            return Unreadable("large" if _IS_LONG.match(text) else "form")
-    match = _TEXT.match(text) if len(text) <= _LONGEST_NUMBER else None
+            return ParseFailure("form") if moment_ns is None else moment_ns
+        case TypeKind.INT if re.fullmatch(r"[+-]?[0-9]{1,64}", text) is None:
+            return ParseFailure("large" if _LONG_NUMBER.match(text) else "form")
+    match = _NUMBER_WITH_SUFFIX.match(text) if len(text) <= _NUMBER_CHARACTERS_MAX else None
     if match is None:
-        return Unreadable("large" if _IS_LONG.match(text) else "form")
+        return ParseFailure("large" if _LONG_NUMBER.match(text) else "form")
     digits, suffix = match.groups()
-    factor = _factor(type_.kind, suffix, unit)
+    factor = _input_factor(type_.kind, suffix, unit)
     if factor is None:
-        return Unreadable("suffix")
-    return _held(Fraction(digits) * factor, type_, round_up=type_.kind in (Kind.CPU, Kind.BYTES))
+        return ParseFailure("suffix")
+    return _to_scalar(Fraction(digits) * factor, type_, round_up=type_.kind in (TypeKind.CPU, TypeKind.BYTES))
 
 
-def _factor(kind: Kind, suffix: str, unit: str | None) -> Fraction | None:
+def _input_factor(kind: TypeKind, suffix: str, unit: str | None) -> Fraction | None:
     if unit is None or (suffix in SUFFIXES.get(kind, ()) and suffix):
         return _suffix_factor(kind, suffix)
     factor = UNITS[kind].get(unit)
     if not suffix or factor is None:
         return factor
-    of_a_quantity = (_DECIMAL | _BINARY).get(suffix) if kind is Kind.BANDWIDTH else None
+    of_a_quantity = (_DECIMAL | _BINARY).get(suffix) if kind is TypeKind.BANDWIDTH else None
     return None if of_a_quantity is None else factor * of_a_quantity
 
 
-def _suffix_factor(kind: Kind, suffix: str) -> Fraction | None:
+def _suffix_factor(kind: TypeKind, suffix: str) -> Fraction | None:
     return SUFFIXES.get(kind, {}).get(suffix)
 
 
@@ -224,7 +228,7 @@ def _parse_time(text: str) -> int | None:
     except ValueError:  # the 31st of February
         return None
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    whole_ns = (since.days * 86400 + since.seconds) * _SECOND
+    whole_ns = (since.days * 86400 + since.seconds) * _SECOND_NS
     value = whole_ns + (int(fraction.group(1).ljust(9, "0")) if fraction else 0)
     return value if INT64_MIN <= value <= INT64_MAX else None
 
@@ -236,62 +240,62 @@ def format_value(value: object, type_: Type) -> str:
     """A held value as a person would write it: `812Mbps`, `1.5Gi`, `250m`, `5m`, `85%`. At most three decimals. A text on one line, printable and cut, for an
     annotation may hold line ends, codes for terminals and 256 KiB."""
     match type_.kind, value:
-        case Kind.BOOL, bool():
+        case TypeKind.BOOL, bool():
             return "true" if value else "false"
-        case Kind.LIST, tuple():
-            element = type_.element or Type(Kind.STRING)
+        case TypeKind.LIST, tuple():
+            element = type_.element or Type(TypeKind.STRING)
             return ", ".join(format_value(item, element) for item in value)
-        case Kind.QOS, int():
+        case TypeKind.QOS, int():
             return QOS_CLASSES[value] if 0 <= value < len(QOS_CLASSES) else str(value)
-        case Kind.TIMESTAMP, int() | float():
+        case TypeKind.TIMESTAMP, int() | float():
             return _format_time(int(value))
-        case Kind.CPU, int() | float():
-            return _decimals(value / 1000) if value % 1000 == 0 else f"{_decimals(value)}m"
-        case Kind.BYTES, int() | float():
+        case TypeKind.CPU, int() | float():
+            return _format_decimals(value / 1000) if value % 1000 == 0 else f"{_format_decimals(value)}m"
+        case TypeKind.BYTES, int() | float():
             return _format_bytes(value)
-        case Kind.BANDWIDTH, int() | float():
-            return _scaled(value, _BITS)
-        case Kind.RATIO, int() | float():
-            return f"{_decimals(value * 100)}%"
-        case Kind.DURATION, int() | float():
+        case TypeKind.BANDWIDTH, int() | float():
+            return _format_with_suffix(value, _BITS_PER_SECOND)
+        case TypeKind.RATIO, int() | float():
+            return f"{_format_decimals(value * 100)}%"
+        case TypeKind.DURATION, int() | float():
             return _format_duration(value)
-        case Kind.FLOAT, int() | float():
-            return _decimals(value)
+        case TypeKind.FLOAT, int() | float():
+            return _format_decimals(value)
         case _, str():
-            return one_line(value)
+            return sanitize_line(value)
         case _:
             return str(value)
 
 
-def _decimals(value: float) -> str:
+def _format_decimals(value: float) -> str:
     if isinstance(value, int) or (math.isfinite(value) and abs(value) >= 1e15):
         return str(int(value))
     text = f"{value:.3f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
-def _scaled(value: float, steps: dict[str, int]) -> str:
+def _format_with_suffix(value: float, steps: dict[str, int]) -> str:
     suffix, size = next(iter(steps.items()))
     for candidate, its_size in steps.items():
         if abs(value) >= its_size:
             suffix, size = candidate, its_size
-    return f"{_decimals(value / size)}{suffix}"
+    return f"{_format_decimals(value / size)}{suffix}"
 
 
 def _format_bytes(value: float) -> str:
     """The largest binary suffix that leaves at most three decimals exact, else whole bytes."""
     for suffix, size in reversed(_BINARY.items()):
         if abs(value) >= size:
-            return f"{_decimals(value / int(size))}{suffix}"
-    return _decimals(value)
+            return f"{_format_decimals(value / int(size))}{suffix}"
+    return _format_decimals(value)
 
 
 _DURATIONS = {
-    "d": 86400 * _SECOND,
-    "h": 3600 * _SECOND,
-    "m": 60 * _SECOND,
-    "s": _SECOND,
-    "ms": _SECOND // 1000,
+    "d": 86400 * _SECOND_NS,
+    "h": 3600 * _SECOND_NS,
+    "m": 60 * _SECOND_NS,
+    "s": _SECOND_NS,
+    "ms": _SECOND_NS // 1000,
 }
 
 
@@ -312,7 +316,7 @@ def _format_duration(value: float) -> str:
 
 def _format_time(value: int) -> str:
     try:
-        moment = datetime.fromtimestamp(value // _SECOND, UTC)
+        moment = datetime.fromtimestamp(value // _SECOND_NS, UTC)
     except (OverflowError, ValueError, OSError):  # outside the years 1 to 9999
-        return f"{value // _SECOND}s since 1970"
+        return f"{value // _SECOND_NS}s since 1970"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,9 +8,9 @@ Stored objects are plain dicts that nobody changes after they were committed: a 
 what it left alone. They are kept without `kind` and `apiVersion`, which are written in front when an object leaves.
 """
 
-from policysched.sandbox.apiserver.errors import Refusal
-from policysched.sandbox.apiserver.requests import Call
+from policysched.sandbox.apiserver.errors import StatusError
+from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.apiserver.server import ApiServer
-from policysched.sandbox.apiserver.watch import Subscription
+from policysched.sandbox.apiserver.watch import WatchSubscription
 
-__all__ = ["ApiServer", "Call", "Refusal", "Subscription"]
+__all__ = ["ApiServer", "ServerRequest", "StatusError", "WatchSubscription"]

@@ -8,8 +8,8 @@ without the not-ready taint, for nothing here would take it away).
 from typing import Any
 
 from policysched.sandbox.apiserver.errors import forbidden, not_found
-from policysched.sandbox.apiserver.kinds import Kind
-from policysched.sandbox.apiserver.store import Store
+from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.apiserver.store import ObjectStore
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ _IS_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
-def check_namespace(store: Store, kind: Kind, namespace: str, name: str) -> None:
+def check_namespace(store: ObjectStore, kind: ResourceKind, namespace: str, name: str) -> None:
     """A namespaced object is created in a namespace that exists and stays. Raises the real server's 404 and 403."""
     entry = store.get("namespaces", ("", namespace))
     if entry is None:
@@ -39,18 +39,18 @@ def check_namespace(store: Store, kind: Kind, namespace: str, name: str) -> None
         raise refusal
 
 
-def check_may_be_deleted(kind: Kind, name: str) -> None:
+def check_may_be_deleted(kind: ResourceKind, name: str) -> None:
     if kind.plural == "namespaces" and name in IMMORTAL_NAMESPACES:
         raise forbidden("", "namespaces", name, "this namespace may not be deleted")
 
 
-def admit_new(store: Store, kind: Kind, obj: Json) -> None:
+def admit_create(store: ObjectStore, kind: ResourceKind, obj: Json) -> None:
     """Change or refuse an object that is about to be created."""
     if kind.plural == "pods":
-        _give_priority(store, obj)
-        _tolerate_short_outages(obj["spec"])
+        _set_priority(store, obj)
+        _add_default_tolerations(obj["spec"])
     elif kind.plural == "persistentvolumeclaims":
-        _give_storage_class(store, obj)
+        _set_default_storage_class(store, obj)
     elif kind.plural == "priorityclasses" and obj.get("globalDefault"):
         for entry in store.collection(_CLASSES).entries.values():
             if entry.obj.get("globalDefault"):
@@ -58,13 +58,13 @@ def admit_new(store: Store, kind: Kind, obj: Json) -> None:
                 raise forbidden(kind.group, kind.plural, obj["metadata"]["name"], why)
 
 
-def admit_changed(kind: Kind, obj: Json) -> None:
+def admit_update(kind: ResourceKind, obj: Json) -> None:
     """Change an object that is about to be replaced or patched."""
     if kind.plural == "pods":
-        _tolerate_short_outages(obj["spec"])
+        _add_default_tolerations(obj["spec"])
 
 
-def _give_storage_class(store: Store, obj: Json) -> None:
+def _set_default_storage_class(store: ObjectStore, obj: Json) -> None:
     """DefaultStorageClass: a claim that names no class gets the default one, the newest of several."""
     metadata, spec = obj["metadata"], obj["spec"]
     if spec.get("storageClassName") is not None or _OLD_CLASS in (metadata.get("annotations") or {}):
@@ -80,7 +80,7 @@ def _give_storage_class(store: Store, obj: Json) -> None:
         spec["storageClassName"] = newest["metadata"]["name"]
 
 
-def _give_priority(store: Store, obj: Json) -> None:
+def _set_priority(store: ObjectStore, obj: Json) -> None:
     spec, name = obj["spec"], obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
     class_name = spec.get("priorityClassName")
     classes = store.collection(_CLASSES).entries
@@ -98,25 +98,25 @@ def _give_priority(store: Store, obj: Json) -> None:
     policy = (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority"
     if spec.get("priority") not in (None, priority):
         raise forbidden(
-            "", "pods", name, _given_but_computed("integer value of priority", spec["priority"], priority)
+            "", "pods", name, _computed_field_message("integer value of priority", spec["priority"], priority)
         )
     if spec.get("preemptionPolicy") not in (None, policy):
         given = spec["preemptionPolicy"]
         raise forbidden(
-            "", "pods", name, _given_but_computed("string value of PreemptionPolicy", given, policy)
+            "", "pods", name, _computed_field_message("string value of PreemptionPolicy", given, policy)
         )
     spec["priority"] = priority
     spec["preemptionPolicy"] = policy
 
 
-def _given_but_computed(what: str, given: object, computed: object) -> str:
+def _computed_field_message(what: str, given: object, computed: object) -> str:
     return (
         f"the {what} ({given}) must not be provided in pod spec; "
         f"priority admission controller computed {computed} from the given PriorityClass name"
     )
 
 
-def _tolerate_short_outages(spec: Json) -> None:
+def _add_default_tolerations(spec: Json) -> None:
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(

@@ -8,19 +8,19 @@ def timestamp(now_s: float) -> str:
     return datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def seconds(text: str) -> float:
+def parse_timestamp_s(text: str) -> float:
     """Read a `metav1.Time` or `MicroTime`. Raises ValueError where it is neither."""
     return datetime.fromisoformat(text).timestamp()
 
 
-def age(created: str | None, now_s: float) -> str:
+def age_text(created: str | None, now_s: float) -> str:
     """How long ago, as kubectl's tables say it: `12s`, `5m`, `3h`, `2d`; `<unknown>` without a time."""
     if not created:
         return "<unknown>"
-    return duration(now_s - seconds(created))
+    return duration_text(now_s - parse_timestamp_s(created))
 
 
-def duration(span_s: float) -> str:
+def duration_text(span_s: float) -> str:
     """A duration in the shortest words that kubectl has for it."""
     whole = max(0, int(span_s))
     if whole < 120:

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Refusal, bad_request
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.errors import StatusError, bad_request
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.quantities import parse_quantity
-from policysched.sandbox.apiserver.shapes import misshapen
+from policysched.sandbox.apiserver.shapes import field_type_errors
 
 Json = dict[str, Any]
 
 
-def check_shape(kind: Kind, obj: Any) -> Json:
+def check_shape(kind: ResourceKind, obj: Any) -> Json:
     """Refuse with a 400 what the real server could not decode into its type."""
     if not isinstance(obj, dict):
         raise bad_request(f"a {kind.name} is an object, not {type(obj).__name__}")
@@ -19,42 +19,42 @@ def check_shape(kind: Kind, obj: Any) -> Json:
     if metadata is None:
         metadata = obj["metadata"] = {}
     if not isinstance(metadata, dict):
-        raise _undecodable(kind, "metadata", "an object")
+        raise _decode_error(kind, "metadata", "an object")
     for field in ("labels", "annotations"):
         value = metadata.get(field)
         if value is None:
             metadata.pop(field, None)
         elif not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-            raise _undecodable(kind, f"metadata.{field}", "an object of strings")
+            raise _decode_error(kind, f"metadata.{field}", "an object of strings")
     for field in ("spec", "status"):
         if obj.get(field, {}) is None:
             del obj[field]
         elif not isinstance(obj.get(field, {}), dict):
-            raise _undecodable(kind, field, "an object")
-    for field, what in misshapen(kind.plural, obj):
-        raise _undecodable(kind, field, what)
+            raise _decode_error(kind, field, "an object")
+    for field, what in field_type_errors(kind.plural, obj):
+        raise _decode_error(kind, field, what)
     if kind.plural == "pods":
         _check_quantities(kind, obj.get("spec") or {})
     if kind.plural == "priorityclasses" and not isinstance(obj.get("value", 0), int):
-        raise _undecodable(kind, "value", "a whole number")
+        raise _decode_error(kind, "value", "a whole number")
     return obj
 
 
-def _undecodable(kind: Kind, field: str, what: str) -> Refusal:
+def _decode_error(kind: ResourceKind, field: str, what: str) -> StatusError:
     return bad_request(
         f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: json: {field} must be {what}'
     )
 
 
-def _check_quantities(kind: Kind, spec: Json) -> None:
+def _check_quantities(kind: ResourceKind, spec: Json) -> None:
     for path, container in _containers(kind, spec):
         resources = container.get("resources") or {}
         if not isinstance(resources, dict):
-            raise _undecodable(kind, f"{path}.resources", "an object")
+            raise _decode_error(kind, f"{path}.resources", "an object")
         for group in ("requests", "limits"):
             quantities = resources.get(group) or {}
             if not isinstance(quantities, dict):
-                raise _undecodable(kind, f"{path}.resources.{group}", "an object")
+                raise _decode_error(kind, f"{path}.resources.{group}", "an object")
             for quantity in quantities.values():
                 try:
                     parse_quantity(quantity)
@@ -65,12 +65,12 @@ def _check_quantities(kind: Kind, spec: Json) -> None:
                     ) from None
 
 
-def _containers(kind: Kind, spec: Json) -> Iterator[tuple[str, Json]]:
+def _containers(kind: ResourceKind, spec: Json) -> Iterator[tuple[str, Json]]:
     for field in ("initContainers", "containers"):
         value = spec.get(field)
         if value is not None and not isinstance(value, list):
-            raise _undecodable(kind, f"spec.{field}", "a list")
+            raise _decode_error(kind, f"spec.{field}", "a list")
         for at, container in enumerate(value or ()):
             if not isinstance(container, dict):
-                raise _undecodable(kind, f"spec.{field}[{at}]", "an object")
+                raise _decode_error(kind, f"spec.{field}[{at}]", "an object")
             yield f"spec.{field}[{at}]", container

@@ -8,8 +8,8 @@ lists for each kind the one thing that kubectl looks for before it leaves valida
 from collections.abc import Sequence
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Refusal, not_served
-from policysched.sandbox.apiserver.kinds import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, VERBS, Kind
+from policysched.sandbox.apiserver.errors import StatusError, not_served
+from policysched.sandbox.apiserver.kinds import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, VERBS, ResourceKind
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ VERSION: Json = {
 """What `/version` says. Clients compare major and minor with their own; the rest tells people what this is."""
 
 
-def _groups(kinds: Sequence[Kind]) -> dict[str, list[str]]:
+def _groups(kinds: Sequence[ResourceKind]) -> dict[str, list[str]]:
     """Group to its versions, without the core group, in order of first mention."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
@@ -36,7 +36,7 @@ def _groups(kinds: Sequence[Kind]) -> dict[str, list[str]]:
     return groups
 
 
-def discovery(kinds: Sequence[Kind], path: str, *, aggregated: bool) -> Json:
+def discovery(kinds: Sequence[ResourceKind], path: str, *, aggregated: bool) -> Json:
     """The document at `/api`, `/apis`, `/api/VERSION`, `/apis/GROUP` or `/apis/GROUP/VERSION`."""
     parts = path.strip("/").split("/")
     groups = _groups(kinds)
@@ -66,7 +66,7 @@ def _group(group: str, versions: list[str]) -> Json:
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _resources(kinds: Sequence[Kind], group: str, version: str) -> Json:
+def _resources(kinds: Sequence[ResourceKind], group: str, version: str) -> Json:
     resources: list[Json] = []
     for kind in kinds:
         if (kind.group, kind.version) != (group, version):
@@ -104,7 +104,7 @@ def _resources(kinds: Sequence[Kind], group: str, version: str) -> Json:
     }
 
 
-def _aggregated(kinds: Sequence[Kind], groups: dict[str, list[str]]) -> Json:
+def _aggregated(kinds: Sequence[ResourceKind], groups: dict[str, list[str]]) -> Json:
     items = [
         {
             "metadata": {"name": group, "creationTimestamp": None} if group else {"creationTimestamp": None},
@@ -131,7 +131,7 @@ def _aggregated(kinds: Sequence[Kind], groups: dict[str, list[str]]) -> Json:
     }
 
 
-def _aggregated_resource(kind: Kind) -> Json:
+def _aggregated_resource(kind: ResourceKind) -> Json:
     subresources = []
     for name in kind.subresources:
         other = SUBRESOURCE_KINDS.get(name)
@@ -159,17 +159,17 @@ def _aggregated_resource(kind: Kind) -> Json:
     return answer
 
 
-def openapi(kinds: Sequence[Kind], path: str) -> Json:
+def openapi(kinds: Sequence[ResourceKind], path: str) -> Json:
     """`/openapi/v3` and its documents, one a group and version. `/openapi/v2` is refused by name."""
     parts = path.strip("/").split("/")
     if parts[:2] != ["openapi", "v3"]:
-        raise Refusal(404, "NotFound", f"the sandbox does not serve {path}: it has OpenAPI v3 only")
+        raise StatusError(404, "NotFound", f"the sandbox does not serve {path}: it has OpenAPI v3 only")
     roots = {_root(kind.group, kind.version).strip("/"): (kind.group, kind.version) for kind in kinds}
     if len(parts) == 2:
         return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
     found = roots.get("/".join(parts[2:]))
     if found is None:
-        raise Refusal(404, "NotFound", f"the sandbox does not serve {path}")
+        raise StatusError(404, "NotFound", f"the sandbox does not serve {path}")
     group, version = found
     paths = {}
     for kind in kinds:
@@ -190,7 +190,7 @@ def _root(group: str, version: str) -> str:
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
-def _patch_operation(kind: Kind) -> Json:
+def _patch_operation(kind: ResourceKind) -> Json:
     # Strategic merge patches are served but not announced: kubectl would look for schemas to make them from. Without
     # them it takes the merge keys that it was built with.
     announced = ("application/json-patch+json", "application/merge-patch+json")

@@ -1,6 +1,6 @@
 """Refusals: what the server says when it will not do something, in the words and codes of the real one.
 
-A `Refusal` is raised anywhere below `ApiServer.handle` and becomes a `Status` object there. `kubectl` prints its
+A `StatusError` is raised anywhere below `ApiServer.handle` and becomes a `Status` object there. `kubectl` prints its
 message after "Error from server (REASON):", so messages follow the real server's.
 """
 
@@ -13,7 +13,7 @@ Cause = tuple[str, str, str]
 """One reason of a refusal with a 422: the word for it, the field, and the message."""
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """A Status that says no. `code` is the HTTP status, `reason` the word that client libraries test for."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Refusal(Exception):
         return orjson.dumps(self.status())
 
 
-def success(details: Json | None = None, *, code: int | None = None) -> Json:
+def success_status(details: Json | None = None, *, code: int | None = None) -> Json:
     """The `Status` that answers a deletion or a binding."""
     body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details:
@@ -64,64 +64,64 @@ def qualified(group: str, resource: str) -> str:
     return f"{resource}.{group}" if group else resource
 
 
-def not_found(group: str, resource: str, name: str) -> Refusal:
+def not_found(group: str, resource: str, name: str) -> StatusError:
     message = f'{qualified(group, resource)} "{name}" not found'
-    return Refusal(404, "NotFound", message, details=_details(name, group, resource))
+    return StatusError(404, "NotFound", message, details=_details(name, group, resource))
 
 
-def not_served(what: str) -> Refusal:
+def not_served(what: str) -> StatusError:
     """A resource that this server does not have. The reason is NotFound, which clients take as "no such API"."""
     message = f"the server could not find the requested resource: the sandbox does not serve {what}"
-    return Refusal(404, "NotFound", message)
+    return StatusError(404, "NotFound", message)
 
 
-def not_implemented(what: str) -> Refusal:
-    return Refusal(501, "NotImplemented", f"the sandbox does not serve {what}")
+def not_implemented(what: str) -> StatusError:
+    return StatusError(501, "NotImplemented", f"the sandbox does not serve {what}")
 
 
-def already_exists(group: str, resource: str, name: str) -> Refusal:
+def already_exists(group: str, resource: str, name: str) -> StatusError:
     message = f'{qualified(group, resource)} "{name}" already exists'
-    return Refusal(409, "AlreadyExists", message, details=_details(name, group, resource))
+    return StatusError(409, "AlreadyExists", message, details=_details(name, group, resource))
 
 
-def conflict(group: str, resource: str, name: str, why: str) -> Refusal:
+def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
     message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
-    return Refusal(409, "Conflict", message, details=_details(name, group, resource))
+    return StatusError(409, "Conflict", message, details=_details(name, group, resource))
 
 
-def stale(group: str, resource: str, name: str) -> Refusal:
+def version_conflict(group: str, resource: str, name: str) -> StatusError:
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(group, resource, name, why)
 
 
-def forbidden(group: str, resource: str, name: str, why: str) -> Refusal:
+def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
     message = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
-    return Refusal(403, "Forbidden", message, details=_details(name, group, resource))
+    return StatusError(403, "Forbidden", message, details=_details(name, group, resource))
 
 
-def bad_request(message: str) -> Refusal:
-    return Refusal(400, "BadRequest", message)
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
 
 
-def gone(message: str, *, meta: Json | None = None) -> Refusal:
-    return Refusal(410, "Expired", message, meta=meta)
+def gone(message: str, *, meta: Json | None = None) -> StatusError:
+    return StatusError(410, "Expired", message, meta=meta)
 
 
-def method_not_allowed(message: str) -> Refusal:
-    return Refusal(405, "MethodNotAllowed", message)
+def method_not_allowed(message: str) -> StatusError:
+    return StatusError(405, "MethodNotAllowed", message)
 
 
-def unsupported_media_type(message: str) -> Refusal:
-    return Refusal(415, "UnsupportedMediaType", message)
+def unsupported_media_type(message: str) -> StatusError:
+    return StatusError(415, "UnsupportedMediaType", message)
 
 
-def too_large_version(asked: int, current: int) -> Refusal:
+def resource_version_too_large(asked: int, current: int) -> StatusError:
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    return Refusal(504, "Timeout", message, details={"retryAfterSeconds": 1, "causes": causes})
+    return StatusError(504, "Timeout", message, details={"retryAfterSeconds": 1, "causes": causes})
 
 
-def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> Refusal:
+def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
     """Field errors as 422. A cause is `(reason, field, message)`, the message as the real server words it."""
     assert causes, f"an invalid {kind} {name!r} without a cause"
     words = [f"{field}: {message}" for _, field, message in causes]
@@ -131,7 +131,7 @@ def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> Refusal:
     details["causes"] = [
         {"reason": reason, "message": message, "field": field} for reason, field, message in causes
     ]
-    return Refusal(422, "Invalid", f'{kind_word} "{name}" is invalid: {listed}', details=details)
+    return StatusError(422, "Invalid", f'{kind_word} "{name}" is invalid: {listed}', details=details)
 
 
 def required(field: str, message: str = "Required value") -> Cause:
@@ -156,5 +156,5 @@ def duplicate(field: str, value: object) -> Cause:
     return ("FieldValueDuplicate", field, f'Duplicate value: "{value}"')
 
 
-def may_not(field: str, why: str) -> Cause:
+def forbidden_field(field: str, why: str) -> Cause:
     return ("FieldValueForbidden", field, f"Forbidden: {why}")

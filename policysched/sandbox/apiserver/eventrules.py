@@ -18,17 +18,19 @@ _DEPRECATED = ("firstTimestamp", "lastTimestamp", "count", "source")
 
 def event_causes(event: Json, *, through_events_v1: bool) -> list[Cause]:
     """What is wrong with an event in the words of core/v1 (as which all events are stored)."""
-    causes = _namespace(event)
+    causes = _namespace_causes(event)
     if event.get("eventTime"):
-        causes += _new_kind(event, "reportingController" if through_events_v1 else "reportingComponent")
+        causes += _new_event_causes(
+            event, "reportingController" if through_events_v1 else "reportingComponent"
+        )
     elif through_events_v1:
         causes.append(required("eventTime"))
     if through_events_v1 and event.get("eventTime"):
-        causes += _events_v1(event)
+        causes += _events_v1_causes(event)
     return causes
 
 
-def _namespace(event: Json) -> list[Cause]:
+def _namespace_causes(event: Json) -> list[Cause]:
     about = (event.get("involvedObject") or {}).get("namespace", "")
     lies_in = event["metadata"].get("namespace", "")
     if about == lies_in or (not about and lies_in == "default"):
@@ -38,7 +40,7 @@ def _namespace(event: Json) -> list[Cause]:
     return [bad_value("involvedObject.namespace", about, "does not match event.namespace")]
 
 
-def _new_kind(event: Json, reporter_field: str) -> list[Cause]:
+def _new_event_causes(event: Json, reporter_field: str) -> list[Cause]:
     causes: list[Cause] = []
     reporter = event.get("reportingComponent") or ""
     if not reporter:
@@ -54,7 +56,7 @@ def _new_kind(event: Json, reporter_field: str) -> list[Cause]:
     return causes
 
 
-def _events_v1(event: Json) -> list[Cause]:
+def _events_v1_causes(event: Json) -> list[Cause]:
     causes: list[Cause] = []
     event_type = event.get("type") or ""
     if event_type not in ("Normal", "Warning"):

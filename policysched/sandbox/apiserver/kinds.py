@@ -11,7 +11,7 @@ from policysched.sandbox.apiserver.errors import qualified
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """One resource in one version. `stored_as` is shared where two versions show the same objects."""
 
     plural: str
@@ -22,11 +22,11 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
+    selectable_fields: tuple[str, ...] = ()
     """What a field selector may name besides `metadata.name` and `metadata.namespace`."""
-    keeps_status: bool = False
+    has_status: bool = False
     """A create keeps the status that it brings; otherwise the status begins empty."""
-    counts_generations: bool = False
+    has_generation: bool = False
     created_by_replace: bool = False
     replaced_with_version_only: bool = False
     returned_when_deleted: bool = False
@@ -55,31 +55,31 @@ _EVENT_FIELDS = (
 
 _SCALED = ("status", "scale")
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
+KINDS: tuple[ResourceKind, ...] = (
+    ResourceKind(
         "namespaces",
         "Namespace",
         namespaced=False,
         short_names=("ns",),
         subresources=("status", "finalize"),
-        fields=("status.phase",),
+        selectable_fields=("status.phase",),
     ),
-    Kind(
+    ResourceKind(
         "nodes",
         "Node",
         namespaced=False,
         short_names=("no",),
         subresources=("status",),
-        fields=("spec.unschedulable",),
-        keeps_status=True,
+        selectable_fields=("spec.unschedulable",),
+        has_status=True,
     ),
-    Kind(
+    ResourceKind(
         "pods",
         "Pod",
         short_names=("po",),
         categories=("all",),
         subresources=("status", "binding", "eviction"),
-        fields=(
+        selectable_fields=(
             "spec.nodeName",
             "spec.restartPolicy",
             "spec.schedulerName",
@@ -89,16 +89,23 @@ KINDS: tuple[Kind, ...] = (
             "status.podIP",
             "status.nominatedNodeName",
         ),
-        counts_generations=True,
+        has_generation=True,
         returned_when_deleted=True,
     ),
-    Kind("configmaps", "ConfigMap", short_names=("cm",)),
-    Kind("events", "Event", short_names=("ev",), fields=_EVENT_FIELDS, created_by_replace=True),
-    Kind(
-        "events", "Event", "events.k8s.io", short_names=("ev",), fields=_EVENT_FIELDS, created_by_replace=True
+    ResourceKind("configmaps", "ConfigMap", short_names=("cm",)),
+    ResourceKind(
+        "events", "Event", short_names=("ev",), selectable_fields=_EVENT_FIELDS, created_by_replace=True
     ),
-    Kind("serviceaccounts", "ServiceAccount", short_names=("sa",)),
-    Kind(
+    ResourceKind(
+        "events",
+        "Event",
+        "events.k8s.io",
+        short_names=("ev",),
+        selectable_fields=_EVENT_FIELDS,
+        created_by_replace=True,
+    ),
+    ResourceKind("serviceaccounts", "ServiceAccount", short_names=("sa",)),
+    ResourceKind(
         "services",
         "Service",
         short_names=("svc",),
@@ -106,102 +113,108 @@ KINDS: tuple[Kind, ...] = (
         subresources=("status",),
         returned_when_deleted=True,
     ),
-    Kind(
+    ResourceKind(
         "persistentvolumes",
         "PersistentVolume",
         namespaced=False,
         short_names=("pv",),
         subresources=("status",),
     ),
-    Kind("persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=("status",)),
-    Kind(
+    ResourceKind(
+        "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=("status",)
+    ),
+    ResourceKind(
         "deployments",
         "Deployment",
         "apps",
         short_names=("deploy",),
         categories=("all",),
         subresources=_SCALED,
-        counts_generations=True,
+        has_generation=True,
     ),
-    Kind(
+    ResourceKind(
         "replicasets",
         "ReplicaSet",
         "apps",
         short_names=("rs",),
         categories=("all",),
         subresources=_SCALED,
-        fields=("status.replicas",),
-        counts_generations=True,
+        selectable_fields=("status.replicas",),
+        has_generation=True,
     ),
-    Kind(
+    ResourceKind(
         "statefulsets",
         "StatefulSet",
         "apps",
         short_names=("sts",),
         categories=("all",),
         subresources=_SCALED,
-        counts_generations=True,
+        has_generation=True,
     ),
-    Kind(
+    ResourceKind(
         "replicationcontrollers",
         "ReplicationController",
         short_names=("rc",),
         categories=("all",),
         subresources=_SCALED,
-        fields=("status.replicas",),
-        counts_generations=True,
+        selectable_fields=("status.replicas",),
+        has_generation=True,
     ),
-    Kind(
+    ResourceKind(
         "jobs",
         "Job",
         "batch",
         categories=("all",),
         subresources=("status",),
-        fields=("status.successful",),
-        counts_generations=True,
+        selectable_fields=("status.successful",),
+        has_generation=True,
     ),
-    Kind("priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, short_names=("pc",)),
-    Kind("leases", "Lease", "coordination.k8s.io", created_by_replace=True, replaced_with_version_only=True),
-    Kind(
+    ResourceKind(
+        "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, short_names=("pc",)
+    ),
+    ResourceKind(
+        "leases", "Lease", "coordination.k8s.io", created_by_replace=True, replaced_with_version_only=True
+    ),
+    ResourceKind(
         "poddisruptionbudgets",
         "PodDisruptionBudget",
         "policy",
         short_names=("pdb",),
         subresources=("status",),
-        counts_generations=True,
+        has_generation=True,
     ),
-    Kind("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, short_names=("sc",)),
-    Kind("csinodes", "CSINode", "storage.k8s.io", namespaced=False),
-    Kind("csidrivers", "CSIDriver", "storage.k8s.io", namespaced=False),
-    Kind("csistoragecapacities", "CSIStorageCapacity", "storage.k8s.io"),
-    Kind(
+    ResourceKind("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, short_names=("sc",)),
+    ResourceKind("csinodes", "CSINode", "storage.k8s.io", namespaced=False),
+    ResourceKind("csidrivers", "CSIDriver", "storage.k8s.io", namespaced=False),
+    ResourceKind("csistoragecapacities", "CSIStorageCapacity", "storage.k8s.io"),
+    ResourceKind(
         "volumeattachments",
         "VolumeAttachment",
         "storage.k8s.io",
         namespaced=False,
         subresources=("status",),
-        keeps_status=True,
+        has_status=True,
     ),
-    Kind("resourceclaims", "ResourceClaim", "resource.k8s.io", subresources=("status",)),
-    Kind("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io"),
-    Kind(
+    ResourceKind("resourceclaims", "ResourceClaim", "resource.k8s.io", subresources=("status",)),
+    ResourceKind("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io"),
+    ResourceKind(
         "resourceslices",
         "ResourceSlice",
         "resource.k8s.io",
         namespaced=False,
-        fields=("spec.nodeName", "spec.driver"),
+        selectable_fields=("spec.nodeName", "spec.driver"),
     ),
-    Kind("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
+    ResourceKind("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
     # Kept as they are written: here everybody may do everything.
-    Kind("roles", "Role", "rbac.authorization.k8s.io"),
-    Kind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
-    Kind("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=False),
-    Kind("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", namespaced=False),
+    ResourceKind("roles", "Role", "rbac.authorization.k8s.io"),
+    ResourceKind("rolebindings", "RoleBinding", "rbac.authorization.k8s.io"),
+    ResourceKind("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", namespaced=False),
+    ResourceKind("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", namespaced=False),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Subresource:
+class SubresourceKind:
     """What discovery says of a subresource whose body is of another kind than its owner's."""
 
     kind: str
@@ -209,10 +222,10 @@ class Subresource:
     version: str
 
 
-SUBRESOURCE_KINDS: dict[str, Subresource] = {
-    "binding": Subresource("Binding", "", "v1"),
-    "eviction": Subresource("Eviction", "policy", "v1"),
-    "scale": Subresource("Scale", "autoscaling", "v1"),
+SUBRESOURCE_KINDS: dict[str, SubresourceKind] = {
+    "binding": SubresourceKind("Binding", "", "v1"),
+    "eviction": SubresourceKind("Eviction", "policy", "v1"),
+    "scale": SubresourceKind("Scale", "autoscaling", "v1"),
 }
 
 SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {

@@ -12,28 +12,34 @@ from dataclasses import dataclass
 import orjson
 
 from policysched.sandbox.apiserver.errors import (
-    Refusal,
+    StatusError,
     bad_request,
+    forbidden_field,
     gone,
     invalid,
-    may_not,
-    too_large_version,
+    resource_version_too_large,
 )
-from policysched.sandbox.apiserver.selectors import Filter
-from policysched.sandbox.apiserver.store import Collection, Entry, Key, Past, Store
+from policysched.sandbox.apiserver.selectors import ObjectFilter
+from policysched.sandbox.apiserver.store import (
+    CollectionSnapshot,
+    Key,
+    ObjectStore,
+    StoredCollection,
+    StoredObject,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ObjectListPage:
     """Objects in key order, the version that they show, and what follows (`continue_token` empty: nothing)."""
 
-    entries: list[Entry]
+    entries: list[StoredObject]
     version: int
     continue_token: str = ""
     remaining: int | None = None
 
 
-_PRESENT = -1
+_CURRENT_VERSION = -1
 """The version in a token that gave up consistency."""
 
 
@@ -58,7 +64,9 @@ def read_number(params: Mapping[str, str], name: str) -> int | None:
         raise bad_request(f"{name} is not a whole number: {text!r}") from None
 
 
-def list_page(store: Store, resource: str, wanted: Filter, params: Mapping[str, str]) -> Page:
+def list_page(
+    store: ObjectStore, resource: str, wanted: ObjectFilter, params: Mapping[str, str]
+) -> ObjectListPage:
     """One page of a list, by `limit`, `continue`, `resourceVersion` and `resourceVersionMatch`."""
     collection = store.collection(resource)
     limit = read_number(params, "limit") or 0
@@ -67,7 +75,7 @@ def list_page(store: Store, resource: str, wanted: Filter, params: Mapping[str, 
     if params.get("continue"):
         if version:
             raise bad_request("specifying resource version is not allowed when using continue")
-        return _continued(store, collection, wanted, params["continue"], limit)
+        return _continue_page(store, collection, wanted, params["continue"], limit)
     if match not in ("", "Exact", "NotOlderThan"):
         raise bad_request(f"unknown resourceVersionMatch {match!r}")
     if match and version is None:
@@ -76,39 +84,41 @@ def list_page(store: Store, resource: str, wanted: Filter, params: Mapping[str, 
         raise _forbidden_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     exact = version and (match == "Exact" or (limit and not match))
     if version and version > store.version:
-        raise too_large_version(version, store.version)
+        raise resource_version_too_large(version, store.version)
     if exact:
         assert version is not None
         if version < collection.compacted:
             raise gone(
                 f"The resourceVersion for the provided list is too old: {version} ({collection.compacted})."
             )
-        return _cut(collection.as_of(version, wanted.namespace), version, limit, wanted)
+        return _page_of(collection.snapshot_at(version, wanted.namespace), version, limit, wanted)
     if version == 0:
         limit = 0
-    return _cut(collection.as_of(store.version, wanted.namespace), store.version, limit, wanted)
+    return _page_of(collection.snapshot_at(store.version, wanted.namespace), store.version, limit, wanted)
 
 
-def _forbidden_match(why: str) -> Refusal:
-    return invalid("meta.k8s.io", "ListOptions", "", [may_not("resourceVersionMatch", why)])
+def _forbidden_match(why: str) -> StatusError:
+    return invalid("meta.k8s.io", "ListOptions", "", [forbidden_field("resourceVersionMatch", why)])
 
 
-def _cut(then: Past, version: int, limit: int, wanted: Filter) -> Page:
+def _page_of(then: CollectionSnapshot, version: int, limit: int, wanted: ObjectFilter) -> ObjectListPage:
     """The first `limit` objects that are wanted (0: all of them), and a token if there are more."""
-    entries: list[Entry] = []
+    entries: list[StoredObject] = []
     for entry in then:
-        if not wanted.takes_all and not wanted.matches(entry.obj):
+        if not wanted.matches_all and not wanted.matches(entry.obj):
             continue
         if limit > 0 and len(entries) == limit:
-            remaining = len(then) - limit if wanted.takes_all else None
-            return Page(entries, version, _token(version, entries[-1].key), remaining)
+            remaining = len(then) - limit if wanted.matches_all else None
+            return ObjectListPage(entries, version, _token(version, entries[-1].key), remaining)
         entries.append(entry)
-    return Page(entries, version)
+    return ObjectListPage(entries, version)
 
 
-def _continued(store: Store, collection: Collection, wanted: Filter, token: str, limit: int) -> Page:
+def _continue_page(
+    store: ObjectStore, collection: StoredCollection, wanted: ObjectFilter, token: str, limit: int
+) -> ObjectListPage:
     version, after = _read_token(token)
-    if version == _PRESENT:
+    if version == _CURRENT_VERSION:
         version = store.version
     elif version < collection.compacted:
         message = (
@@ -117,8 +127,8 @@ def _continued(store: Store, collection: Collection, wanted: Filter, token: str,
             "the results. Continuing with the provided token results in an inconsistent list - objects that were "
             "created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
         )
-        raise gone(message, meta={"continue": _token(_PRESENT, after)})
-    return _cut(collection.as_of(version, wanted.namespace, after), version, limit, wanted)
+        raise gone(message, meta={"continue": _token(_CURRENT_VERSION, after)})
+    return _page_of(collection.snapshot_at(version, wanted.namespace, after), version, limit, wanted)
 
 
 def _token(version: int, after: Key) -> str:

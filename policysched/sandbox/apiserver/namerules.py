@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Cause, bad_value, may_not, required
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.errors import Cause, bad_value, forbidden_field, required
+from policysched.sandbox.apiserver.kinds import ResourceKind
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ _LABEL_VALUE_RULE = (
 )
 
 
-def metadata_causes(kind: Kind, obj: Json) -> list[Cause]:
+def metadata_causes(kind: ResourceKind, obj: Json) -> list[Cause]:
     metadata = obj["metadata"]
     name = metadata.get("name")
     if not name:
@@ -82,5 +82,5 @@ def changed_metadata_causes(old: Json, new: Json) -> list[Cause]:
     added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
     if added:
         why = f"no new finalizers can be added if the object is being deleted, found new finalizers {sorted(added)}"
-        return [may_not("metadata.finalizers", why)]
+        return [forbidden_field("metadata.finalizers", why)]
     return []

@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Refusal, bad_request
+from policysched.sandbox.apiserver.errors import StatusError, bad_request
 
 Json = dict[str, Any]
 
-SET = ""
+MERGE_AS_SET = ""
 """Instead of a merge key: the list holds plain values and is merged as a set."""
 
 MERGED_LISTS: Mapping[str, str] = {
     "metadata.ownerReferences": "uid",
-    "metadata.finalizers": SET,
-    "spec.finalizers": SET,
+    "metadata.finalizers": MERGE_AS_SET,
+    "spec.finalizers": MERGE_AS_SET,
     "status.conditions": "type",
     "status.addresses": "type",
     "status.hostIPs": "ip",
     "status.podIPs": "ip",
     "status.resourceClaimStatuses": "name",
-    "spec.podCIDRs": SET,
+    "spec.podCIDRs": MERGE_AS_SET,
     "spec.ports": "port",
     "imagePullSecrets": "name",
     "secrets": "name",
@@ -56,7 +56,7 @@ _TEMPLATE_METADATA = (
 
 
 def merge_key(path: tuple[str, ...]) -> str | None:
-    """How the list at `path` (list items left out) is merged: a key, `SET`, or None where it is replaced."""
+    """How the list at `path` (list items left out) is merged: a key, `MERGE_AS_SET`, or None where it is replaced."""
     dotted = ".".join(path)
     for template in _TEMPLATE_METADATA:
         if dotted.startswith(template):
@@ -136,7 +136,7 @@ def _merge_list(target: Any, patch: list[Any], path: tuple[str, ...], order: lis
     current = list(target) if isinstance(target, list) else []
     if key is None:
         return [_without_directives(item) for item in patch]
-    if key == SET:
+    if key == MERGE_AS_SET:
         merged = current + [item for item in patch if item not in current]
         return _in_order(merged, order, key)
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
@@ -158,11 +158,11 @@ def _in_order(items: list[Any], order: list[Any] | None, key: str | None) -> lis
     """Bring items into the order that the patch names; the items that it does not name keep their place before."""
     if not order or key is None:
         return items
-    names = order if key == SET else [entry.get(key) for entry in order]
+    names = order if key == MERGE_AS_SET else [entry.get(key) for entry in order]
     rank = {name: at for at, name in enumerate(names)}
 
     def name_of(item: Any) -> Any:
-        return item if key == SET else item.get(key)
+        return item if key == MERGE_AS_SET else item.get(key)
 
     named = sorted((item for item in items if name_of(item) in rank), key=lambda item: rank[name_of(item)])
     ordered: list[Any] = []
@@ -201,7 +201,7 @@ def _apply_operation(document: Any, operation: Json) -> Any:
         case "add":
             return _add(document, path, operation.get("value"))
         case "remove":
-            _take(document, path, operation)
+            _remove(document, path, operation)
             return document
         case "replace":
             _look_up(document, path, operation)
@@ -211,13 +211,13 @@ def _apply_operation(document: Any, operation: Json) -> Any:
             _set(parent, path[-1], operation.get("value"))
             return document
         case "move":
-            value = _take(document, _pointer(operation["from"]), operation)
+            value = _remove(document, _pointer(operation["from"]), operation)
             return _add(document, path, value)
         case "copy":
             return _add(document, path, deepcopy(_look_up(document, _pointer(operation["from"]), operation)))
         case "test":
             if _look_up(document, path, operation) != operation.get("value"):
-                raise _cannot(operation, "test failed")
+                raise _operation_error(operation, "test failed")
             return document
     raise bad_request(f"unknown JSON patch operation {operation['op']!r}")
 
@@ -230,9 +230,9 @@ def _pointer(text: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
-def _cannot(operation: Json, why: str) -> Refusal:
+def _operation_error(operation: Json, why: str) -> StatusError:
     message = f"the server rejected our request due to an error in our request: {operation['op']} {operation['path']}: {why}"
-    return Refusal(422, "Invalid", message)
+    return StatusError(422, "Invalid", message)
 
 
 def _look_up(document: Any, path: list[str], operation: Json) -> Any:
@@ -242,7 +242,7 @@ def _look_up(document: Any, path: list[str], operation: Json) -> Any:
         elif isinstance(document, list) and part.isdigit() and int(part) < len(document):
             document = document[int(part)]
         else:
-            raise _cannot(operation, f"there is no {part!r}")
+            raise _operation_error(operation, f"there is no {part!r}")
     return document
 
 
@@ -262,18 +262,18 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     if isinstance(parent, list):
         at = len(parent) if part == "-" else int(part) if part.isdigit() else len(parent) + 1
         if at > len(parent):
-            raise _cannot(operation, f"there is no place {part!r}")
+            raise _operation_error(operation, f"there is no place {part!r}")
         parent.insert(at, value)
     elif isinstance(parent, dict):
         parent[part] = value
     else:
-        raise _cannot(operation, "its parent is neither an object nor a list")
+        raise _operation_error(operation, "its parent is neither an object nor a list")
     return document
 
 
-def _take(document: Any, path: list[str], operation: Json) -> Any:
+def _remove(document: Any, path: list[str], operation: Json) -> Any:
     if not path:
-        raise _cannot(operation, "the whole document cannot be removed")
+        raise _operation_error(operation, "the whole document cannot be removed")
     parent = _look_up(document, path[:-1], operation)
     value = _look_up(parent, path[-1:], operation)
     if isinstance(parent, list):

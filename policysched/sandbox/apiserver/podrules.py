@@ -6,7 +6,7 @@ from policysched.sandbox.apiserver.errors import (
     Cause,
     bad_value,
     duplicate,
-    may_not,
+    forbidden_field,
     not_supported,
     required,
 )
@@ -42,11 +42,11 @@ def pod_spec_causes(path: str, spec: Json) -> list[Cause]:
     )
     if gates and spec.get("nodeName"):
         causes.append(
-            may_not(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")
+            forbidden_field(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")
         )
     causes += _required_node_affinity(path, spec)
     for at, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        causes += _spread(f"{path}.topologySpreadConstraints[{at}]", constraint)
+        causes += _topology_spread_causes(f"{path}.topologySpreadConstraints[{at}]", constraint)
     return causes
 
 
@@ -147,7 +147,7 @@ def _required_node_affinity(path: str, spec: Json) -> list[Cause]:
     return causes
 
 
-def _spread(path: str, constraint: Json) -> list[Cause]:
+def _topology_spread_causes(path: str, constraint: Json) -> list[Cause]:
     causes: list[Cause] = []
     if not isinstance(constraint.get("maxSkew"), int) or constraint["maxSkew"] < 1:
         causes.append(bad_value(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
@@ -176,25 +176,25 @@ def changed_pod_causes(old: Json, new: Json) -> list[Cause]:
     if new_gates - old_gates:
         added = ", ".join(sorted(f'"{gate}"' for gate in new_gates - old_gates))
         causes.append(
-            may_not(
+            forbidden_field(
                 "spec.schedulingGates", f"only deletion is allowed, but found new scheduling gate {added}"
             )
         )
     old_tolerations, new_tolerations = before.get("tolerations") or [], after.get("tolerations") or []
     if any(toleration not in new_tolerations for toleration in old_tolerations):
         causes.append(
-            may_not(
+            forbidden_field(
                 "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
             )
         )
-    if _fixed_part(before, gated=bool(old_gates)) != _fixed_part(after, gated=bool(old_gates)):
-        causes.append(may_not("spec", _POD_UPDATE_RULE))
+    if _immutable_part(before, gated=bool(old_gates)) != _immutable_part(after, gated=bool(old_gates)):
+        causes.append(forbidden_field("spec", _POD_UPDATE_RULE))
     elif not after.get("containers"):
         causes.append(required("spec.containers"))
     return causes
 
 
-def _fixed_part(spec: Json, *, gated: bool) -> Json:
+def _immutable_part(spec: Json, *, gated: bool) -> Json:
     """The spec without what may change. A gated pod may also have its node selection narrowed."""
     free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
     if gated:

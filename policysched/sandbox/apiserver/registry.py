@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from policysched.sandbox.apiserver.admission import (
-    admit_changed,
-    admit_new,
+    admit_create,
+    admit_update,
     check_may_be_deleted,
     check_namespace,
 )
@@ -26,11 +26,11 @@ from policysched.sandbox.apiserver.errors import (
     conflict,
     invalid,
     not_found,
-    stale,
+    version_conflict,
 )
-from policysched.sandbox.apiserver.kinds import Kind
-from policysched.sandbox.apiserver.store import Entry, Store
-from policysched.sandbox.apiserver.validation import check_changed, check_new
+from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.apiserver.store import ObjectStore, StoredObject
+from policysched.sandbox.apiserver.validation import validate_create, validate_update
 
 Json = dict[str, Any]
 
@@ -77,29 +77,29 @@ class DeleteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
-    """The answer to a deletion. Not `gone`: the object is still there, marked, until somebody finishes it."""
+class DeleteResult:
+    """The answer to a deletion. Not `removed`: the object is still there, marked, until somebody finishes it."""
 
-    entry: Entry
-    gone: bool
+    entry: StoredObject
+    removed: bool
 
 
 @dataclass(slots=True)
-class Registry:
+class ResourceRegistry:
     """Writes objects into the store by the rules of their kind. `now` is seconds since 1970."""
 
-    store: Store
+    store: ObjectStore
     now: Callable[[], float]
     random: Random = field(default_factory=lambda: Random(0))
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Entry:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> StoredObject:
         entry = self.store.get(kind.stored_as, (namespace, name))
         if entry is None:
             raise not_found(kind.group, kind.plural, name)
         return entry
 
-    def create(self, kind: Kind, namespace: str, body: Any, *, dry_run: bool = False) -> Entry:
-        obj = self._decoded(kind, namespace, body)
+    def create(self, kind: ResourceKind, namespace: str, body: Any, *, dry_run: bool = False) -> StoredObject:
+        obj = self._decode(kind, namespace, body)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
@@ -113,31 +113,31 @@ class Registry:
             metadata.pop(set_by_server, None)
         metadata["uid"] = str(UUID(int=self.random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = timestamp(self.now())
-        if kind.counts_generations:
+        if kind.has_generation:
             metadata["generation"] = 1
         if kind.plural in DEFAULTS:
             DEFAULTS[kind.plural](obj)
-        admit_new(self.store, kind, obj)
-        check_new(kind, obj)
-        if "status" in kind.subresources and not kind.keeps_status:
+        admit_create(self.store, kind, obj)
+        validate_create(kind, obj)
+        if "status" in kind.subresources and not kind.has_status:
             obj["status"] = FIRST_STATUS[kind.plural](obj) if kind.plural in FIRST_STATUS else {}
         key = (namespace, str(metadata["name"]))
         if self.store.get(kind.stored_as, key) is not None:
             raise already_exists(kind.group, kind.plural, metadata["name"])
-        return self._written(kind, key, obj, dry_run=dry_run)
+        return self._write(kind, key, obj, dry_run=dry_run)
 
     def replace(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str,
         name: str,
         body: Any,
         *,
         subresource: str = "",
         dry_run: bool = False,
-    ) -> tuple[Entry, bool]:
+    ) -> tuple[StoredObject, bool]:
         """Put a new state in place of the old one. The answer says also whether it was created."""
-        obj = self._decoded(kind, namespace, body)
+        obj = self._decode(kind, namespace, body)
         given = obj["metadata"].setdefault("name", name)
         if given != name:
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
@@ -153,21 +153,21 @@ class Registry:
         if kind.replaced_with_version_only and not obj["metadata"].get("resourceVersion"):
             cause = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(kind.group, kind.name, name, [cause])
-        return self._updated(kind, old, obj, subresource=subresource, dry_run=dry_run), False
+        return self._update(kind, old, obj, subresource=subresource, dry_run=dry_run), False
 
     def patch(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str,
         name: str,
         change: Callable[[Json], Any],
         *,
         subresource: str = "",
         dry_run: bool = False,
-    ) -> Entry:
+    ) -> StoredObject:
         """Apply `change` to a copy of the object; it may change the copy or give back another."""
         old = self.get(kind, namespace, name)
-        obj = self._decoded(kind, namespace, change(old.copy()))
+        obj = self._decode(kind, namespace, change(old.copy()))
         if obj["metadata"].get("name") != name:
             cause = bad_value("metadata.name", obj["metadata"].get("name"), "field is immutable")
             raise invalid(kind.group, kind.name, name, [cause])
@@ -175,9 +175,9 @@ class Registry:
         if uid != old.obj["metadata"]["uid"]:
             # A whole object with another UID (PUT) is a failed precondition; a patch that writes one is a bad field.
             raise invalid(kind.group, kind.name, name, [bad_value("metadata.uid", uid, "field is immutable")])
-        return self._updated(kind, old, obj, subresource=subresource, dry_run=dry_run)
+        return self._update(kind, old, obj, subresource=subresource, dry_run=dry_run)
 
-    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Deleted:
+    def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> DeleteResult:
         entry = self.get(kind, namespace, name)
         metadata = entry.obj["metadata"]
         for what, wanted, found, since in (
@@ -201,14 +201,16 @@ class Registry:
         )
         if grace_s == 0 and not finalizers and not waits_for_namespace:
             if options.dry_run:
-                return Deleted(entry, gone=True)
+                return DeleteResult(entry, removed=True)
             if kind.plural == "pods":
                 # The only kind that may be given time is marked first even if it has none: watchers see both.
-                self._marked(kind, entry, finalizers, grace_s, dry_run=False)
-            return Deleted(self.store.remove(kind.stored_as, entry.key), gone=True)
-        return Deleted(self._marked(kind, entry, finalizers, grace_s, dry_run=options.dry_run), gone=False)
+                self._mark_deleted(kind, entry, finalizers, grace_s, dry_run=False)
+            return DeleteResult(self.store.remove(kind.stored_as, entry.key), removed=True)
+        return DeleteResult(
+            self._mark_deleted(kind, entry, finalizers, grace_s, dry_run=options.dry_run), removed=False
+        )
 
-    def _grace_s(self, kind: Kind, obj: Json, options: DeleteOptions) -> int:
+    def _grace_s(self, kind: ResourceKind, obj: Json, options: DeleteOptions) -> int:
         """Seconds that the object still has: only a pod that a kubelet may be running has any."""
         if kind.plural != "pods":
             return 0
@@ -220,9 +222,9 @@ class Registry:
             return 0
         return 1 if grace_s < 0 else int(grace_s)
 
-    def _marked(
-        self, kind: Kind, entry: Entry, finalizers: list[str], grace_s: int, *, dry_run: bool
-    ) -> Entry:
+    def _mark_deleted(
+        self, kind: ResourceKind, entry: StoredObject, finalizers: list[str], grace_s: int, *, dry_run: bool
+    ) -> StoredObject:
         """Mark the object for deletion; a second, shorter grace period shortens the first, a longer one does nothing."""
         metadata = dict(entry.obj["metadata"])
         obj = {**entry.obj, "metadata": metadata}
@@ -230,7 +232,7 @@ class Registry:
         if already_s is None or grace_s < already_s:
             metadata["deletionTimestamp"] = timestamp(self.now() + grace_s)
             metadata["deletionGracePeriodSeconds"] = grace_s
-            if kind.counts_generations and already_s is None:
+            if kind.has_generation and already_s is None:
                 metadata["generation"] = metadata.get("generation", 0) + 1
         if finalizers:
             metadata["finalizers"] = finalizers
@@ -238,9 +240,9 @@ class Registry:
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         if obj == entry.obj:
             return entry
-        return self._written(kind, entry.key, obj, dry_run=dry_run)
+        return self._write(kind, entry.key, obj, dry_run=dry_run)
 
-    def _decoded(self, kind: Kind, namespace: str, body: Any) -> Json:
+    def _decode(self, kind: ResourceKind, namespace: str, body: Any) -> Json:
         """The body as an object of this kind in this namespace, without what every version writes in front."""
         obj = check_shape(kind, body)
         api_version, name = obj.pop("apiVersion", None), obj.pop("kind", None)
@@ -260,14 +262,16 @@ class Registry:
             )
         return obj
 
-    def _updated(self, kind: Kind, old: Entry, obj: Json, *, subresource: str, dry_run: bool) -> Entry:
+    def _update(
+        self, kind: ResourceKind, old: StoredObject, obj: Json, *, subresource: str, dry_run: bool
+    ) -> StoredObject:
         before, metadata = old.obj, obj["metadata"]
         name = before["metadata"]["name"]
         if metadata.get("uid", before["metadata"]["uid"]) != before["metadata"]["uid"]:
             uids = f"UID in precondition: {metadata['uid']}, UID in object meta: {before['metadata']['uid']}"
             raise conflict(kind.group, kind.plural, name, f"Precondition failed: {uids}")
         if metadata.get("resourceVersion") not in (None, "", before["metadata"]["resourceVersion"]):
-            raise stale(kind.group, kind.plural, name)
+            raise version_conflict(kind.group, kind.plural, name)
         for key in (
             "uid",
             "creationTimestamp",
@@ -281,22 +285,22 @@ class Registry:
                 metadata[key] = before["metadata"][key]
             else:
                 metadata.pop(key, None)
-        obj = self._kept_apart(kind, before, obj, subresource)
+        obj = self._restrict_to_subresource(kind, before, obj, subresource)
         if not subresource and kind.plural in DEFAULTS:
             DEFAULTS[kind.plural](obj)
-            admit_changed(kind, obj)
+            admit_update(kind, obj)
             if kind.plural == "pods":
                 obj["spec"].setdefault("priority", before["spec"].get("priority", 0))
-        check_changed(kind, before, obj)
+        validate_update(kind, before, obj)
         if obj == before:
             return old
-        if kind.counts_generations and obj.get("spec") != before.get("spec"):
+        if kind.has_generation and obj.get("spec") != before.get("spec"):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         if _is_finished(kind, obj):
-            return old if dry_run else self._finished(kind, old.key, obj)
-        return self._written(kind, old.key, obj, dry_run=dry_run)
+            return old if dry_run else self._remove_finalized(kind, old.key, obj)
+        return self._write(kind, old.key, obj, dry_run=dry_run)
 
-    def _kept_apart(self, kind: Kind, before: Json, obj: Json, subresource: str) -> Json:
+    def _restrict_to_subresource(self, kind: ResourceKind, before: Json, obj: Json, subresource: str) -> Json:
         """Let a write change only its own half: the status and the rest do not touch each other."""
         if "status" not in kind.subresources:
             return obj
@@ -320,17 +324,17 @@ class Registry:
             obj["spec"] = before.get("spec", {})
         return obj
 
-    def _finished(self, kind: Kind, key: tuple[str, str], obj: Json) -> Entry:
+    def _remove_finalized(self, kind: ResourceKind, key: tuple[str, str], obj: Json) -> StoredObject:
         """The last finalizer went from an object that is being deleted: it goes too."""
         self.store.put(kind.stored_as, key, obj)
         return self.store.remove(kind.stored_as, key)
 
-    def _written(self, kind: Kind, key: tuple[str, str], obj: Json, *, dry_run: bool) -> Entry:
+    def _write(self, kind: ResourceKind, key: tuple[str, str], obj: Json, *, dry_run: bool) -> StoredObject:
         if dry_run:
-            return Entry(key, obj, self.store.version)
+            return StoredObject(key, obj, self.store.version)
         return self.store.put(kind.stored_as, key, obj)
 
-    def _generated_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+    def _generated_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
         """A name that is free, as the real server finds one: eight tries."""
         for _ in range(8):
             letters = "".join(self.random.choice(_NAME_LETTERS) for _ in range(5))
@@ -339,7 +343,9 @@ class Registry:
                 return name
         raise already_exists(kind.group, kind.plural, prefix)
 
-    def bind(self, kind: Kind, namespace: str, name: str, binding: Any, *, dry_run: bool = False) -> Entry:
+    def bind(
+        self, kind: ResourceKind, namespace: str, name: str, binding: Any, *, dry_run: bool = False
+    ) -> StoredObject:
         """Give a pod its node, once. Capacity is nobody's concern here, nor whether the node exists.
 
         Order and words of refusals: `BindingREST` in kubernetes' pkg/registry/core/pod/storage.
@@ -360,7 +366,7 @@ class Registry:
             uids = f"UID in precondition: {metadata['uid']}, UID in object meta: {pod['metadata']['uid']}"
             raise conflict("", "pods", name, f"Precondition failed: {uids}")
         if metadata.get("resourceVersion") not in (None, "", pod["metadata"]["resourceVersion"]):
-            raise stale("", "pods", name)
+            raise version_conflict("", "pods", name)
         if pod["metadata"].get("deletionTimestamp"):
             raise conflict(
                 "", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host"
@@ -384,10 +390,10 @@ class Registry:
                     **(pod["metadata"].get(field_name) or {}),
                     **metadata[field_name],
                 }
-        return self._written(kind, entry.key, bound, dry_run=dry_run)
+        return self._write(kind, entry.key, bound, dry_run=dry_run)
 
 
-def _is_finished(kind: Kind, obj: Json) -> bool:
+def _is_finished(kind: ResourceKind, obj: Json) -> bool:
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False

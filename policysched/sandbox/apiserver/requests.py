@@ -8,20 +8,20 @@ import orjson
 import yaml
 
 from policysched.sandbox.apiserver.errors import (
-    Refusal,
+    StatusError,
     bad_request,
     not_implemented,
     not_served,
     unsupported_media_type,
 )
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.protobuf import MEDIA_TYPE, read_protobuf
 
 Form = Literal["json", "table"]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ServerRequest:
     """One request as it arrives. `path` starts with `/`, `params` are decoded, `accept` is the header or empty."""
 
     method: str
@@ -33,23 +33,23 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """What a path names: a collection (`name` empty), an object, or a subresource of one."""
 
-    kind: Kind
+    kind: ResourceKind
     namespace: str
     name: str
     subresource: str
 
 
-class Routes:
+class RouteTable:
     """Paths to resources. `kinds` is the table of what is served."""
 
-    def __init__(self, kinds: Sequence[Kind]):
+    def __init__(self, kinds: Sequence[ResourceKind]):
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
-        self._cache: dict[str, Target] = {}
+        self._cache: dict[str, RequestTarget] = {}
 
-    def find(self, path: str) -> Target:
+    def find(self, path: str) -> RequestTarget:
         """Raises a 404 or 501 `Refusal` that names what is not served."""
         found = self._cache.get(path)
         if found is None:
@@ -59,7 +59,7 @@ class Routes:
                 self._cache[path] = found
         return found
 
-    def _parse(self, path: str) -> Target:
+    def _parse(self, path: str) -> RequestTarget:
         parts = path.strip("/").split("/")
         if parts[0] == "api" and len(parts) > 2:
             group, version, rest = "", parts[1], parts[2:]
@@ -81,7 +81,7 @@ class Routes:
             raise not_served(f"{what} in a namespace")
         if name and kind.namespaced and not namespace:
             raise not_served(f"{what} without a namespace")
-        return Target(kind, namespace, name, subresource)
+        return RequestTarget(kind, namespace, name, subresource)
 
 
 def wanted_form(accept: str) -> Form:
@@ -97,14 +97,14 @@ def wanted_form(accept: str) -> Form:
         elif media_type in ("application/json", "application/*", "*/*") and "as" not in options:
             return "json"
     message = f"only the following media types are accepted: application/json (asked for: {accept})"
-    raise Refusal(406, "NotAcceptable", message)
+    raise StatusError(406, "NotAcceptable", message)
 
 
 def wants_aggregated_discovery(accept: str) -> bool:
     return "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
 
 
-def read_body(call: Call) -> Any:
+def read_body(call: ServerRequest) -> Any:
     """The body as JSON values; YAML and protobuf are taken as well, as the real server takes them."""
     media_type = call.content_type.partition(";")[0].strip()
     if not call.body:

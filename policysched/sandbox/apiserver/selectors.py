@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.sandbox.apiserver.errors import bad_request
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.kinds import ResourceKind
 
 Json = dict[str, Any]
 Predicate = Callable[[Json], bool]
@@ -26,14 +26,14 @@ _TERM = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class LabelRequirement:
     """One term of a label selector. `operator` is one of `in`, `notin`, `exists`, `absent`, `>`, `<`."""
 
     key: str
     operator: str
     values: frozenset[str]
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -50,9 +50,9 @@ class Requirement:
         return int(value) > int(bound) if self.operator == ">" else int(value) < int(bound)
 
 
-def parse_labels(text: str) -> tuple[Requirement, ...]:
+def parse_labels(text: str) -> tuple[LabelRequirement, ...]:
     """Read a label selector. Raises a 400 `Refusal` that shows the text where it cannot be read."""
-    requirements: list[Requirement] = []
+    requirements: list[LabelRequirement] = []
     at = 0
     while at < len(text.rstrip()):
         term = _TERM.match(text, at)
@@ -62,17 +62,17 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
             )
         at = term.end()
         if term["absent"]:
-            requirements.append(Requirement(term["absent"][1:].strip(), "absent", frozenset()))
+            requirements.append(LabelRequirement(term["absent"][1:].strip(), "absent", frozenset()))
         elif term["set"]:
             values = frozenset(value.strip() for value in term["values"].split(","))
-            requirements.append(Requirement(term["key"], term["set"].strip(), values))
+            requirements.append(LabelRequirement(term["key"], term["set"].strip(), values))
         elif term["sign"]:
             operator = "notin" if term["sign"] == "!=" else "in"
-            requirements.append(Requirement(term["key"], operator, frozenset({term["value"]})))
+            requirements.append(LabelRequirement(term["key"], operator, frozenset({term["value"]})))
         elif term["order"]:
-            requirements.append(Requirement(term["key"], term["order"], frozenset({term["number"]})))
+            requirements.append(LabelRequirement(term["key"], term["order"], frozenset({term["number"]})))
         else:
-            requirements.append(Requirement(term["key"], "exists", frozenset()))
+            requirements.append(LabelRequirement(term["key"], "exists", frozenset()))
     return tuple(requirements)
 
 
@@ -83,22 +83,22 @@ def selected_labels(spec: Mapping[str, Any]) -> Mapping[str, str]:
     return selector if plain else selector.get("matchLabels") or {}
 
 
-def from_label_selector(selector: Json | None) -> tuple[Requirement, ...]:
+def label_requirements(selector: Json | None) -> tuple[LabelRequirement, ...]:
     """The requirements of a `LabelSelector` object, as Deployments and budgets carry it."""
     selector = selector or {}
     requirements = [
-        Requirement(key, "in", frozenset({value}))
+        LabelRequirement(key, "in", frozenset({value}))
         for key, value in (selector.get("matchLabels") or {}).items()
     ]
     operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
     for expression in selector.get("matchExpressions") or ():
         values = frozenset(expression.get("values") or ())
-        requirements.append(Requirement(expression["key"], operators[expression["operator"]], values))
+        requirements.append(LabelRequirement(expression["key"], operators[expression["operator"]], values))
     return tuple(requirements)
 
 
-def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str] | None) -> bool:
-    return all(requirement.holds(labels or {}) for requirement in requirements)
+def labels_match(requirements: tuple[LabelRequirement, ...], labels: Mapping[str, str] | None) -> bool:
+    return all(requirement.matches(labels or {}) for requirement in requirements)
 
 
 def field_value(obj: Json, path: str) -> str:
@@ -116,7 +116,7 @@ def field_value(obj: Json, path: str) -> str:
     return "" if value is None else str(value)
 
 
-def _field_predicate(kind: Kind, text: str) -> list[Predicate]:
+def _field_predicate(kind: ResourceKind, text: str) -> list[Predicate]:
     predicates: list[Predicate] = []
     for term in text.split(","):
         if not term.strip():
@@ -125,7 +125,7 @@ def _field_predicate(kind: Kind, text: str) -> list[Predicate]:
         if found is None:
             raise bad_request(f"invalid selector: {text!r}; can't understand {term!r}")
         path, sign, value = found.groups()
-        if path not in ("metadata.name", *kind.fields) and not (
+        if path not in ("metadata.name", *kind.selectable_fields) and not (
             path == "metadata.namespace" and kind.namespaced
         ):
             raise bad_request(f"field label not supported: {path}")
@@ -143,15 +143,15 @@ def _compare(path: str, value: str, *, equal: bool) -> Predicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ObjectFilter:
     """What a list or a watch asked for: a namespace (`""` for all) and both selectors."""
 
     namespace: str
-    requirements: tuple[Requirement, ...]
+    requirements: tuple[LabelRequirement, ...]
     predicates: tuple[Predicate, ...]
 
     @property
-    def takes_all(self) -> bool:
+    def matches_all(self) -> bool:
         """True where nothing but the namespace is asked."""
         return not self.requirements and not self.predicates
 
@@ -164,9 +164,9 @@ class Filter:
         return all(predicate(obj) for predicate in self.predicates)
 
 
-def parse_filter(kind: Kind, namespace: str, params: Mapping[str, str]) -> Filter:
+def parse_filter(kind: ResourceKind, namespace: str, params: Mapping[str, str]) -> ObjectFilter:
     """The filter of a request's `labelSelector` and `fieldSelector`."""
-    return Filter(
+    return ObjectFilter(
         namespace,
         parse_labels(params.get("labelSelector", "")),
         tuple(_field_predicate(kind, params.get("fieldSelector", ""))),

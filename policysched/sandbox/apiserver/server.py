@@ -14,31 +14,31 @@ import orjson
 from policysched.kube.client.transport import ApiResponse
 from policysched.sandbox.apiserver.discovery import VERSION, discovery, openapi
 from policysched.sandbox.apiserver.errors import (
-    Refusal,
+    StatusError,
     bad_request,
     gone,
     method_not_allowed,
-    success,
+    success_status,
     unsupported_media_type,
 )
 from policysched.sandbox.apiserver.eventversions import as_core_v1, as_events_v1
-from policysched.sandbox.apiserver.kinds import KINDS, Kind
-from policysched.sandbox.apiserver.lists import Page, list_page, read_number, read_version
+from policysched.sandbox.apiserver.kinds import KINDS, ResourceKind
+from policysched.sandbox.apiserver.lists import ObjectListPage, list_page, read_number, read_version
 from policysched.sandbox.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
-from policysched.sandbox.apiserver.registry import DeleteOptions, Registry
+from policysched.sandbox.apiserver.registry import DeleteOptions, ResourceRegistry
 from policysched.sandbox.apiserver.requests import (
-    Call,
-    Routes,
-    Target,
+    RequestTarget,
+    RouteTable,
+    ServerRequest,
     read_body,
     wanted_form,
     wants_aggregated_discovery,
 )
 from policysched.sandbox.apiserver.selectors import parse_filter
-from policysched.sandbox.apiserver.store import Entry, Store
-from policysched.sandbox.apiserver.subresources import evict, rescaled, scale_of
+from policysched.sandbox.apiserver.store import ObjectStore, StoredObject
+from policysched.sandbox.apiserver.subresources import apply_scale, evict, scale_of
 from policysched.sandbox.apiserver.tables import TableView, table
-from policysched.sandbox.apiserver.watch import EventView, Lines, Subscription
+from policysched.sandbox.apiserver.watch import EventView, JsonEventView, WatchSubscription
 
 Json = dict[str, Any]
 
@@ -83,16 +83,16 @@ class ApiServer:
         first_version: int = 1,
         history_changes_max: int = 10_000,
         bookmark_every_s: float = 60.0,
-        extra_kinds: Sequence[Kind] = (),
+        extra_kinds: Sequence[ResourceKind] = (),
     ):
         self.kinds = (*KINDS, *extra_kinds)
         self.now = now
-        self.store = Store(history_changes_max=history_changes_max, first_version=first_version)
-        self.registry = Registry(self.store, now, Random(seed))
+        self.store = ObjectStore(history_changes_max=history_changes_max, first_version=first_version)
+        self.registry = ResourceRegistry(self.store, now, Random(seed))
         self._bookmark_every_s = bookmark_every_s
-        self._routes = Routes(self.kinds)
-        self._lines = {(kind.group, kind.plural): _lines(kind) for kind in self.kinds}
-        self._subscriptions: dict[Subscription, None] = {}
+        self._routes = RouteTable(self.kinds)
+        self._json_views = {(kind.group, kind.plural): _json_view(kind) for kind in self.kinds}
+        self._subscriptions: dict[WatchSubscription, None] = {}
         self._by_plural = {kind.plural: kind for kind in reversed(self.kinds)}
         for namespace in _FIRST_NAMESPACES:
             self.registry.create(self.kind("namespaces"), "", {"metadata": {"name": namespace}})
@@ -100,7 +100,7 @@ class ApiServer:
             body = {"metadata": {"name": name}, "value": value, "description": description}
             self.registry.create(self.kind("priorityclasses"), "", body)
 
-    def kind(self, plural: str) -> Kind:
+    def kind(self, plural: str) -> ResourceKind:
         """The row of a resource by its plural; of two versions the older."""
         return self._by_plural[plural]
 
@@ -111,13 +111,13 @@ class ApiServer:
     def cut_watches(self) -> None:
         """End every open watch, as a restart of the server does."""
         for subscription in tuple(self._subscriptions):
-            subscription.cut()
+            subscription.terminate()
 
-    def forget_history(self, resource: str | None = None) -> None:
+    def compact_history(self, resource: str | None = None) -> None:
         """From now on every version before the present one is too old for a watch or a list of `resource` (None: all)."""
         self.store.compact(resource)
 
-    def handle(self, call: Call) -> ApiResponse | Subscription:
+    def handle(self, call: ServerRequest) -> ApiResponse | WatchSubscription:
         """Answer one request. Never raises for what a client may send."""
         try:
             if call.path.startswith(("/api/", "/apis/")) and call.path.count("/") >= (
@@ -125,10 +125,10 @@ class ApiServer:
             ):
                 return self._handle_resource(call)
             return self._handle_other(call)
-        except Refusal as refusal:
+        except StatusError as refusal:
             return ApiResponse(refusal.code, refusal.body(), _JSON_HEADERS)
 
-    def _handle_other(self, call: Call) -> ApiResponse:
+    def _handle_other(self, call: ServerRequest) -> ApiResponse:
         path = call.path.rstrip("/") or "/"
         if call.method not in ("GET", "HEAD"):
             raise method_not_allowed(f"the sandbox does not serve {call.method} {path}")
@@ -145,9 +145,9 @@ class ApiServer:
                 return _json(answer)
             form = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             return ApiResponse(200, orjson.dumps(answer), {"content-type": form})
-        raise Refusal(404, "NotFound", f"the sandbox does not serve {path}")
+        raise StatusError(404, "NotFound", f"the sandbox does not serve {path}")
 
-    def _handle_resource(self, call: Call) -> ApiResponse | Subscription:
+    def _handle_resource(self, call: ServerRequest) -> ApiResponse | WatchSubscription:
         target = self._routes.find(call.path)
         dry_run = _read_dry_run(call.params)
         if target.subresource:
@@ -161,12 +161,14 @@ class ApiServer:
             case ("GET", True):
                 if call.params.get("watch") in ("true", "1"):
                     return self._watch(call, target)
-                return self._shown(call, kind, self.registry.get(kind, target.namespace, target.name))
+                return self._object_response(
+                    call, kind, self.registry.get(kind, target.namespace, target.name)
+                )
             case ("POST", False):
                 if kind.namespaced and not target.namespace:
                     raise method_not_allowed(f"{kind.plural} are created in a namespace")
-                body = _from_version(kind, read_body(call))
-                return self._shown(
+                body = _to_stored_version(kind, read_body(call))
+                return self._object_response(
                     call, kind, self.registry.create(kind, target.namespace, body, dry_run=dry_run), 201
                 )
             case ("PUT", True) | ("PATCH", True):
@@ -177,29 +179,33 @@ class ApiServer:
                 return self._delete_collection(call, target)
         raise method_not_allowed(f"the sandbox does not serve {call.method} on {call.path}")
 
-    def _handle_subresource(self, call: Call, target: Target, *, dry_run: bool) -> ApiResponse:
+    def _handle_subresource(
+        self, call: ServerRequest, target: RequestTarget, *, dry_run: bool
+    ) -> ApiResponse:
         kind, namespace, name = target.kind, target.namespace, target.name
         match target.subresource, call.method:
             case ("binding", "POST"):
                 self.registry.bind(kind, namespace, name, read_body(call), dry_run=dry_run)
-                return _json(success(code=201), 201)
+                return _json(success_status(code=201), 201)
             case ("eviction", "POST"):
                 evict(self.registry, kind, namespace, name, read_body(call))
-                return _json(success(code=201), 201)
+                return _json(success_status(code=201), 201)
             case ("scale", "GET"):
                 return _json(scale_of(self.registry.get(kind, namespace, name)))
             case ("scale", "PUT" | "PATCH"):
                 change = self._scale_change(call, kind, namespace, name)
                 return _json(scale_of(self.registry.patch(kind, namespace, name, change, dry_run=dry_run)))
             case ("status", "GET"):
-                return self._shown(call, kind, self.registry.get(kind, namespace, name))
+                return self._object_response(call, kind, self.registry.get(kind, namespace, name))
             case ("status", "PUT" | "PATCH") | ("finalize", "PUT"):
                 return self._write(call, target, dry_run=dry_run)
         raise method_not_allowed(
             f"the sandbox does not serve {call.method} on {kind.plural}/{target.subresource}"
         )
 
-    def _scale_change(self, call: Call, kind: Kind, namespace: str, name: str) -> Callable[[Json], Json]:
+    def _scale_change(
+        self, call: ServerRequest, kind: ResourceKind, namespace: str, name: str
+    ) -> Callable[[Json], Json]:
         if call.method == "PUT":
             wanted = read_body(call)
         else:
@@ -207,16 +213,16 @@ class ApiServer:
             wanted = patch(scale_of(self.registry.get(kind, namespace, name)))
             if isinstance(wanted, dict) and "resourceVersion" not in str(call.body):
                 wanted["metadata"].pop("resourceVersion", None)
-        return lambda obj: rescaled(obj, wanted)
+        return lambda obj: apply_scale(obj, wanted)
 
-    def _write(self, call: Call, target: Target, *, dry_run: bool) -> ApiResponse:
+    def _write(self, call: ServerRequest, target: RequestTarget, *, dry_run: bool) -> ApiResponse:
         kind, namespace, name, subresource = target.kind, target.namespace, target.name, target.subresource
         if call.method == "PUT":
-            body = _from_version(kind, read_body(call))
+            body = _to_stored_version(kind, read_body(call))
             entry, created = self.registry.replace(
                 kind, namespace, name, body, subresource=subresource, dry_run=dry_run
             )
-            return self._shown(call, kind, entry, 201 if created else 200)
+            return self._object_response(call, kind, entry, 201 if created else 200)
         patch = _patch_function(call)
         if kind.group == "events.k8s.io":
             entry = self.registry.patch(
@@ -226,36 +232,36 @@ class ApiServer:
             entry = self.registry.patch(
                 kind, namespace, name, patch, subresource=subresource, dry_run=dry_run
             )
-        return self._shown(call, kind, entry)
+        return self._object_response(call, kind, entry)
 
-    def _delete(self, call: Call, target: Target) -> ApiResponse:
+    def _delete(self, call: ServerRequest, target: RequestTarget) -> ApiResponse:
         kind = target.kind
-        options = DeleteOptions.read(_object(read_body(call)), call.params)
+        options = DeleteOptions.read(_require_object(read_body(call)), call.params)
         deleted = self.registry.delete(kind, target.namespace, target.name, options)
-        if not deleted.gone or kind.returned_when_deleted:
-            return self._shown(call, kind, deleted.entry)
+        if not deleted.removed or kind.returned_when_deleted:
+            return self._object_response(call, kind, deleted.entry)
         details = {"name": target.name, "kind": kind.plural, "uid": deleted.entry.obj["metadata"]["uid"]}
         if kind.group:
             details["group"] = kind.group
-        return _json(success(details))
+        return _json(success_status(details))
 
-    def _delete_collection(self, call: Call, target: Target) -> ApiResponse:
+    def _delete_collection(self, call: ServerRequest, target: RequestTarget) -> ApiResponse:
         kind = target.kind
         if kind.namespaced and not target.namespace:
             raise method_not_allowed(f"{kind.plural} are deleted in one namespace at a time")
-        options = DeleteOptions.read(_object(read_body(call)), call.params)
+        options = DeleteOptions.read(_require_object(read_body(call)), call.params)
         wanted = parse_filter(kind, target.namespace, call.params)
         page = list_page(self.store, kind.stored_as, wanted, {})
         for entry in page.entries:
             self.registry.delete(kind, entry.key[0], entry.key[1], options)
-        return self._shown_list(call, kind, page)
+        return self._list_response(call, kind, page)
 
-    def _list(self, call: Call, target: Target) -> ApiResponse:
+    def _list(self, call: ServerRequest, target: RequestTarget) -> ApiResponse:
         kind = target.kind
         wanted = parse_filter(kind, target.namespace, call.params)
-        return self._shown_list(call, kind, list_page(self.store, kind.stored_as, wanted, call.params))
+        return self._list_response(call, kind, list_page(self.store, kind.stored_as, wanted, call.params))
 
-    def _shown_list(self, call: Call, kind: Kind, page: Page) -> ApiResponse:
+    def _list_response(self, call: ServerRequest, kind: ResourceKind, page: ObjectListPage) -> ApiResponse:
         metadata: Json = {"resourceVersion": str(page.version)}
         if page.continue_token:
             metadata["continue"] = page.continue_token
@@ -271,14 +277,16 @@ class ApiServer:
         )
         return ApiResponse(200, b'%s%s,"items":[%s]}' % (head, orjson.dumps(metadata), items), _JSON_HEADERS)
 
-    def _shown(self, call: Call, kind: Kind, entry: Entry, status: int = 200) -> ApiResponse:
+    def _object_response(
+        self, call: ServerRequest, kind: ResourceKind, entry: StoredObject, status: int = 200
+    ) -> ApiResponse:
         if wanted_form(call.accept) == "table":
             metadata = {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")}
             include = call.params.get("includeObject", "Metadata")
             return _json(table(kind, [entry], metadata, self.now(), include), status)
         return ApiResponse(status, kind.prefix + _encoded(kind, entry)[1:], _JSON_HEADERS)
 
-    def _watch(self, call: Call, target: Target) -> Subscription:
+    def _watch(self, call: ServerRequest, target: RequestTarget) -> WatchSubscription:
         kind, params, now_s = target.kind, call.params, self.now()
         if target.name:
             params = {**params, "fieldSelector": f"metadata.name={target.name}"}
@@ -288,8 +296,8 @@ class ApiServer:
         sends_initial = params.get("sendInitialEvents")
         _check_watch_list(sends_initial, params)
         timeout_s = read_number(params, "timeoutSeconds")
-        subscription = Subscription(
-            self._view(call, kind),
+        subscription = WatchSubscription(
+            self._event_view(call, kind),
             wanted,
             now_s=now_s,
             ends_at_s=now_s + (timeout_s or _WATCH_S),
@@ -303,14 +311,14 @@ class ApiServer:
                 entry for entry in collection.in_namespace(wanted.namespace) if wanted.matches(entry.obj)
             ]
             # The end is marked for whoever takes bookmarks, asked for by `sendInitialEvents` or not.
-            subscription.begin(entries, marks_the_end=bookmarks)
+            subscription.send_initial(entries, marks_the_end=bookmarks)
         elif version and version < collection.compacted:
-            subscription.refuse(gone(f"too old resource version: {version} ({collection.compacted + 1})"))
+            subscription.fail(gone(f"too old resource version: {version} ({collection.compacted + 1})"))
             return subscription
         elif version:
             for change in collection.changes_after(version):
-                subscription.changed(change)
-        stop_listening = self.store.listen(kind.stored_as, subscription.changed)
+                subscription.on_change(change)
+        stop_listening = self.store.listen(kind.stored_as, subscription.on_change)
         self._subscriptions[subscription] = None
 
         def close() -> None:
@@ -320,10 +328,10 @@ class ApiServer:
         subscription.on_close = close
         return subscription
 
-    def _view(self, call: Call, kind: Kind) -> EventView:
+    def _event_view(self, call: ServerRequest, kind: ResourceKind) -> EventView:
         if wanted_form(call.accept) == "table":
             return TableView(kind, self.now, call.params.get("includeObject", "Metadata"))
-        return self._lines[kind.group, kind.plural]
+        return self._json_views[kind.group, kind.plural]
 
 
 def _check_watch_list(sends_initial: str | None, params: Mapping[str, str]) -> None:
@@ -340,37 +348,37 @@ def _check_watch_list(sends_initial: str | None, params: Mapping[str, str]) -> N
         raise _forbidden_option("resourceVersionMatch", why)
 
 
-def _forbidden_option(field: str, why: str) -> Refusal:
+def _forbidden_option(field: str, why: str) -> StatusError:
     causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": field}]
     message = f'ListOptions.meta.k8s.io "" is invalid: {field}: Forbidden: {why}'
-    return Refusal(
+    return StatusError(
         422, "Invalid", message, details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes}
     )
 
 
-def _lines(kind: Kind) -> Lines:
+def _json_view(kind: ResourceKind) -> JsonEventView:
     head = {"kind": kind.name, "apiVersion": kind.api_version}
-    return Lines(kind.prefix, head, as_events_v1 if kind.group == "events.k8s.io" else None)
+    return JsonEventView(kind.prefix, head, as_events_v1 if kind.group == "events.k8s.io" else None)
 
 
-def _encoded(kind: Kind, entry: Entry) -> bytes:
+def _encoded(kind: ResourceKind, entry: StoredObject) -> bytes:
     if kind.group == "events.k8s.io":
         return orjson.dumps(as_events_v1(entry.obj))
     return entry.encoded
 
 
-def _from_version(kind: Kind, body: Any) -> Any:
+def _to_stored_version(kind: ResourceKind, body: Any) -> Any:
     """A body in the words that it is stored in."""
     return as_core_v1(body) if kind.group == "events.k8s.io" and isinstance(body, dict) else body
 
 
-def _object(body: Any) -> Json:
+def _require_object(body: Any) -> Json:
     if not isinstance(body, dict):
         raise bad_request("the options of a deletion are an object")
     return body
 
 
-def _patch_function(call: Call) -> Callable[[Json], Any]:
+def _patch_function(call: ServerRequest) -> Callable[[Json], Any]:
     media_type = call.content_type.partition(";")[0].strip()
     if media_type.startswith("application/apply-patch"):
         raise unsupported_media_type(

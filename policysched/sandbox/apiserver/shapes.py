@@ -62,18 +62,18 @@ _SHAPES = {
 }
 
 
-def misshapen(plural: str, obj: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def field_type_errors(plural: str, obj: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each field that is not what its type says, with what it must be; an object before what is inside it. Absent and
     null fields are of every type."""
     for path, what in _SHAPES.get(plural, {}).items():
         value: Any = obj
         for part in path.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if value is not None and not _is(value, what):
+        if value is not None and not _has_type(value, what):
             yield path, what
 
 
-def _is(value: Any, what: str) -> bool:
+def _has_type(value: Any, what: str) -> bool:
     match what:
         case "a string":
             return isinstance(value, str)

@@ -1,6 +1,6 @@
 """What etcd and the watch cache are to the real server: objects by key, one rising version, a bounded history.
 
-Every write is one `Change` with a version of its own. The history of a resource answers two questions: which changes
+Every write is one `StoreChange` with a version of its own. The history of a resource answers two questions: which changes
 came after a version (a watch), and how did the collection look at a version (the second page of a list). Both are
 "gone" once the version is older than what the history still holds.
 """
@@ -19,7 +19,7 @@ Key = tuple[str, str]
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
-class Entry:
+class StoredObject:
     """One object in one version, with its JSON made at most once. `obj` is never changed after this."""
 
     __slots__ = ("_encoded", "key", "obj", "version")
@@ -37,10 +37,10 @@ class Entry:
             self._encoded = orjson.dumps(self.obj)
         return self._encoded
 
-    def under_version(self, version: int) -> "Entry":
+    def with_version(self, version: int) -> "StoredObject":
         """The same state with another `metadata.resourceVersion`: how a deletion shows an object for the last time."""
         metadata = {**self.obj["metadata"], "resourceVersion": str(version)}
-        return Entry(self.key, {**self.obj, "metadata": metadata}, version)
+        return StoredObject(self.key, {**self.obj, "metadata": metadata}, version)
 
     def copy(self) -> Json:
         """A copy that its owner may change to the bottom."""
@@ -49,13 +49,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """One write. `entry` is the object after it, for a deletion its last state under the deletion's version."""
 
     version: int
     type: ChangeType
-    entry: Entry
-    before: Entry | None
+    entry: StoredObject
+    previous: StoredObject | None
 
 
 _FIRST: Key = ("", "")
@@ -63,37 +63,37 @@ _FIRST: Key = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class CollectionSnapshot:
     """Objects as they were at a version: their keys in order, and those that are otherwise now."""
 
     keys: list[Key]
-    undone: dict[Key, Entry | None]
-    now: dict[Key, Entry]
+    overrides: dict[Key, StoredObject | None]
+    current: dict[Key, StoredObject]
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[StoredObject]:
         for key in self.keys:
-            then = self.undone.get(key)
-            yield self.now[key] if then is None else then
+            then = self.overrides.get(key)
+            yield self.current[key] if then is None else then
 
 
 @dataclass(slots=True)
-class Collection:
+class StoredCollection:
     """The objects of one resource and its recent changes. `compacted` is the newest version that is forgotten."""
 
-    entries: dict[Key, Entry] = field(default_factory=dict)
+    entries: dict[Key, StoredObject] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
-    history: list[Change] = field(default_factory=list)
+    history: list[StoreChange] = field(default_factory=list)
     compacted: int = 0
 
-    def changes_after(self, version: int) -> list[Change]:
+    def changes_after(self, version: int) -> list[StoreChange]:
         """The changes since `version`, oldest first. The caller has checked `version >= compacted`."""
         assert version >= self.compacted, f"asked for changes after {version}, compacted at {self.compacted}"
         return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
 
-    def as_of(self, version: int, namespace: str = "", after: Key = _FIRST) -> "Past":
+    def snapshot_at(self, version: int, namespace: str = "", after: Key = _FIRST) -> "CollectionSnapshot":
         """The objects of a namespace (`""`: of all) behind `after` as they were at `version`: what came since is undone.
 
         Costs little where nothing came and went since: pages of a long list are asked for one by one.
@@ -101,9 +101,9 @@ class Collection:
         begin = bisect_right(self.keys, max(after, (namespace, "")))
         end = bisect_left(self.keys, (namespace + "\0", "")) if namespace else len(self.keys)
         keys = self.keys[begin:end]
-        undone: dict[Key, Entry | None] = {}
+        undone: dict[Key, StoredObject | None] = {}
         for change in self.changes_after(version):
-            undone.setdefault(change.entry.key, change.before)
+            undone.setdefault(change.entry.key, change.previous)
         for key, before in undone.items():
             if key <= after or (namespace and key[0] != namespace):
                 continue
@@ -113,9 +113,9 @@ class Collection:
                 del keys[at]
             elif before is not None and not is_there:
                 keys.insert(at, key)
-        return Past(keys, undone, self.entries)
+        return CollectionSnapshot(keys, undone, self.entries)
 
-    def in_namespace(self, namespace: str) -> Iterator[Entry]:
+    def in_namespace(self, namespace: str) -> Iterator[StoredObject]:
         """The objects of one namespace, or all for `""`, in key order."""
         if not namespace:
             return (self.entries[key] for key in self.keys)
@@ -124,7 +124,7 @@ class Collection:
         return (self.entries[key] for key in self.keys[begin:end])
 
 
-class Store:
+class ObjectStore:
     """All collections under one version counter. Listeners hear each change after it was made, in order.
 
     The history begins behind `first_version`: whoever asks for an older one is told that it is gone."""
@@ -134,47 +134,47 @@ class Store:
         self.version = first_version
         self._compacted_at_first = first_version - 1
         self._history_changes_max = history_changes_max
-        self._collections: dict[str, Collection] = {}
-        self._listeners: dict[str, list[Callable[[Change], None]]] = {}
+        self._collections: dict[str, StoredCollection] = {}
+        self._listeners: dict[str, list[Callable[[StoreChange], None]]] = {}
 
-    def collection(self, resource: str) -> Collection:
+    def collection(self, resource: str) -> StoredCollection:
         found = self._collections.get(resource)
         if found is None:
-            found = self._collections[resource] = Collection(compacted=self._compacted_at_first)
+            found = self._collections[resource] = StoredCollection(compacted=self._compacted_at_first)
         return found
 
-    def get(self, resource: str, key: Key) -> Entry | None:
+    def get(self, resource: str, key: Key) -> StoredObject | None:
         return self.collection(resource).entries.get(key)
 
-    def listen(self, resource: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def listen(self, resource: str, listener: Callable[[StoreChange], None]) -> Callable[[], None]:
         """Call `listener` with each change of `resource`; the answer ends that."""
         listeners = self._listeners.setdefault(resource, [])
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
-    def put(self, resource: str, key: Key, obj: Json) -> Entry:
+    def put(self, resource: str, key: Key, obj: Json) -> StoredObject:
         """Write a new state of an object, which from here on belongs to the store."""
         collection = self.collection(resource)
         before = collection.entries.get(key)
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
-        entry = Entry(key, obj, self.version)
+        entry = StoredObject(key, obj, self.version)
         collection.entries[key] = entry
         if before is None:
             insort(collection.keys, key)
         self._record(
-            resource, collection, Change(self.version, "MODIFIED" if before else "ADDED", entry, before)
+            resource, collection, StoreChange(self.version, "MODIFIED" if before else "ADDED", entry, before)
         )
         return entry
 
-    def remove(self, resource: str, key: Key) -> Entry:
+    def remove(self, resource: str, key: Key) -> StoredObject:
         """Take an object away; the answer is its last state, under the version of the removal."""
         collection = self.collection(resource)
         before = collection.entries.pop(key)
         del collection.keys[bisect_left(collection.keys, key)]
         self.version += 1
-        entry = before.under_version(self.version)
-        self._record(resource, collection, Change(self.version, "DELETED", entry, before))
+        entry = before.with_version(self.version)
+        self._record(resource, collection, StoreChange(self.version, "DELETED", entry, before))
         return entry
 
     def compact(self, resource: str | None = None) -> None:
@@ -184,7 +184,7 @@ class Store:
                 collection.history.clear()
                 collection.compacted = self.version
 
-    def _record(self, resource: str, collection: Collection, change: Change) -> None:
+    def _record(self, resource: str, collection: StoredCollection, change: StoreChange) -> None:
         collection.history.append(change)
         # Twice the bound before half goes: dropping one at a time would move the whole list each write.
         if len(collection.history) > 2 * self._history_changes_max:

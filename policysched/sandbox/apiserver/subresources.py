@@ -3,20 +3,20 @@
 from typing import Any
 
 from policysched.sandbox.apiserver.clock import timestamp
-from policysched.sandbox.apiserver.errors import Refusal, bad_request, bad_value, invalid
-from policysched.sandbox.apiserver.kinds import Kind
-from policysched.sandbox.apiserver.registry import DeleteOptions, Registry, with_condition
+from policysched.sandbox.apiserver.errors import StatusError, bad_request, bad_value, invalid
+from policysched.sandbox.apiserver.kinds import ResourceKind
+from policysched.sandbox.apiserver.registry import DeleteOptions, ResourceRegistry, with_condition
 from policysched.sandbox.apiserver.selectors import (
-    from_label_selector,
+    label_requirements,
     labels_match,
     selected_labels,
 )
-from policysched.sandbox.apiserver.store import Entry
+from policysched.sandbox.apiserver.store import StoredObject
 
 Json = dict[str, Any]
 
 
-def evict(registry: Registry, kind: Kind, namespace: str, name: str, eviction: Any) -> None:
+def evict(registry: ResourceRegistry, kind: ResourceKind, namespace: str, name: str, eviction: Any) -> None:
     """Delete a pod unless a disruption budget forbids it: 429, as the real server answers."""
     if not isinstance(eviction, dict):
         raise bad_request("an Eviction is an object")
@@ -26,7 +26,7 @@ def evict(registry: Registry, kind: Kind, namespace: str, name: str, eviction: A
     options = DeleteOptions.read(eviction.get("deleteOptions") or {}, {})
     waiting = (pod.obj.get("status") or {}).get("phase") in ("Pending", "Succeeded", "Failed")
     if not waiting and not pod.obj["metadata"].get("deletionTimestamp"):
-        _spend_budget(registry, pod, dry_run=options.dry_run)
+        _consume_budget(registry, pod, dry_run=options.dry_run)
     if not options.dry_run:
         disruption = {
             "type": "DisruptionTarget",
@@ -47,13 +47,13 @@ def evict(registry: Registry, kind: Kind, namespace: str, name: str, eviction: A
     registry.delete(kind, namespace, name, options)
 
 
-def _spend_budget(registry: Registry, pod: Entry, *, dry_run: bool) -> None:
+def _consume_budget(registry: ResourceRegistry, pod: StoredObject, *, dry_run: bool) -> None:
     budgets = registry.store.collection("poddisruptionbudgets.policy")
     for entry in tuple(budgets.in_namespace(pod.key[0])):
         selector = (entry.obj.get("spec") or {}).get("selector")
         if selector is None:
             continue
-        if not labels_match(from_label_selector(selector), pod.obj["metadata"].get("labels")):
+        if not labels_match(label_requirements(selector), pod.obj["metadata"].get("labels")):
             continue
         allowed = (entry.obj.get("status") or {}).get("disruptionsAllowed", 0)
         if allowed < 1:
@@ -62,14 +62,14 @@ def _spend_budget(registry: Registry, pod: Entry, *, dry_run: bool) -> None:
                 "message": f"The disruption budget {entry.key[1]} does not allow another disruption now",
             }
             message = "Cannot evict pod as it would violate the pod's disruption budget."
-            raise Refusal(429, "TooManyRequests", message, details={"causes": [cause]})
+            raise StatusError(429, "TooManyRequests", message, details={"causes": [cause]})
         if not dry_run:
             status = {**entry.obj["status"], "disruptionsAllowed": allowed - 1}
             obj = {**entry.obj, "metadata": dict(entry.obj["metadata"]), "status": status}
             registry.store.put("poddisruptionbudgets.policy", entry.key, obj)
 
 
-def scale_of(entry: Entry) -> Json:
+def scale_of(entry: StoredObject) -> Json:
     """The `Scale` of what keeps replicas."""
     metadata, spec, status = entry.obj["metadata"], entry.obj["spec"], entry.obj.get("status") or {}
     selector = ",".join(f"{key}={value}" for key, value in selected_labels(spec).items())
@@ -83,7 +83,7 @@ def scale_of(entry: Entry) -> Json:
     }
 
 
-def rescaled(obj: Json, scale: Any) -> Json:
+def apply_scale(obj: Json, scale: Any) -> Json:
     """The object with the replicas of a `Scale`. A version in the scale must be the object's."""
     wanted = scale.get("spec") if isinstance(scale, dict) else None
     replicas = (wanted or {}).get("replicas", 0)

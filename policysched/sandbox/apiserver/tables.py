@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from policysched.sandbox.apiserver.clock import age, duration, seconds
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.clock import age_text, duration_text, parse_timestamp_s
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.selectors import selected_labels
-from policysched.sandbox.apiserver.store import Entry
+from policysched.sandbox.apiserver.store import StoredObject
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ def _at(path: str, missing: object = "") -> Callable[[Json, float], object]:
 
 
 def _age(obj: Json, now_s: float) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now_s)
+    return age_text(obj["metadata"].get("creationTimestamp"), now_s)
 
 
 _NAME = Column("Name", _at("metadata.name"))
@@ -164,8 +164,8 @@ def _job_duration(obj: Json, now_s: float) -> str:
     status = obj.get("status") or {}
     if not status.get("startTime"):
         return ""
-    end_s = seconds(status["completionTime"]) if status.get("completionTime") else now_s
-    return duration(end_s - seconds(status["startTime"]))
+    end_s = parse_timestamp_s(status["completionTime"]) if status.get("completionTime") else now_s
+    return duration_text(end_s - parse_timestamp_s(status["startTime"]))
 
 
 def _event_last_seen(obj: Json, now_s: float) -> str:
@@ -176,11 +176,11 @@ def _event_last_seen(obj: Json, now_s: float) -> str:
         or obj.get("firstTimestamp")
         or obj.get("eventTime")
     )
-    return age(seen, now_s)
+    return age_text(seen, now_s)
 
 
 def _event_first_seen(obj: Json, now_s: float) -> str:
-    return age(obj.get("firstTimestamp") or obj.get("eventTime"), now_s)
+    return age_text(obj.get("firstTimestamp") or obj.get("eventTime"), now_s)
 
 
 def _event_object(obj: Json, now_s: float) -> str:  # noqa: ARG001
@@ -216,7 +216,7 @@ _SHORT_MODES = {
 _IS_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
-def _ending_or(path: str) -> Callable[[Json, float], object]:
+def _terminating_or(path: str) -> Callable[[Json, float], object]:
     shown = _at(path)
     return lambda obj, now_s: "Terminating" if obj["metadata"].get("deletionTimestamp") else shown(obj, now_s)
 
@@ -351,7 +351,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "persistentvolumeclaims": (
         _NAME,
-        Column("Status", _ending_or("status.phase")),
+        Column("Status", _terminating_or("status.phase")),
         Column("Volume", _at("spec.volumeName")),
         Column("Capacity", _if_bound("status.capacity.storage")),
         Column("Access Modes", _access_modes("status")),
@@ -365,7 +365,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Capacity", _at("spec.capacity.storage")),
         Column("Access Modes", _access_modes("spec")),
         Column("Reclaim Policy", _at("spec.persistentVolumeReclaimPolicy")),
-        Column("Status", _ending_or("status.phase")),
+        Column("Status", _terminating_or("status.phase")),
         Column("Claim", _claim_of_volume),
         Column("StorageClass", _at("spec.storageClassName")),
         Column("VolumeAttributesClass", _at("spec.volumeAttributesClassName", _UNSET)),
@@ -398,7 +398,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
-def table(kind: Kind, entries: list[Entry], metadata: Json, now_s: float, include: str) -> Json:
+def table(
+    kind: ResourceKind, entries: list[StoredObject], metadata: Json, now_s: float, include: str
+) -> Json:
     """A `Table`. `include` says what each row carries besides its cells: Metadata (the default), Object or None."""
     columns = COLUMNS.get(kind.plural, (_NAME, _AGE))
     return {
@@ -410,7 +412,7 @@ def table(kind: Kind, entries: list[Entry], metadata: Json, now_s: float, includ
     }
 
 
-def _row(kind: Kind, columns: tuple[Column, ...], obj: Json, now_s: float, include: str) -> Json:
+def _row(kind: ResourceKind, columns: tuple[Column, ...], obj: Json, now_s: float, include: str) -> Json:
     row: Json = {"cells": [column.cell(obj, now_s) for column in columns]}
     if include == "Object":
         row["object"] = {"kind": kind.name, "apiVersion": kind.api_version, **obj}
@@ -427,13 +429,13 @@ def _row(kind: Kind, columns: tuple[Column, ...], obj: Json, now_s: float, inclu
 class TableView:
     """A watch whose objects are tables of one row: `kubectl get --watch`. Headings go out once."""
 
-    def __init__(self, kind: Kind, now: Callable[[], float], include: str):
+    def __init__(self, kind: ResourceKind, now: Callable[[], float], include: str):
         self._kind = kind
         self._now = now
         self._include = include
         self._headed = False
 
-    def event(self, event_type: str, entry: Entry) -> bytes:
+    def event(self, event_type: str, entry: StoredObject) -> bytes:
         metadata = {"resourceVersion": str(entry.version)}
         shown = table(self._kind, [entry], metadata, self._now(), self._include)
         if self._headed:

@@ -8,9 +8,9 @@ other way round a bug.
 from collections.abc import Callable
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Cause, invalid, may_not
+from policysched.sandbox.apiserver.errors import Cause, forbidden_field, invalid
 from policysched.sandbox.apiserver.eventrules import event_causes
-from policysched.sandbox.apiserver.kinds import Kind
+from policysched.sandbox.apiserver.kinds import ResourceKind
 from policysched.sandbox.apiserver.namerules import changed_metadata_causes, metadata_causes
 from policysched.sandbox.apiserver.podrules import changed_pod_causes, pod_causes
 from policysched.sandbox.apiserver.workloadrules import (
@@ -25,7 +25,7 @@ from policysched.sandbox.apiserver.workloadrules import (
 Json = dict[str, Any]
 
 
-def check_new(kind: Kind, obj: Json) -> None:
+def validate_create(kind: ResourceKind, obj: Json) -> None:
     """Refuse with a 422 what may not be created."""
     causes = [*metadata_causes(kind, obj), *_RULES.get(kind.plural, _no_rules)(obj)]
     group = kind.group
@@ -36,7 +36,7 @@ def check_new(kind: Kind, obj: Json) -> None:
         raise invalid(group, kind.name, obj["metadata"].get("name", ""), causes)
 
 
-def check_changed(kind: Kind, old: Json, new: Json) -> None:
+def validate_update(kind: ResourceKind, old: Json, new: Json) -> None:
     """Refuse with a 422 what may not become of an object."""
     causes = [
         *metadata_causes(kind, new),
@@ -62,7 +62,7 @@ def _changed_configmap(old: Json, new: Json) -> list[Cause]:
         return []
     fields = ("data", "binaryData", "immutable")
     return [
-        may_not(field, "field is immutable when `immutable` is set")
+        forbidden_field(field, "field is immutable when `immutable` is set")
         for field in fields
         if old.get(field) != new.get(field)
     ]
@@ -70,7 +70,7 @@ def _changed_configmap(old: Json, new: Json) -> list[Cause]:
 
 def _changed_priority_class(old: Json, new: Json) -> list[Cause]:
     return [
-        may_not(field, "may not be changed in an update.")
+        forbidden_field(field, "may not be changed in an update.")
         for field in ("value", "preemptionPolicy")
         if old.get(field) != new.get(field)
     ]
@@ -85,12 +85,12 @@ def _priority_class(obj: Json) -> list[Cause]:
         if _BUILT_IN_CLASSES.get(name) == obj["value"]:
             return []
         return [
-            may_not(
+            forbidden_field(
                 "metadata.name", "priority class names with 'system-' prefix are reserved for system use only"
             )
         ]
     if obj["value"] > 1_000_000_000:
-        return [may_not("value", "maximum allowed value of a user defined priority is 1000000000")]
+        return [forbidden_field("value", "maximum allowed value of a user defined priority is 1000000000")]
     return []
 
 

@@ -1,7 +1,7 @@
 """A watch: lines for one client, made from the changes of one collection.
 
-A `Subscription` does no waiting. Whoever carries it takes the lines that are there (`take`), and is woken by `notify`
-when there are more. Bookmarks and the end of the watch are a matter of time, so `take` is told the time and
+A `WatchSubscription` does no waiting. Whoever carries it takes the lines that are there (`drain`), and is woken by `notify`
+when there are more. Bookmarks and the end of the watch are a matter of time, so `drain` is told the time and
 `next_due_s` says when to come again though nothing changed.
 
 An event's line is made once and shared by all watchers that see it alike; a watcher with a selector sees an object
@@ -13,9 +13,9 @@ from typing import Protocol
 
 import orjson
 
-from policysched.sandbox.apiserver.errors import Refusal
-from policysched.sandbox.apiserver.selectors import Filter
-from policysched.sandbox.apiserver.store import Change, ChangeType, Entry, Json
+from policysched.sandbox.apiserver.errors import StatusError
+from policysched.sandbox.apiserver.selectors import ObjectFilter
+from policysched.sandbox.apiserver.store import ChangeType, Json, StoreChange, StoredObject
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -23,28 +23,32 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class EventView(Protocol):
     """How objects are shown to one watcher: plain JSON of a version, or rows of a table."""
 
-    def event(self, event_type: str, entry: Entry) -> bytes:
+    def event(self, event_type: str, entry: StoredObject) -> bytes:
         """One line with its end."""
         ...
 
     def bookmark(self, version: int, annotations: dict[str, str]) -> bytes: ...
 
 
-class Lines:
+class JsonEventView:
     """Event lines in plain JSON, shared: the same change is encoded once for all who watch this kind."""
 
     def __init__(self, prefix: bytes, bookmark_head: Json, to_version: Callable[[Json], Json] | None):
         self._prefix = prefix
         self._bookmark_head = bookmark_head
         self._to_version = to_version
-        self._last: tuple[Entry, str, bytes] | None = None
+        self._last_encoded: tuple[StoredObject, str, bytes] | None = None
 
-    def event(self, event_type: str, entry: Entry) -> bytes:
-        if self._last is not None and self._last[0] is entry and self._last[1] == event_type:
-            return self._last[2]
+    def event(self, event_type: str, entry: StoredObject) -> bytes:
+        if (
+            self._last_encoded is not None
+            and self._last_encoded[0] is entry
+            and self._last_encoded[1] == event_type
+        ):
+            return self._last_encoded[2]
         encoded = entry.encoded if self._to_version is None else orjson.dumps(self._to_version(entry.obj))
         line = b'{"type":"%s","object":%s%s}\n' % (event_type.encode(), self._prefix, encoded[1:])
-        self._last = (entry, event_type, line)
+        self._last_encoded = (entry, event_type, line)
         return line
 
     def bookmark(self, version: int, annotations: dict[str, str]) -> bytes:
@@ -57,13 +61,13 @@ class Lines:
         )
 
 
-class Subscription:
-    """One open watch. Ends by itself at `ends_at_s`, by the client's `close`, or by the server's `cut`."""
+class WatchSubscription:
+    """One open watch. Ends by itself at `ends_at_s`, by the client's `close`, or by the server's `terminate`."""
 
     def __init__(
         self,
         view: EventView,
-        wanted: Filter,
+        wanted: ObjectFilter,
         *,
         now_s: float,
         ends_at_s: float,
@@ -81,32 +85,32 @@ class Subscription:
         self.notify: Callable[[], None] = lambda: None
         self.on_close: Callable[[], None] = lambda: None
 
-    def begin(self, entries: list[Entry], *, marks_the_end: bool) -> None:
+    def send_initial(self, entries: list[StoredObject], *, marks_the_end: bool) -> None:
         """Show what is there already as ADDED; with `marks_the_end` a bookmark says where that ends."""
         for entry in entries:
             self._lines.append(self._view.event("ADDED", entry))
         if marks_the_end:
             self._lines.append(self._view.bookmark(self._version(), {INITIAL_EVENTS_END: "true"}))
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: StoreChange) -> None:
         """Take one change in, if this watcher may see anything of it."""
-        event_type = self._seen_as(change)
+        event_type = self._event_type_for(change)
         if event_type is None:
             return
         entry = change.entry
         if event_type == "DELETED" and change.type != "DELETED":
             # It left the selection: the watcher is shown the last state that it could see, under the new version.
-            assert change.before is not None
-            entry = change.before.under_version(change.version)
+            assert change.previous is not None
+            entry = change.previous.with_version(change.version)
         self._lines.append(self._view.event(event_type, entry))
         self.notify()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def fail(self, refusal: StatusError) -> None:
         """End the watch with an ERROR event, which is how the real server says that a version is too old."""
         self._lines.append(orjson.dumps({"type": "ERROR", "object": refusal.status()}) + b"\n")
-        self.cut()
+        self.terminate()
 
-    def take(self, now_s: float) -> bytes:
+    def drain(self, now_s: float) -> bytes:
         """All that is to be sent by now. Empty and `ended` means that the watch is over."""
         if self._bookmark_at_s is not None and now_s >= self._bookmark_at_s and not self.ended:
             assert self._bookmark_every_s is not None
@@ -115,16 +119,16 @@ class Subscription:
         if now_s >= self._ends_at_s and not self.ended:
             if self._bookmark_every_s is not None:
                 self._lines.append(self._view.bookmark(self._version(), {}))
-            self.cut()
+            self.terminate()
         taken = b"".join(self._lines)
         self._lines.clear()
         return taken
 
     def next_due_s(self) -> float:
-        """When `take` has something to do though nothing changed, on the server's clock."""
+        """When `drain` has something to do though nothing changed, on the server's clock."""
         return self._ends_at_s if self._bookmark_at_s is None else min(self._ends_at_s, self._bookmark_at_s)
 
-    def cut(self) -> None:
+    def terminate(self) -> None:
         """The server ends it; lines not yet taken can still be."""
         if not self.ended:
             self.ended = True
@@ -134,15 +138,15 @@ class Subscription:
     def close(self) -> None:
         """The client has gone."""
         self._lines.clear()
-        self.cut()
+        self.terminate()
 
-    def _seen_as(self, change: Change) -> ChangeType | None:
+    def _event_type_for(self, change: StoreChange) -> ChangeType | None:
         wanted = self._wanted
         if wanted.namespace and change.entry.key[0] != wanted.namespace:
             return None
-        if wanted.takes_all:
+        if wanted.matches_all:
             return change.type
-        matched_before = change.before is not None and wanted.matches(change.before.obj)
+        matched_before = change.previous is not None and wanted.matches(change.previous.obj)
         if change.type == "DELETED":
             return "DELETED" if matched_before else None
         if wanted.matches(change.entry.obj):

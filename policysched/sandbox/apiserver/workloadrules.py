@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from policysched.sandbox.apiserver.errors import Cause, bad_value, may_not, not_supported, required
+from policysched.sandbox.apiserver.errors import Cause, bad_value, forbidden_field, not_supported, required
 from policysched.sandbox.apiserver.namerules import label_causes
 from policysched.sandbox.apiserver.podrules import pod_spec_causes
-from policysched.sandbox.apiserver.selectors import from_label_selector, labels_match
+from policysched.sandbox.apiserver.selectors import label_requirements, labels_match
 
 Json = dict[str, Any]
 
@@ -16,7 +16,7 @@ def workload_causes(obj: Json) -> list[Cause]:
     selector = spec.get("selector")
     if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
         causes.append(required("spec.selector"))
-    elif not labels_match(from_label_selector(selector), spec["template"]["metadata"].get("labels")):
+    elif not labels_match(label_requirements(selector), spec["template"]["metadata"].get("labels")):
         labels = spec["template"]["metadata"].get("labels") or {}
         causes.append(
             bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
@@ -75,7 +75,9 @@ def changed_stateful_set_causes(old: Json, new: Json) -> list[Cause]:
     if before == after:
         return []
     fields = "', '".join(_OF_A_STATEFUL_SET[:-1]) + f"' and '{_OF_A_STATEFUL_SET[-1]}"
-    return [may_not("spec", f"updates to statefulset spec for fields other than '{fields}' are forbidden")]
+    return [
+        forbidden_field("spec", f"updates to statefulset spec for fields other than '{fields}' are forbidden")
+    ]
 
 
 def job_causes(obj: Json) -> list[Cause]:

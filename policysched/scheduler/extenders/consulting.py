@@ -13,26 +13,31 @@ from collections import Counter
 from dataclasses import dataclass
 
 from policysched.evaluate import text_hash
-from policysched.lang.ir.extender_answers import Answers, let_through, refusal, with_scores
+from policysched.lang.ir.extender_answers import (
+    ExtenderResults,
+    add_extender_scores,
+    extender_refusal,
+    nodes_passing_extenders,
+)
 from policysched.lang.ir.program import Extender
-from policysched.lang.ir.verdict import Judgement
+from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.cluster_events import ClusterEvent
-from policysched.model.messages import refused_message, unavailable_message
+from policysched.model.messages import pod_refused_message, unavailable_message
 from policysched.model.objects import NodeName, Pod, PodUid
-from policysched.scheduler.commands import Consult, Log
-from policysched.scheduler.core import Core
-from policysched.scheduler.extenders.terms import asked_about
+from policysched.scheduler.commands import CallExtenders, Log
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.extenders.terms import applicable_extenders
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.outcome import Failure, Success
-from policysched.scheduler.preemption.nominated import reserved_for_others
-from policysched.scheduler.queue.entries import PendingPod, Place
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
+from policysched.scheduler.preemption.nominated import competing_nominations
+from policysched.scheduler.queue.entries import PendingPod, QueueState
 
-_ANYTHING = frozenset(ClusterEvent)
+_ANY_EVENT = frozenset(ClusterEvent)
 """Nobody knows what an extender looks at, so whatever happens may change its mind."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Consultation:
+class _ExtenderCall:
     """`pod` is what the extenders are asked about: an answer is good for this version of it alone."""
 
     pod: Pod
@@ -41,28 +46,28 @@ class _Consultation:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    about: _Consultation
-    answers: Answers
+class AnsweredExtenderCall:
+    call: _ExtenderCall
+    answers: ExtenderResults
     at_ns: int
 
 
-class Consulting:
-    def __init__(self, core: Core) -> None:
+class ExtenderCalls:
+    def __init__(self, core: SchedulerCore) -> None:
         self._core = core
-        self._count = 0
-        self._under_way: dict[int, _Consultation] = {}
-        self._of_pod: dict[PodUid, int] = {}
-        self._busy: Counter[str] = Counter()
-        self._line: dict[PodUid, None] = {}
-        self._answered: dict[PodUid, Answered] = {}
+        self._last_call_id = 0
+        self._in_flight: dict[int, _ExtenderCall] = {}
+        self._call_by_pod: dict[PodUid, int] = {}
+        self._in_flight_count: Counter[str] = Counter()
+        self._waiting: dict[PodUid, None] = {}
+        self._answered: dict[PodUid, AnsweredExtenderCall] = {}
 
-    def extenders_of(self, pod: PendingPod) -> tuple[Extender, ...]:
+    def applicable_extenders(self, pod: PendingPod) -> tuple[Extender, ...]:
         """Who has a say about the pod."""
         program = self._core.policies.running[pod.policy].program
-        return asked_about(program, pod.pod, self._core.extenders) if program.extenders else ()
+        return applicable_extenders(program, pod.pod, self._core.extenders) if program.extenders else ()
 
-    def take_answer(self, uid: PodUid) -> Answered | None:
+    def take_answer(self, uid: PodUid) -> AnsweredExtenderCall | None:
         """What has come since the pod was set aside: it is for this attempt and no later one."""
         return self._answered.pop(uid, None)
 
@@ -72,109 +77,117 @@ class Consulting:
         self,
         pod: PendingPod,
         extenders: tuple[Extender, ...],
-        answered: Answered | None,
+        answered: AnsweredExtenderCall | None,
         now_ns: int,
-    ) -> Success | Failure | None:
+    ) -> AttemptSuccess | AttemptFailure | None:
         """For a pod that the rules have a node for. None: the extenders are being asked, and the pod is parked."""
-        if answered is None or not self._good(answered, pod, extenders, now_ns):
-            self._ask(pod, extenders, now_ns)
+        if answered is None or not self._is_usable(answered, pod, extenders, now_ns):
+            self._request(pod, extenders, now_ns)
             return None
-        nodes = let_through(answered.about.nodes, answered.answers)
+        nodes = nodes_passing_extenders(answered.call.nodes, answered.answers)
         found = self._judge(pod, [NodeName(node) for node in nodes], now_ns)
         if found.pod_refusal is not None:  # too many of those that were let through lack a metric
-            return self._waits(found.pod_refusal, now_ns)
-        totals = with_scores(found, extenders, answered.answers)
+            return self._waiting_failure(found.pod_refusal, now_ns)
+        totals = add_extender_scores(found, extenders, answered.answers)
         if totals:
             pod_hash = text_hash(pod.uid)
             chosen = max(totals, key=lambda node: (totals[node], text_hash(node) ^ pod_hash))
             node_count = len(self._core.cache.nodes)
-            return Success(NodeName(chosen), totals[chosen], node_count, len(totals))
+            return AttemptSuccess(NodeName(chosen), totals[chosen], node_count, len(totals))
         everywhere = self._judge(pod, list(self._core.cache.nodes), now_ns)
-        if everywhere.totals.keys() - set(answered.about.nodes):
+        if everywhere.totals.keys() - set(answered.call.nodes):
             # There is room now on nodes that nobody was asked about.
-            self._ask(pod, extenders, now_ns)
+            self._request(pod, extenders, now_ns)
             return None
-        return self._refused(everywhere, extenders, answered.answers, now_ns)
+        return self._rejected_failure(everywhere, extenders, answered.answers, now_ns)
 
-    def _good(
-        self, answered: Answered, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int
+    def _is_usable(
+        self, answered: AnsweredExtenderCall, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int
     ) -> bool:
-        about = answered.about
+        about = answered.call
         age_ns = now_ns - answered.at_ns
-        fresh = age_ns <= self._core.limits.extender_answer_s * SECOND_NS
+        fresh = age_ns <= self._core.limits.extender_answer_age_max_s * SECOND_NS
         return fresh and about.pod == pod.pod and about.extenders == extenders
 
-    def _waits(self, why: str, now_ns: int) -> Failure:
+    def _waiting_failure(self, why: str, now_ns: int) -> AttemptFailure:
         node_count = len(self._core.cache.nodes)
         until_ns = now_ns + round(self._core.limits.extender_retry_s * SECOND_NS)
-        return Failure("PolicyPending", refused_message(node_count, why), 0, {}, _ANYTHING, until_ns)
+        return AttemptFailure(
+            "PolicyPending", pod_refused_message(node_count, why), 0, {}, _ANY_EVENT, until_ns
+        )
 
-    def _refused(
-        self, everywhere: Judgement, extenders: tuple[Extender, ...], answers: Answers, now_ns: int
-    ) -> Failure:
+    def _rejected_failure(
+        self,
+        everywhere: NodeSubsetVerdict,
+        extenders: tuple[Extender, ...],
+        answers: ExtenderResults,
+        now_ns: int,
+    ) -> AttemptFailure:
         counts: Counter[str] = Counter()
         for by_rule in everywhere.refusals.values():
-            counts.update(by_rule.groups)
+            counts.update(by_rule.event_reasons)
         for node in everywhere.totals:
-            by_extender = refusal(node, extenders, answers)
+            by_extender = extender_refusal(node, extenders, answers)
             if by_extender is not None:  # else it was free for a moment, and the rules have it refused since
-                counts.update(by_extender.groups)
+                counts.update(by_extender.event_reasons)
         node_count = len(everywhere.refusals) + len(everywhere.totals)
-        return Failure(
+        return AttemptFailure(
             "Unschedulable",
             unavailable_message(node_count, counts),
             node_count,
             dict(counts),
-            _ANYTHING,
+            _ANY_EVENT,
             now_ns + round(self._core.limits.extender_retry_s * SECOND_NS),
         )
 
-    def _judge(self, pod: PendingPod, nodes: list[NodeName], now_ns: int) -> Judgement:
+    def _judge(self, pod: PendingPod, nodes: list[NodeName], now_ns: int) -> NodeSubsetVerdict:
         core = self._core
-        return core.evaluator.judge(
+        return core.evaluator.evaluate_nodes(
             core.plan(pod.policy),
             pod.pod,
             nodes,
-            **core.known_of(pod, now_ns),
-            reserved=reserved_for_others(core, pod.pod),
+            **core.evaluation_inputs(pod, now_ns),
+            nominated_pods=competing_nominations(core, pod.pod),
         )
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int) -> None:
+    def _request(self, pod: PendingPod, extenders: tuple[Extender, ...], now_ns: int) -> None:
         """Ask, stand in line, or wait for the answer that is on its way; parked in any case."""
         names = [one.name for one in extenders]
-        if pod.uid not in self._of_pod:
-            if self._free(names):
-                self._send(pod, _Consultation(pod.pod, extenders, self._feasible(pod, now_ns)))
+        if pod.uid not in self._call_by_pod:
+            if self._have_free_slot(names):
+                self._send(pod, _ExtenderCall(pod.pod, extenders, self._feasible_nodes(pod, now_ns)))
             else:
-                self._line[pod.uid] = None
+                self._waiting[pod.uid] = None
         self._core.queue.park(
             pod,
-            _asking(pod),
+            _parking_key(pod),
             now_ns=now_ns,
-            wakes=frozenset(),
+            requeue_events=frozenset(),
             valid_until_ns=None,
             reason="Unschedulable",
             message=f"waiting for the answer of extender {', '.join(names)}",
         )
 
-    def _feasible(self, pod: PendingPod, now_ns: int) -> tuple[NodeName, ...]:
+    def _feasible_nodes(self, pod: PendingPod, now_ns: int) -> tuple[NodeName, ...]:
         found = self._judge(pod, list(self._core.cache.nodes), now_ns)
         return tuple([NodeName(node) for node in found.totals])
 
-    def _free(self, names: list[str]) -> bool:
-        return all(self._busy[name] < self._core.extenders[name].at_once for name in names)
+    def _have_free_slot(self, names: list[str]) -> bool:
+        return all(
+            self._in_flight_count[name] < self._core.extenders[name].concurrent_calls_max for name in names
+        )
 
-    def _send(self, pod: PendingPod, about: _Consultation) -> None:
-        self._count += 1
-        self._under_way[self._count] = about
-        self._of_pod[pod.uid] = self._count
+    def _send(self, pod: PendingPod, about: _ExtenderCall) -> None:
+        self._last_call_id += 1
+        self._in_flight[self._last_call_id] = about
+        self._call_by_pod[pod.uid] = self._last_call_id
         for one in about.extenders:
-            self._busy[one.name] += 1
-        self._core.out.append(
-            Consult(
-                self._count,
+            self._in_flight_count[one.name] += 1
+        self._core.commands.append(
+            CallExtenders(
+                self._last_call_id,
                 pod.uid,
                 pod.pod.namespace,
                 pod.pod.name,
@@ -185,81 +198,81 @@ class Consulting:
 
     # ── answers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def consulted(self, number: int, answers: Answers, failure: str | None, now_ns: int) -> None:
+    def answered(self, number: int, answers: ExtenderResults, failure: str | None, now_ns: int) -> None:
         """`failure`: one of them that must not be left out gave no answer."""
-        about = self._under_way.pop(number)
+        about = self._in_flight.pop(number)
         for one in about.extenders:
-            self._busy[one.name] -= 1
+            self._in_flight_count[one.name] -= 1
         uid = about.pod.uid
-        if self._of_pod.get(uid) == number:
-            del self._of_pod[uid]
-            self._take(uid, about, answers, failure, now_ns)
-        self._next_in_line(now_ns)
+        if self._call_by_pod.get(uid) == number:
+            del self._call_by_pod[uid]
+            self._accept_answer(uid, about, answers, failure, now_ns)
+        self._send_waiting(now_ns)
 
-    def _take(
-        self, uid: PodUid, about: _Consultation, answers: Answers, failure: str | None, now_ns: int
+    def _accept_answer(
+        self, uid: PodUid, about: _ExtenderCall, answers: ExtenderResults, failure: str | None, now_ns: int
     ) -> None:
         core = self._core
         pod = core.pods.get(uid)
-        if pod is None or pod.place is not Place.UNSCHEDULABLE:
+        if pod is None or pod.state is not QueueState.UNSCHEDULABLE:
             if pod is not None and failure is None:
-                self._answered[uid] = Answered(about, answers, now_ns)
+                self._answered[uid] = AnsweredExtenderCall(about, answers, now_ns)
             return
-        core.queue.take(pod, now_ns)
+        core.queue.remove(pod, now_ns)
         if failure is None:
-            self._answered[uid] = Answered(about, answers, now_ns)
+            self._answered[uid] = AnsweredExtenderCall(about, answers, now_ns)
             core.queue.enqueue(pod, now_ns, "ExtenderAnswered")
             return
-        core.counters.count("error", pod.policy)
-        pod.failing = True
-        core.queue.punish(pod, now_ns)
+        core.counters.count_attempt("error", pod.policy)
+        pod.in_error_backoff = True
+        core.queue.apply_backoff(pod, now_ns)
         core.queue.enqueue(pod, now_ns, "ScheduleAttemptFailure")
-        core.report(pod, "SchedulerError", failure, now_ns)
-        core.out.append(
+        core.report_pending(pod, "SchedulerError", failure, now_ns)
+        core.commands.append(
             Log("warning", "an extender gave no answer", {"pod": pod.pod.full_name, "why": failure})
         )
 
-    def _next_in_line(self, now_ns: int) -> None:
+    def _send_waiting(self, now_ns: int) -> None:
         """Ask about those whose turn it is, on the cluster as it is now. Whom the rules have no node for any more goes
         back into the queue, to be told so."""
         core = self._core
-        for uid in list(self._line):
+        for uid in list(self._waiting):
             pod = core.pods.get(uid)
-            if pod is None or not self._parked(pod):
-                del self._line[uid]
+            if pod is None or not self._is_parked(pod):
+                del self._waiting[uid]
                 continue
-            extenders = self.extenders_of(pod)
-            if not self._free([one.name for one in extenders]):
+            extenders = self.applicable_extenders(pod)
+            if not self._have_free_slot([one.name for one in extenders]):
                 continue
-            del self._line[uid]
-            nodes = self._feasible(pod, now_ns) if extenders else ()
+            del self._waiting[uid]
+            nodes = self._feasible_nodes(pod, now_ns) if extenders else ()
             if nodes:
-                self._send(pod, _Consultation(pod.pod, extenders, nodes))
+                self._send(pod, _ExtenderCall(pod.pod, extenders, nodes))
             else:
-                core.queue.take(pod, now_ns)
+                core.queue.remove(pod, now_ns)
                 core.queue.enqueue(pod, now_ns, "ExtenderFree")
 
-    def _parked(self, pod: PendingPod) -> bool:
-        room = self._core.queue.room_of(pod)
-        return room is not None and room.kin == _asking(pod)
+    def _is_parked(self, pod: PendingPod) -> bool:
+        room = self._core.queue.group_of(pod)
+        return room is not None and room.equivalence_key == _parking_key(pod)
 
     def forget(self, uid: PodUid) -> None:
         """The pod is gone or ending: an answer about it is for nobody."""
-        self._of_pod.pop(uid, None)
-        self._line.pop(uid, None)
+        self._call_by_pod.pop(uid, None)
+        self._waiting.pop(uid, None)
         self._answered.pop(uid, None)
 
     def check(self) -> list[str]:
         """One sentence for each pod that waits for an answer that nobody will give."""
         found = []
         for uid, pod in self._core.pods.items():
-            if self._parked(pod) and uid not in self._of_pod and uid not in self._line:
+            if self._is_parked(pod) and uid not in self._call_by_pod and uid not in self._waiting:
                 found.append(f"{pod.pod.full_name} waits for extenders that nobody asks")
-        if self._line and not self._under_way:
-            found.append(f"{len(self._line)} pods stand in line for extenders that are free")
+        if self._waiting and not self._in_flight:
+            found.append(f"{len(self._waiting)} pods stand in line for extenders that are free")
         return found
 
 
-def _asking(pod: PendingPod) -> tuple[str, str, PodUid]:
+def _parking_key(pod: PendingPod) -> tuple[str, str, PodUid]:
     """The room that the pod waits in, by itself."""
     return "asking", pod.policy, pod.uid

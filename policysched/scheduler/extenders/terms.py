@@ -3,42 +3,44 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.objects import Pod
 from policysched.text import Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
-class ExtenderTerms:
+class ExtenderCapabilities:
     """`filters`, `scores`: which of the two it can be asked. `resources`: it has a say about pods that ask for one of
-    these alone (empty: about all). `at_once`: how many pods it is asked about at a time."""
+    these alone (empty: about all). `concurrent_calls_max`: how many pods it is asked about at a time."""
 
     filters: bool
     scores: bool
     resources: frozenset[str] = frozenset()
-    at_once: int = 1
+    concurrent_calls_max: int = 1
 
-    def concern(self, pod: Pod) -> bool:
+    def applies_to(self, pod: Pod) -> bool:
         return not self.resources or any(
             name in pod.requests or name in pod.limits for name in self.resources
         )
 
 
-Extenders = Mapping[str, ExtenderTerms]
+ExtendersByName = Mapping[str, ExtenderCapabilities]
 
 
-def not_to_be_asked(program: Program, extenders: Extenders) -> tuple[Diagnostic, ...]:
+def unusable_extenders(program: Program, extenders: ExtendersByName) -> tuple[Diagnostic, ...]:
     """An error for each `extender` of a policy that these cannot be asked for; without any it can run with them."""
     found = []
     for one in program.extenders:
-        why = _why_not(one, extenders)
+        why = _unusable_reason(one, extenders)
         if why is not None:
-            found.append(diagnostic("PS906", f"extender `{one.name}` {why}", one.span, label="asked here"))
+            found.append(
+                make_diagnostic("PS906", f"extender `{one.name}` {why}", one.span, label="asked here")
+            )
     return tuple(found)
 
 
-def _why_not(one: Extender, extenders: Extenders) -> str | None:
+def _unusable_reason(one: Extender, extenders: ExtendersByName) -> str | None:
     terms = extenders.get(one.name)
     if terms is None:
         there = ", ".join(sorted(extenders)) or "none"
@@ -50,6 +52,6 @@ def _why_not(one: Extender, extenders: Extenders) -> str | None:
     return None
 
 
-def asked_about(program: Program, pod: Pod, extenders: Extenders) -> tuple[Extender, ...]:
+def applicable_extenders(program: Program, pod: Pod, extenders: ExtendersByName) -> tuple[Extender, ...]:
     """Those of the policy's extenders that have a say about the pod, in its order."""
-    return tuple([one for one in program.extenders if extenders[one.name].concern(pod)])
+    return tuple([one for one in program.extenders if extenders[one.name].applies_to(pod)])

@@ -12,18 +12,18 @@ from typing import TypeVar
 from policysched.evaluate import GangTerms
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.objects import AnyClaim, Pod, PodUid
-from policysched.scheduler.queue.entries import PendingPod, Place, Unit
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.heap import MovableHeap
-from policysched.text.sanitize import one_line
+from policysched.text.sanitize import sanitize_line
 
 Value = TypeVar("Value")
 GangId = tuple[str, str, str]
 """Policy, namespace, key."""
 
-_TIMEOUT_SHORTEST_NS = 1_000_000_000  # a timeout of nothing would start a gang anew without end
+_TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of nothing would start a gang anew without end
 
 
-class Gang(Unit):
+class QueuedGang(QueueEntry):
     """A gang in the queue: one unit that stands at its first member's place.
 
         gathering ──enough exist──► due ──► placed
@@ -40,17 +40,17 @@ class Gang(Unit):
         "_minima",
         "_timeouts",
         "best_effort",
-        "due",
+        "disagreement_reported",
         "id",
-        "idle",
         "mode",
         "on_timeout",
         "overdue",
-        "placed",
+        "pending_members",
+        "placed_members",
         "restarted_ns",
-        "said_disagreement",
         "terms",
         "topology",
+        "unqueued_members",
     )
 
     def __init__(self, gang_id: GangId, terms: GangTerms) -> None:
@@ -59,14 +59,16 @@ class Gang(Unit):
         self.mode = terms.mode
         self.on_timeout = terms.on_timeout
         self.topology = terms.topology
-        self.due: dict[PodUid, PendingPod] = {}
-        self.idle: dict[PodUid, PendingPod] = {}  # those of `due` that do not stand in the queue themselves
-        self.placed: dict[PodUid, None] = {}
+        self.pending_members: dict[PodUid, PendingPod] = {}
+        self.unqueued_members: dict[
+            PodUid, PendingPod
+        ] = {}  # those of `pending_members` that do not stand in the queue themselves
+        self.placed_members: dict[PodUid, None] = {}
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # its time is up, and it gets one more trial before that has consequences
         self.restarted_ns = 0
-        self.said_disagreement = False
+        self.disagreement_reported = False
         self._minima: dict[int, int] = {}
         self._maxima: dict[int | None, int] = {}
         self._timeouts: dict[int | None, int] = {}
@@ -76,14 +78,14 @@ class Gang(Unit):
     @property
     def name(self) -> str:
         """`namespace/key`, as messages and records have it: a key may be a whole annotation."""
-        return f"{self.id[1]}/{one_line(self.id[2])}"
+        return f"{self.id[1]}/{sanitize_line(self.id[2])}"
 
     @property
-    def pods(self) -> int:
-        return len(self.idle)
+    def pod_count(self) -> int:
+        return len(self.unqueued_members)
 
     @property
-    def speaker(self) -> Pod:
+    def representative_pod(self) -> Pod:
         first = self._by_order.first()
         assert first is not None, f"gang {self.name} has nobody due"
         return first.pod
@@ -94,7 +96,7 @@ class Gang(Unit):
 
     @property
     def claims(self) -> frozenset[AnyClaim]:
-        return frozenset().union(*(pod.claims for pod in self.due.values()))
+        return frozenset().union(*(pod.claims for pod in self.pending_members.values()))
 
     @property
     def minimum(self) -> int:
@@ -113,30 +115,30 @@ class Gang(Unit):
         return max(given) if given else None
 
     @property
-    def disagreement(self) -> tuple[int, ...]:
+    def differing_minima(self) -> tuple[int, ...]:
         """The different minima, sorted, where there is more than one."""
         return tuple(sorted(self._minima)) if len(self._minima) > 1 else ()
 
     @property
-    def existing(self) -> int:
-        return len(self.due) + len(self.placed)
+    def member_count(self) -> int:
+        return len(self.pending_members) + len(self.placed_members)
 
     @property
-    def enough(self) -> bool:
-        return self.best_effort or self.existing >= self.minimum
+    def has_quorum(self) -> bool:
+        return self.best_effort or self.member_count >= self.minimum
 
     @property
-    def needed(self) -> int:
+    def needed_count(self) -> int:
         """How many members must be placed at once."""
-        return 0 if self.best_effort else max(0, self.minimum - len(self.placed))
+        return 0 if self.best_effort else max(0, self.minimum - len(self.placed_members))
 
     @property
     def vacancies(self) -> int | None:
         """How many more members may be placed; None: any number."""
-        return None if self.maximum is None else max(0, self.maximum - len(self.placed))
+        return None if self.maximum is None else max(0, self.maximum - len(self.placed_members))
 
     @property
-    def full_words(self) -> str:
+    def full_message(self) -> str:
         """Why no more of them are placed."""
         return f"gang {self.name} has as many members as it may have, {self.maximum}"
 
@@ -145,45 +147,45 @@ class Gang(Unit):
         timeout_ns, oldest = self.timeout_ns, self._by_age.first()
         if timeout_ns is None or oldest is None or self.best_effort:
             return None
-        return max(oldest.pod.created_ns, self.restarted_ns) + max(timeout_ns, _TIMEOUT_SHORTEST_NS)
+        return max(oldest.pod.created_ns, self.restarted_ns) + max(timeout_ns, _TIMEOUT_MIN_NS)
 
-    def in_order(self) -> list[PendingPod]:
+    def members_in_order(self) -> list[PendingPod]:
         """The due members, first in the queue's order first."""
-        return sorted(self.due.values(), key=_order)
+        return sorted(self.pending_members.values(), key=_order)
 
-    def stand(self) -> None:
+    def update_order_key(self) -> None:
         """Take the first member's place in the queue's order."""
         first = self._by_order.first()
         assert first is not None, f"gang {self.name} has nobody due"
-        self.key, self.priority, self.queued_ns = first.key, first.priority, first.queued_ns
+        self.order_key, self.priority, self.queued_ns = first.order_key, first.priority, first.queued_ns
 
-    def reorder(self, pod: PendingPod) -> None:
+    def reorder_member(self, pod: PendingPod) -> None:
         """The member's key has changed."""
-        self._by_order.put(pod, pod.key)
+        self._by_order.put(pod, pod.order_key)
 
-    def _add_due(self, pod: PendingPod, terms: GangTerms) -> None:
-        self._note(pod.uid, terms)
-        self.due[pod.uid] = self.idle[pod.uid] = pod
-        self._by_order.put(pod, pod.key)
+    def _add_pending(self, pod: PendingPod, terms: GangTerms) -> None:
+        self._count_terms(pod.uid, terms)
+        self.pending_members[pod.uid] = self.unqueued_members[pod.uid] = pod
+        self._by_order.put(pod, pod.order_key)
         self._by_age.put(pod, pod.pod.created_ns)
 
     def _add_placed(self, uid: PodUid, terms: GangTerms) -> None:
-        self._note(uid, terms)
-        self.placed[uid] = None
+        self._count_terms(uid, terms)
+        self.placed_members[uid] = None
 
     def _remove(self, uid: PodUid) -> None:
-        pod = self.due.pop(uid, None)
+        pod = self.pending_members.pop(uid, None)
         if pod is not None:
             self._by_order.discard(pod)
             self._by_age.discard(pod)
-        self.idle.pop(uid, None)
-        self.placed.pop(uid, None)
+        self.unqueued_members.pop(uid, None)
+        self.placed_members.pop(uid, None)
         terms = self.terms.pop(uid)
-        _less(self._minima, terms.minimum)
-        _less(self._maxima, terms.maximum)
-        _less(self._timeouts, terms.timeout_ns)
+        _decrement(self._minima, terms.minimum)
+        _decrement(self._maxima, terms.maximum)
+        _decrement(self._timeouts, terms.timeout_ns)
 
-    def _note(self, uid: PodUid, terms: GangTerms) -> None:
+    def _count_terms(self, uid: PodUid, terms: GangTerms) -> None:
         assert uid not in self.terms, f"{uid} is in gang {self.name} already"
         self.terms[uid] = terms
         self._minima[terms.minimum] = self._minima.get(terms.minimum, 0) + 1
@@ -191,77 +193,80 @@ class Gang(Unit):
         self._timeouts[terms.timeout_ns] = self._timeouts.get(terms.timeout_ns, 0) + 1
 
     def __repr__(self) -> str:
-        return f"<gang {self.name} of {self.policy}: {len(self.due)} due, {len(self.placed)} placed, {self.place.value}>"
+        return f"<gang {self.name} of {self.policy}: {len(self.pending_members)} due, {len(self.placed_members)} placed, {self.state.value}>"
 
 
-class Gangs:
+class GangRegistry:
     """Every gang with a member alive, and which pod is in which. Each change costs O(log members)."""
 
     def __init__(self) -> None:
-        self._gangs: dict[GangId, Gang] = {}
-        self._of: dict[PodUid, Gang] = {}
-        self._histories: dict[GangId, Gang] = {}
+        self._gangs: dict[GangId, QueuedGang] = {}
+        self._gang_by_pod: dict[PodUid, QueuedGang] = {}
+        self._replaced: dict[GangId, QueuedGang] = {}
 
-    def __iter__(self) -> Iterator[Gang]:
+    def __iter__(self) -> Iterator[QueuedGang]:
         return iter(self._gangs.values())
 
-    def of(self, uid: PodUid) -> Gang | None:
-        return self._of.get(uid)
+    def gang_of(self, uid: PodUid) -> QueuedGang | None:
+        return self._gang_by_pod.get(uid)
 
-    def add_due(self, pod: PendingPod, terms: GangTerms) -> Gang:
+    def add_pending(self, pod: PendingPod, terms: GangTerms) -> QueuedGang:
         """A pending member that could be placed now."""
-        self._forget(pod.uid)
-        gang = self._gang(pod.policy, terms)
-        gang._add_due(pod, terms)
-        self._of[pod.uid] = gang
+        self._remove_member(pod.uid)
+        gang = self._get_or_create(pod.policy, terms)
+        gang._add_pending(pod, terms)
+        self._gang_by_pod[pod.uid] = gang
         return gang
 
-    def add_placed(self, uid: PodUid, policy: str, terms: GangTerms) -> Gang:
+    def add_placed(self, uid: PodUid, policy: str, terms: GangTerms) -> QueuedGang:
         """A member that is bound or being bound, and alive."""
-        self._forget(uid)
-        gang = self._gang(policy, terms)
+        self._remove_member(uid)
+        gang = self._get_or_create(policy, terms)
         gang._add_placed(uid, terms)
-        self._of[uid] = gang
+        self._gang_by_pod[uid] = gang
         return gang
 
-    def remove(self, uid: PodUid) -> Gang | None:
+    def remove(self, uid: PodUid) -> QueuedGang | None:
         """The member is gone, finished, terminating, or cannot be placed; answers its gang, which may be empty."""
-        return self._forget(uid)
+        return self._remove_member(uid)
 
-    def drop_if_empty(self, gang: Gang) -> bool:
+    def drop_if_empty(self, gang: QueuedGang) -> bool:
         """Forget a gang that nobody is in."""
         if gang.terms:
             return False
-        assert gang.place is Place.NOWHERE, f"{gang} is empty and still {gang.place.value}"
+        assert gang.state is QueueState.DETACHED, f"{gang} is empty and still {gang.state.value}"
         self._gangs.pop(gang.id, None)
         return True
 
     @contextmanager
-    def policy_replaced(self, policy: str) -> Iterator[list[Gang]]:
+    def replacing_policy(self, policy: str) -> Iterator[list[QueuedGang]]:
         """Forget all gangs of a policy, which come together again inside the context under its new text. What they
         have been through (started anew, said to disagree) is remembered for them. Gives the old ones."""
         dropped = [gang for gang in self._gangs.values() if gang.policy == policy]
         for gang in dropped:
             for uid in gang.terms:
-                del self._of[uid]
+                del self._gang_by_pod[uid]
             del self._gangs[gang.id]
-            self._histories[gang.id] = gang
+            self._replaced[gang.id] = gang
         yield dropped
-        self._histories.clear()
+        self._replaced.clear()
 
-    def _gang(self, policy: str, terms: GangTerms) -> Gang:
+    def _get_or_create(self, policy: str, terms: GangTerms) -> QueuedGang:
         namespace, key = terms.key
         gang_id = (policy, namespace, key)
         gang = self._gangs.get(gang_id)
         if gang is None:
-            gang = self._gangs[gang_id] = Gang(gang_id, terms)
-            before = self._histories.get(gang_id)
+            gang = self._gangs[gang_id] = QueuedGang(gang_id, terms)
+            before = self._replaced.get(gang_id)
             if before is not None:
-                gang.restarted_ns, gang.said_disagreement = before.restarted_ns, before.said_disagreement
+                gang.restarted_ns, gang.disagreement_reported = (
+                    before.restarted_ns,
+                    before.disagreement_reported,
+                )
         return gang
 
-    def _forget(self, uid: PodUid) -> Gang | None:
-        gang = self._of.pop(uid, None)
+    def _remove_member(self, uid: PodUid) -> QueuedGang | None:
+        gang = self._gang_by_pod.pop(uid, None)
         if gang is not None:
             gang._remove(uid)
         return gang
@@ -270,15 +275,15 @@ class Gangs:
         """One sentence for each gang whose parts do not agree."""
         found = []
         for gang in self._gangs.values():
-            if gang.terms.keys() != gang.due.keys() | gang.placed.keys():
+            if gang.terms.keys() != gang.pending_members.keys() | gang.placed_members.keys():
                 found.append(
-                    f"{gang}: terms of {sorted(gang.terms)}, members {sorted([*gang.due, *gang.placed])}"
+                    f"{gang}: terms of {sorted(gang.terms)}, members {sorted([*gang.pending_members, *gang.placed_members])}"
                 )
-            if gang.due.keys() & gang.placed.keys():
+            if gang.pending_members.keys() & gang.placed_members.keys():
                 found.append(
-                    f"{gang}: due and placed at once: {sorted(gang.due.keys() & gang.placed.keys())}"
+                    f"{gang}: due and placed at once: {sorted(gang.pending_members.keys() & gang.placed_members.keys())}"
                 )
-            strangers = [uid for uid in gang.terms if self._of.get(uid) is not gang]
+            strangers = [uid for uid in gang.terms if self._gang_by_pod.get(uid) is not gang]
             if strangers:
                 found.append(f"{gang}: {strangers} are not known to be in it")
             if not gang.terms:
@@ -287,13 +292,13 @@ class Gangs:
 
 
 def _order(pod: PendingPod) -> tuple[object, ...]:
-    return pod.key
+    return pod.order_key
 
 
-def _less(counts: dict[Value, int], value: Value) -> None:
+def _decrement(counts: dict[Value, int], value: Value) -> None:
     counts[value] -= 1
     if not counts[value]:
         del counts[value]
 
 
-__all__ = ["Gang", "GangId", "GangMode", "Gangs", "OnTimeout"]
+__all__ = ["GangId", "GangMode", "GangRegistry", "OnTimeout", "QueuedGang"]

@@ -15,37 +15,41 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.budgets import after_evicting
-from policysched.evaluate import DryRun, MayEvict, Overlay, Within
+from policysched.cluster.budgets import budgets_after_evicting
+from policysched.evaluate import DryRun, Overlay, TopologyDomain, VictimPredicate
 from policysched.model.messages import unavailable_message
 from policysched.model.objects import DisruptionBudget, NodeName, Pod, PodUid
-from policysched.scheduler.core import Core
-from policysched.scheduler.gangs.gangs import Gang
-from policysched.scheduler.gangs.topology import domains_with_room_to_make
-from policysched.scheduler.outcome import Failure, Success
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gangs import QueuedGang
+from policysched.scheduler.gangs.topology import preemption_domains
+from policysched.scheduler.outcome import AttemptFailure, AttemptSuccess
 from policysched.scheduler.preemption.candidates import (
-    CANDIDATES_LEAST,
+    CANDIDATES_MIN,
     Candidate,
-    Cluster,
-    Found,
+    CandidateSearchResult,
+    PreemptionInputs,
     find_candidates,
-    least_harm,
-    nobody_to_evict,
+    least_disruptive,
+    no_evictable_pods,
 )
-from policysched.scheduler.preemption.lazy_candidates import Prospects, find_best, reasons_of
+from policysched.scheduler.preemption.lazy_candidates import (
+    LazyCandidates,
+    find_best_candidate,
+    rejection_reasons,
+)
 from policysched.scheduler.preemption.nominated import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.steps import Steps, asking
+from policysched.scheduler.steps import Steps, evaluation_cost
 
-NEVER = "not eligible due to preemptionPolicy=Never."
-STILL_ENDING = "not eligible due to a terminating pod on the nominated node."
-_DOMAINS_MAX, _DOMAINS_ENOUGH = 16, 4
+PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
+VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
+_DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """So many domains are thought through at most, those first with the most nodes that could take a member, and so many that
 would do are enough."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class MemberPlacement:
     """Where a member is to stand, and who goes for it; nobody where there is room."""
 
     pod: PendingPod
@@ -57,235 +61,250 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class GangPlacement:
     """One for each member that is needed, in the order in which they were laid."""
 
-    seats: tuple[Seat, ...]
+    members: tuple[MemberPlacement, ...]
 
     @property
-    def harm(self) -> tuple[int, int, int]:
+    def disruption(self) -> tuple[int, int, int]:
         """The less, the better: broken budgets, the highest priority that goes, how many go."""
-        victims = [one for seat in self.seats for one in seat.candidate.victims]
+        victims = [one for seat in self.members for one in seat.candidate.victims]
         return (
-            sum(seat.candidate.violations for seat in self.seats),
+            sum(seat.candidate.violations for seat in self.members),
             max((one.priority for one in victims), default=0),
             len(victims),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class NoSeats:
-    """Why not, as kube-scheduler says it of the first member for which there is none. `waits`: nothing is to be decided
+class NoGangPlacement:
+    """Why not, as kube-scheduler says it of the first member for which there is none. `victims_terminating`: nothing is to be decided
     before those have gone who were told to go for an earlier try."""
 
-    words: str
-    waits: bool = False
+    message: str
+    victims_terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Whom a member may evict, which placed pods are ending for an eviction, and how the rest of a trial is asked. `kin`:
+class GangSearchContext:
+    """Whom a member may evict, which placed pods are ending for an eviction, and how the rest of a trial is asked. `equivalence_keys`:
     members that agree on it find a node together, or none."""
 
-    kin: Mapping[PodUid, Hashable]
-    allowed: Callable[[PendingPod], MayEvict]
-    spared: Callable[[Pod], bool]
-    is_ending: Callable[[PodUid], bool]
+    equivalence_keys: Mapping[PodUid, Hashable]
+    may_evict_for: Callable[[PendingPod], VictimPredicate]
+    eviction_blocked: Callable[[Pod], bool]
+    is_terminating: Callable[[PodUid], bool]
     started_ns: Callable[[PodUid], int | None]
-    ask: Callable[[PendingPod, Overlay, Within | None], Success | Failure]
-    lay: Callable[[PendingPod, NodeName, Overlay], object]
+    evaluate: Callable[[PendingPod, Overlay, TopologyDomain | None], AttemptSuccess | AttemptFailure]
+    add_to_overlay: Callable[[PendingPod, NodeName, Overlay], object]
 
 
-def in_trial_order(core: Core, gang: Gang) -> list[PendingPod]:
+def members_in_attempt_order(core: SchedulerCore, gang: QueuedGang) -> list[PendingPod]:
     """Those first who have a node in prospect, then as the queue has it."""
-    return sorted(gang.in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
+    return sorted(gang.members_in_order(), key=lambda pod: pod.uid not in core.cache.nominated)
 
 
-def gang_overlay(core: Core, gang: Gang) -> Overlay:
+def gang_overlay(core: SchedulerCore, gang: QueuedGang) -> Overlay:
     """The cluster with all on it that are nominated, but for the gang itself."""
-    return nominated_overlay(core, gang.speaker, but=gang.due.keys()) or core.evaluator.overlay()
+    return (
+        nominated_overlay(core, gang.representative_pod, excluding=gang.pending_members.keys())
+        or core.evaluator.overlay()
+    )
 
 
-def find_seats(core: Core, gang: Gang, rules: Rules, now_ns: int) -> Steps[Seats | NoSeats]:
+def find_gang_placement(
+    core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
+) -> Steps[GangPlacement | NoGangPlacement]:
     """For as many members as are needed. The gang has been tried, and did not fit."""
     if gang.topology is None:
-        return (yield from _Search(core, gang, None, rules, now_ns).run())
-    found: list[Seats | NoSeats] = []
-    whole: list[Seats] = []
-    for within in domains_with_room_to_make(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
-        outcome = yield from _Search(core, gang, within, rules, now_ns).run()
-        if isinstance(outcome, Seats):
+        return (yield from _GangSearch(core, gang, None, context, now_ns).run())
+    found: list[GangPlacement | NoGangPlacement] = []
+    whole: list[GangPlacement] = []
+    for within in preemption_domains(core, gang, gang.topology, now_ns)[:_DOMAINS_MAX]:
+        outcome = yield from _GangSearch(core, gang, within, context, now_ns).run()
+        if isinstance(outcome, GangPlacement):
             whole.append(outcome)
-        elif outcome.waits:
+        elif outcome.victims_terminating:
             return outcome
         found.append(outcome)
-        if len(whole) == _DOMAINS_ENOUGH:
+        if len(whole) == _DOMAINS_SUFFICIENT:
             break
     if not found:
-        found.append((yield from _Search(core, gang, Within(gang.topology, None), rules, now_ns).run()))
-    return min(whole, key=lambda one: one.harm) if whole else found[0]
+        found.append(
+            (yield from _GangSearch(core, gang, TopologyDomain(gang.topology, None), context, now_ns).run())
+        )
+    return min(whole, key=lambda one: one.disruption) if whole else found[0]
 
 
 @dataclass(slots=True)
-class _Known:
-    """What was found for members of one kind, and how many seats there were then. `Prospects` where what goes from one node changes
+class _CachedCandidates:
+    """What was found for members of one kind, and how many seats there were then. `LazyCandidates` where what goes from one node changes
     nothing for another."""
 
-    found: Found | Prospects
-    seats: int
+    candidates: CandidateSearchResult | LazyCandidates
+    placed_count: int
 
 
 @dataclass(slots=True)
-class _Search:
-    core: Core
-    gang: Gang
-    within: Within | None
-    rules: Rules
+class _GangSearch:
+    core: SchedulerCore
+    gang: QueuedGang
+    domain: TopologyDomain | None
+    context: GangSearchContext
     now_ns: int
     overlay: Overlay = field(init=False)
-    seats: list[Seat] = field(init=False, default_factory=list)
+    placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: list[DisruptionBudget] = field(init=False)
-    gone: set[PodUid] = field(init=False, default_factory=set)
-    words: str | None = field(init=False, default=None)
-    known: dict[Hashable, _Known] = field(init=False, default_factory=dict)
+    removed_uids: set[PodUid] = field(init=False, default_factory=set)
+    first_message: str | None = field(init=False, default=None)
+    candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang)
         self.budgets = list(self.core.cache.budgets.values())
 
-    def run(self) -> Steps[Seats | NoSeats]:
-        needed = self.gang.needed
-        left = yield from self._lay_those_that_fit(needed)
-        possible = Counter(self.rules.kin[pod.uid] for pod in left)
+    def run(self) -> Steps[GangPlacement | NoGangPlacement]:
+        needed = self.gang.needed_count
+        left = yield from self._place_fitting_members(needed)
+        possible = Counter(self.context.equivalence_keys[pod.uid] for pod in left)
         hopeless: set[Hashable] = set()
         for pod in left:
-            if len(self.seats) >= needed:
+            if len(self.placements) >= needed:
                 break
-            if len(self.seats) + possible.total() < needed:
+            if len(self.placements) + possible.total() < needed:
                 break
-            if self.rules.kin[pod.uid] in hopeless:
+            if self.context.equivalence_keys[pod.uid] in hopeless:
                 continue
-            yield asking(len(self.core.cache.nodes))
-            outcome = yield from self._seat(pod)
-            if isinstance(outcome, Seat):
-                self._take(outcome)
-                possible[self.rules.kin[pod.uid]] -= 1
-            elif outcome.waits:
+            yield evaluation_cost(len(self.core.cache.nodes))
+            outcome = yield from self._place_member(pod)
+            if isinstance(outcome, MemberPlacement):
+                self._apply_placement(outcome)
+                possible[self.context.equivalence_keys[pod.uid]] -= 1
+            elif outcome.victims_terminating:
                 return outcome
             else:
-                self.words = self.words or outcome.words
-                hopeless.add(self.rules.kin[pod.uid])
-                del possible[self.rules.kin[pod.uid]]
-        if len(self.seats) >= needed:
-            return Seats(tuple(self.seats))
-        return NoSeats(self.words or "")
+                self.first_message = self.first_message or outcome.message
+                hopeless.add(self.context.equivalence_keys[pod.uid])
+                del possible[self.context.equivalence_keys[pod.uid]]
+        if len(self.placements) >= needed:
+            return GangPlacement(tuple(self.placements))
+        return NoGangPlacement(self.first_message or "")
 
-    def _lay_those_that_fit(self, needed: int) -> Steps[list[PendingPod]]:
+    def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
         """The others, in order."""
         left, failed = [], set[Hashable]()
-        for pod in in_trial_order(self.core, self.gang):
-            if len(self.seats) >= needed or self.rules.kin[pod.uid] in failed:
+        for pod in members_in_attempt_order(self.core, self.gang):
+            if len(self.placements) >= needed or self.context.equivalence_keys[pod.uid] in failed:
                 left.append(pod)
                 continue
-            yield asking(len(self.core.cache.nodes))
-            result = self.rules.ask(pod, self.overlay, self.within)
-            if isinstance(result, Success):
-                self._take(Seat(pod, _nobody_goes(result.node)))
+            yield evaluation_cost(len(self.core.cache.nodes))
+            result = self.context.evaluate(pod, self.overlay, self.domain)
+            if isinstance(result, AttemptSuccess):
+                self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
             else:
-                failed.add(self.rules.kin[pod.uid])
+                failed.add(self.context.equivalence_keys[pod.uid])
                 left.append(pod)
         return left
 
-    def _take(self, seat: Seat) -> None:
+    def _apply_placement(self, seat: MemberPlacement) -> None:
         for victim in seat.candidate.victims:
-            self.overlay.remove(victim.uid)
-            self.gone.add(victim.uid)
-        after = after_evicting(seat.candidate.victims, self.budgets)
+            self.overlay.remove_pod(victim.uid)
+            self.removed_uids.add(victim.uid)
+        after = budgets_after_evicting(seat.candidate.victims, self.budgets)
         if after != self.budgets:
             self.budgets = after
-            self.known.clear()  # what breaks a budget now may not have before
-        self.rules.lay(seat.pod, seat.node, self.overlay)
-        self.seats.append(seat)
+            self.candidate_cache.clear()  # what breaks a budget now may not have before
+        self.context.add_to_overlay(seat.pod, seat.node, self.overlay)
+        self.placements.append(seat)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _seat(self, pod: PendingPod) -> Steps[Seat | NoSeats]:
-        result = self.rules.ask(pod, self.overlay, self.within)  # those before it may have left room for two
-        if isinstance(result, Success):
-            return Seat(pod, _nobody_goes(result.node))
-        if not result.nodes:
-            return NoSeats(result.message)
+    def _place_member(self, pod: PendingPod) -> Steps[MemberPlacement | NoGangPlacement]:
+        result = self.context.evaluate(
+            pod, self.overlay, self.domain
+        )  # those before it may have left room for two
+        if isinstance(result, AttemptSuccess):
+            return MemberPlacement(pod, _without_victims(result.node))
+        if not result.node_count:
+            return NoGangPlacement(result.message)
         if pod.pod.preemption_policy == "Never":
-            return NoSeats(NEVER)
+            return NoGangPlacement(PREEMPTION_NEVER)
         core = self.core
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),
             pod.pod,
-            **core.known_of(pod, self.now_ns),
+            **core.evaluation_inputs(pod, self.now_ns),
             overlay=self.overlay,
-            within=self.within,
+            domain=self.domain,
         )
-        allowed = self.rules.allowed(pod)
-        if self._still_ending(pod, dry_run, allowed):
-            return NoSeats(STILL_ENDING, waits=True)
+        allowed = self.context.may_evict_for(pod)
+        if self._victims_terminating(pod, dry_run, allowed):
+            return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
         node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
         if lowest is None or lowest >= pod.pod.priority:
-            return NoSeats(unavailable_message(node_count, nobody_to_evict(dry_run, node_count).reasons))
-        found = yield from self._least_harm(pod, dry_run, allowed)
-        return found if isinstance(found, NoSeats) else Seat(pod, found)
+            return NoGangPlacement(
+                unavailable_message(node_count, no_evictable_pods(dry_run, node_count).reasons)
+            )
+        found = yield from self._least_disruptive(pod, dry_run, allowed)
+        return found if isinstance(found, NoGangPlacement) else MemberPlacement(pod, found)
 
-    def _still_ending(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> bool:
+    def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate) -> bool:
         """As for a single pod: victims of an earlier try are still on its nominated node, which could yet take it."""
         seen = self.core.cache.nominated.get(pod.uid)
         node = None if seen is None else seen.nominated_node
-        if node is None or node not in dry_run.candidates:
+        if node is None or node not in dry_run.potential_nodes:
             return False
-        return any(allowed(one) and self.rules.is_ending(one.uid) for one in self._pods_on(node))
+        return any(allowed(one) and self.context.is_terminating(one.uid) for one in self._pods_on(node))
 
-    def _least_harm(self, pod: PendingPod, dry_run: DryRun, allowed: MayEvict) -> Steps[Candidate | NoSeats]:
+    def _least_disruptive(
+        self, pod: PendingPod, dry_run: DryRun, allowed: VictimPredicate
+    ) -> Steps[Candidate | NoGangPlacement]:
         """Of members that agree the first pays: for the others only what the seats since then changed is thought through again,
         and where a rule looks across nodes, only what may have changed."""
         members = self.gang.terms.keys()
 
         def may_evict(victim: Pod) -> bool:
-            return victim.uid not in members and allowed(victim) and not self.rules.spared(victim)
+            return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
 
         node_count = len(self.core.cache.nodes)
-        cluster = Cluster(self._pods_on, self.rules.started_ns, self.budgets, node_count)
-        kin, seats = self.rules.kin[pod.uid], len(self.seats)
-        known = self.known.get(kin)
-        changed = set() if known is None else {seat.node for seat in self.seats[known.seats :]}
-        before = None if known is None else known.found
-        if dry_run.separate:
-            if isinstance(before, Prospects):
-                yield from before.renew(dry_run, cluster, changed)
+        cluster = PreemptionInputs(self._pods_on, self.context.started_ns, self.budgets, node_count)
+        kin, seats = self.context.equivalence_keys[pod.uid], len(self.placements)
+        known = self.candidate_cache.get(kin)
+        changed = set() if known is None else {seat.node for seat in self.placements[known.placed_count :]}
+        before = None if known is None else known.candidates
+        if dry_run.node_local:
+            if isinstance(before, LazyCandidates):
+                yield from before.refresh(dry_run, cluster, changed)
                 best = yield from before.best(dry_run, cluster)
-                self.known[kin] = _Known(before, seats)
+                self.candidate_cache[kin] = _CachedCandidates(before, seats)
                 if best is not None:
                     return best
-            prospects, best = yield from find_best(dry_run, may_evict, cluster)
+            prospects, best = yield from find_best_candidate(dry_run, may_evict, cluster)
             if best is None:
-                return NoSeats(unavailable_message(node_count, reasons_of(prospects, dry_run, cluster)))
-            self.known[kin] = _Known(prospects, seats)
+                return NoGangPlacement(
+                    unavailable_message(node_count, rejection_reasons(prospects, dry_run, cluster))
+                )
+            self.candidate_cache[kin] = _CachedCandidates(prospects, seats)
             return best
-        if isinstance(before, Found):
-            refused = {node: why for node, why in before.beforehand.items() if node not in changed}
-            before = replace(before, beforehand=refused)
+        if isinstance(before, CandidateSearchResult):
+            refused = {node: why for node, why in before.node_rejections.items() if node not in changed}
+            before = replace(before, node_rejections=refused)
         else:
             before = None
-        least = max(1, CANDIDATES_LEAST // self.gang.needed)
-        found = yield from find_candidates(dry_run, may_evict, cluster, least=least, before=before)
+        least = max(1, CANDIDATES_MIN // self.gang.needed_count)
+        found = yield from find_candidates(dry_run, may_evict, cluster, candidates_min=least, previous=before)
         if not found.candidates:
-            return NoSeats(unavailable_message(node_count, found.reasons))
+            return NoGangPlacement(unavailable_message(node_count, found.reasons))
         if before is not None:
-            found = replace(found, failed=before.failed | found.failed)
-        self.known[kin] = _Known(found, seats)
-        return least_harm(found.candidates)
+            found = replace(found, failed_nodes=before.failed_nodes | found.failed_nodes)
+        self.candidate_cache[kin] = _CachedCandidates(found, seats)
+        return least_disruptive(found.candidates)
 
     def _pods_on(self, node: NodeName) -> list[Pod]:
         usage = self.core.cache.ledger.usage(node)
-        return [one for one in usage.pods.values() if one.uid not in self.gone]
+        return [one for one in usage.pods.values() if one.uid not in self.removed_uids]
 
 
-def _nobody_goes(node: NodeName) -> Candidate:
+def _without_victims(node: NodeName) -> Candidate:
     return Candidate(node, (), 0, 0)

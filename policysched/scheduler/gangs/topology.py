@@ -8,14 +8,14 @@ nowhere at the moment, or where the others do not: then the domains of those beh
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
-from policysched.evaluate import Within
+from policysched.evaluate import TopologyDomain
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.objects import PodUid
-from policysched.scheduler.core import Core
-from policysched.scheduler.gangs.gangs import Gang
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gangs import QueuedGang
 from policysched.scheduler.preemption.nominated import nominated_overlay
 
-DOMAINS_CHANGE = frozenset(
+DOMAIN_CHANGE_EVENTS = frozenset(
     {
         ClusterEvent.NODE_LABEL,
         ClusterEvent.NODE_ALLOCATABLE,
@@ -26,66 +26,72 @@ DOMAINS_CHANGE = frozenset(
 """What can make a domain large enough, or a domain at all, whatever refused the nodes of those that were tried."""
 
 
-def worth_trying(
-    core: Core, gang: Gang, key: str, kin: Mapping[PodUid, Hashable], now_ns: int
-) -> Iterator[Within]:
+def candidate_domains(
+    core: SchedulerCore, gang: QueuedGang, key: str, equivalence_keys: Mapping[PodUid, Hashable], now_ns: int
+) -> Iterator[TopologyDomain]:
     """Those that would do for the first member; then, where none of them takes as many as are needed, those that would do
-    for later members alone. `kin` says which members share one verdict. None where no domain would do for anybody, or
+    for later members alone. `equivalence_keys` says which members share one verdict. None where no domain would do for anybody, or
     none has room for all."""
-    home = _home(core, gang, key)
+    home = _placed_domain(core, gang, key)
     if home is not None:
-        yield Within(key, home)
+        yield TopologyDomain(key, home)
         return
-    members, tried, asked = gang.in_order(), set[str](), set[Hashable]()
+    members, tried, asked = gang.members_in_order(), set[str](), set[Hashable]()
     requests = members[0].pod.requests
     alike = all(one.pod.requests == requests for one in members)
     for member in members:
-        if kin[member.uid] in asked:
+        if equivalence_keys[member.uid] in asked:
             continue
         # Nobody who was asked before fits into a domain that only this one brings: the others have to be enough.
-        if sum(kin[one.uid] not in asked for one in members) < gang.needed:
+        if sum(equivalence_keys[one.uid] not in asked for one in members) < gang.needed_count:
             return
-        asked.add(kin[member.uid])
-        for value in core.evaluator.domains(
+        asked.add(equivalence_keys[member.uid])
+        for value in core.evaluator.candidate_domains(
             core.plan(member.policy),
             member.pod,
             key,
-            **core.known_of(member, now_ns),
-            overlay=nominated_overlay(core, member.pod, but=gang.due.keys()) or core.evaluator.overlay(),
-            needed=gang.needed,
-            alike=alike,
+            **core.evaluation_inputs(member, now_ns),
+            overlay=nominated_overlay(core, member.pod, excluding=gang.pending_members.keys())
+            or core.evaluator.overlay(),
+            pods_needed=gang.needed_count,
+            same_requests=alike,
         ):
             if value not in tried:
                 tried.add(value)
-                yield Within(key, value)
+                yield TopologyDomain(key, value)
 
 
-def domains_with_room_to_make(core: Core, gang: Gang, key: str, now_ns: int) -> list[Within]:
+def preemption_domains(core: SchedulerCore, gang: QueuedGang, key: str, now_ns: int) -> list[TopologyDomain]:
     """Those with nodes that would do for the first member if others went, the most of them first, but for the one that the gang
     is nominated to."""
-    home = _home(core, gang, key)
+    home = _placed_domain(core, gang, key)
     if home is not None:
-        return [Within(key, home)]
-    first = gang.in_order()[0]
+        return [TopologyDomain(key, home)]
+    first = gang.members_in_order()[0]
     dry_run = core.evaluator.dry_run(
         core.plan(first.policy),
         first.pod,
-        **core.known_of(first, now_ns),
-        overlay=nominated_overlay(core, first.pod, but=gang.due.keys()) or core.evaluator.overlay(),
+        **core.evaluation_inputs(first, now_ns),
+        overlay=nominated_overlay(core, first.pod, excluding=gang.pending_members.keys())
+        or core.evaluator.overlay(),
     )
-    labels = [core.cache.nodes[node].labels.get(key) for node in dry_run.possible]
+    labels = [core.cache.nodes[node].labels.get(key) for node in dry_run.potential_or_feasible_nodes]
     counts = Counter(value for value in labels if value is not None)
-    nominated = [core.cache.nominated[uid].nominated_node for uid in gang.due if uid in core.cache.nominated]
+    nominated = [
+        core.cache.nominated[uid].nominated_node
+        for uid in gang.pending_members
+        if uid in core.cache.nominated
+    ]
     nodes = [core.cache.nodes[node] for node in nominated if node in core.cache.nodes]
     ours = {node.labels.get(key) for node in nodes}
     order = sorted(counts, key=lambda value: (value not in ours, -counts[value], value))
-    return [Within(key, value) for value in order]
+    return [TopologyDomain(key, value) for value in order]
 
 
-def _home(core: Core, gang: Gang, key: str) -> str | None:
+def _placed_domain(core: SchedulerCore, gang: QueuedGang, key: str) -> str | None:
     """The domain in which most of those stand who are placed; None where nobody is, or on nodes without the label."""
     domains = Counter[str]()
-    for uid in gang.placed:
+    for uid in gang.placed_members:
         placement = core.cache.ledger.placement(uid)
         node = None if placement is None else core.cache.nodes.get(placement.node)
         if node is not None and key in node.labels:
@@ -93,7 +99,7 @@ def _home(core: Core, gang: Gang, key: str) -> str | None:
     return max(domains, key=lambda value: (domains[value], value), default=None)
 
 
-def elsewhere_reason(within: Within) -> str:
+def outside_domain_reason(within: TopologyDomain) -> str:
     """Of nodes that would do, were they in the gang's domain."""
     if within.value is None:
         return f"node(s) in no domain of {within.key} that has room for the gang"

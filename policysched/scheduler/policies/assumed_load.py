@@ -18,7 +18,7 @@ from policysched.model.objects import Namespace, NodeName, Pod, PodUid
 
 
 @dataclass(slots=True)
-class _Landing:
+class _AssumedPod:
     """A pod that came to a node, and what was assumed of it then."""
 
     pod: Pod
@@ -29,39 +29,39 @@ class _Landing:
 
 
 @dataclass(slots=True)
-class _Account:
-    """One metric of one policy. `landings` in the order in which they came; `by_node` the same for each node; `totals` are
+class _MetricLoad:
+    """One metric of one policy. `pods` in the order in which they came; `by_node` the same for each node; `totals` are
     what `MetricSamples.assumed` shows, alive."""
 
     plan: Plan
     metric: Metric
-    landings: dict[PodUid, _Landing] = field(default_factory=dict)
-    by_node: dict[NodeName, dict[PodUid, _Landing]] = field(default_factory=dict)
+    pods: dict[PodUid, _AssumedPod] = field(default_factory=dict)
+    by_node: dict[NodeName, dict[PodUid, _AssumedPod]] = field(default_factory=dict)
     totals: dict[NodeName, Number] = field(default_factory=dict)
 
-    def land(self, pod: Pod, namespace: Namespace | None, node: NodeName, at_ns: int) -> None:
-        self.leave(pod.uid)
-        amount = self.plan.assumed(self.metric.name, pod, namespace)
-        landing = _Landing(pod, namespace, node, at_ns, amount)
-        self.landings[pod.uid] = landing
+    def add(self, pod: Pod, namespace: Namespace | None, node: NodeName, at_ns: int) -> None:
+        self.remove(pod.uid)
+        amount = self.plan.assumed_load(self.metric.name, pod, namespace)
+        landing = _AssumedPod(pod, namespace, node, at_ns, amount)
+        self.pods[pod.uid] = landing
         self.by_node.setdefault(node, {})[pod.uid] = landing
         self.totals[node] = self._sum(self.totals.get(node, 0), amount)
 
-    def leave(self, uid: PodUid) -> None:
-        landing = self.landings.pop(uid, None)
+    def remove(self, uid: PodUid) -> None:
+        landing = self.pods.pop(uid, None)
         if landing is not None:
             del self.by_node[landing.node][uid]
-            self._add_up(landing.node)
+            self._recompute_total(landing.node)
 
-    def forget_old(self, now_ns: int) -> None:
+    def drop_stale(self, now_ns: int) -> None:
         """A sample that does not have such a landing is too old to count, so nobody asks what to add to it."""
-        while self.landings:
-            uid, oldest = next(iter(self.landings.items()))
-            if now_ns - oldest.at_ns <= self.metric.stale_ns:
+        while self.pods:
+            uid, oldest = next(iter(self.pods.items()))
+            if now_ns - oldest.at_ns <= self.metric.stale_after_ns:
                 return
-            self.leave(uid)
+            self.remove(uid)
 
-    def forget_sampled(self, samples: MetricSamples) -> None:
+    def drop_sampled(self, samples: MetricSamples) -> None:
         """Samples show what came before them. What came in the same nanosecond, they may not."""
         for node, landings in list(self.by_node.items()):
             sample = samples.values.get(node)
@@ -70,11 +70,11 @@ class _Account:
             true_ns = min(sample.at_ns, samples.polled_ns)
             seen = [uid for uid, landing in landings.items() if landing.at_ns < true_ns]
             for uid in seen:
-                del landings[uid], self.landings[uid]
+                del landings[uid], self.pods[uid]
             if seen:
-                self._add_up(node)
+                self._recompute_total(node)
 
-    def _add_up(self, node: NodeName) -> None:
+    def _recompute_total(self, node: NodeName) -> None:
         """Anew, since what is taken from a sum of floats leaves a rest."""
         landings = self.by_node[node]
         if not landings:
@@ -91,7 +91,7 @@ class _Account:
 
     def check(self) -> Iterator[str]:
         name = f"metric {self.metric.name} of policy {self.plan.program.name}"
-        if sum(map(len, self.by_node.values())) != len(self.landings):
+        if sum(map(len, self.by_node.values())) != len(self.pods):
             yield f"{name}: the pods of its nodes are not those that it counts"
         for node in self.by_node.keys() | self.totals.keys():
             total: Number = 0
@@ -101,51 +101,51 @@ class _Account:
                 yield f"{name}: assumes {self.totals.get(node)} on {node}, its pods come to {total}"
 
 
-class Assumed:
+class AssumedLoadTracker:
     """The accounts of all running policies, by policy and metric."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, dict[str, _Account]] = {}
+        self._loads: dict[str, dict[str, _MetricLoad]] = {}
 
-    def follow(self, plan: Plan) -> None:
+    def activate(self, plan: Plan) -> None:
         """The plan runs from now on. What came under the text before it counts on, by what this one assumes."""
         policy = plan.program.name
-        before, after = self._accounts.pop(policy, {}), dict[str, _Account]()
+        before, after = self._loads.pop(policy, {}), dict[str, _MetricLoad]()
         for name, metric in plan.assume.metrics.items():
-            account = after[name] = _Account(plan, metric)
+            account = after[name] = _MetricLoad(plan, metric)
             old = before.get(name)
-            for one in [] if old is None else old.landings.values():
-                account.land(one.pod, one.namespace, one.node, one.at_ns)
+            for one in [] if old is None else old.pods.values():
+                account.add(one.pod, one.namespace, one.node, one.at_ns)
         if after:
-            self._accounts[policy] = after
+            self._loads[policy] = after
 
-    def landed(self, pod: Pod, namespace: Namespace | None, node: NodeName, now_ns: int) -> None:
-        for account in self._all():
-            account.forget_old(now_ns)
-            account.land(pod, namespace, node, now_ns)
+    def pod_placed(self, pod: Pod, namespace: Namespace | None, node: NodeName, now_ns: int) -> None:
+        for account in self._all_loads():
+            account.drop_stale(now_ns)
+            account.add(pod, namespace, node, now_ns)
 
-    def left(self, uid: PodUid) -> None:
-        for account in self._all():
-            account.leave(uid)
+    def pod_removed(self, uid: PodUid) -> None:
+        for account in self._all_loads():
+            account.remove(uid)
 
-    def arrived(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
+    def apply_samples(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
         """The samples, with what they do not show yet."""
-        account = self._accounts.get(policy, {}).get(metric)
+        account = self._loads.get(policy, {}).get(metric)
         if account is None:
             return replace(samples, assumed={}) if samples.assumed else samples
-        account.forget_sampled(samples)
+        account.drop_sampled(samples)
         return replace(samples, assumed=account.totals)
 
-    def counted(self) -> Iterator[tuple[str, PodUid, NodeName]]:
+    def assumed_pods(self) -> Iterator[tuple[str, PodUid, NodeName]]:
         """(policy, pod, node) of everything that counts now."""
-        for policy, accounts in self._accounts.items():
+        for policy, accounts in self._loads.items():
             for account in accounts.values():
-                for uid, landing in account.landings.items():
+                for uid, landing in account.pods.items():
                     yield policy, uid, landing.node
 
     def check(self) -> list[str]:
-        return [words for account in self._all() for words in account.check()]
+        return [words for account in self._all_loads() for words in account.check()]
 
-    def _all(self) -> Iterator[_Account]:
-        for accounts in self._accounts.values():
+    def _all_loads(self) -> Iterator[_MetricLoad]:
+        for accounts in self._loads.values():
             yield from accounts.values()

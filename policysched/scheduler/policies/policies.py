@@ -3,7 +3,7 @@
 A policy becomes active whole or not at all. For each name the last text that checked runs on: while its key is
 broken, after its key or the whole ConfigMap was deleted, and across a restart, because every text that becomes active
 is kept in a ConfigMap of ours. There are no built-in defaults: a process that starts with neither a valid policy nor a
-last known good one has nothing to run and says so (`fatal_at_start`).
+last known good one has nothing to run and says so (`startup_error`).
 
 **A policy renamed under its key.** Pods name the policy, not the key. So a header changed from `a` to `b` is a new
 policy `b` and a policy `a` that no key has any more, exactly as if the key of `a` had been deleted: `a` runs on from
@@ -21,28 +21,28 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from policysched.evaluate import Plan
-from policysched.lang.check.bundle import Bundle, Checked
-from policysched.lang.diagnostics.catalogue import diagnostic
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
+from policysched.lang.diagnostics.catalogue import make_diagnostic
 from policysched.lang.ir.program import Program
-from policysched.scheduler.commands import Command, KeepPolicies, Log, ReportPolicies
-from policysched.scheduler.events import PoliciesOffered
-from policysched.scheduler.extenders.terms import Extenders, not_to_be_asked
+from policysched.scheduler.commands import Command, Log, ReportPolicyEvent, SavePolicyTexts
+from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.extenders.terms import ExtendersByName, unusable_extenders
 from policysched.scheduler.policies.rejection import (
     errors_of,
+    format_duration,
     header_name,
-    rejection,
-    short,
-    span_of_time,
+    rejection_message,
+    short_sha,
 )
-from policysched.scheduler.queue.equivalence import reads_the_queue
+from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.text import Diagnostic
 
-State = Literal["active", "rejected", "last_known_good", "missing"]
+PolicyPhase = Literal["active", "rejected", "last_known_good", "missing"]
 ReloadResult = Literal["ok", "unchanged", "parse", "type", "cost", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningPolicy:
     """A policy that decides. `since_ns`: when this text became active in this process.
     `reads_queue`: see `kin`."""
 
@@ -64,29 +64,29 @@ class PolicyStatus:
     key: str | None
     version: int | None
     sha256: str | None
-    state: State
+    phase: PolicyPhase
     diagnostics: tuple[Diagnostic, ...]
     since_ns: int
     last_success_ns: int | None
 
 
-class Policies:
+class PolicyRegistry:
     """The running policies by name, and the status of each name and key. See the drawing above. A text that asks an extender
     which `extenders` lack is as broken as one that does not check."""
 
-    def __init__(self, extenders: Extenders) -> None:
+    def __init__(self, extenders: ExtendersByName) -> None:
         self._extenders = extenders
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningPolicy] = {}
         self.resource_version: str | None = None
         self.reloads: dict[ReloadResult, int] = {}
         self._status: dict[str, PolicyStatus] = {}
         self._broken_keys: dict[str, PolicyStatus] = {}
         self._name_of_key: dict[str, str] = {}
-        self._offered: dict[str, Checked] = {}
-        self._said: dict[str, str] = {}
-        self._kept: dict[str, str] = {}
+        self._offered: dict[str, CheckedSource] = {}
+        self._reported: dict[str, str] = {}
+        self._saved_texts: dict[str, str] = {}
         self._first_offer = True
-        self.fatal_at_start: str | None = None
+        self.startup_error: str | None = None
 
     def status(self) -> list[PolicyStatus]:
         """Running policies first, then keys that gave none, each sorted."""
@@ -95,9 +95,9 @@ class Policies:
 
     # ── an offer ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, event: PoliciesOffered, now_ns: int) -> tuple[list[Command], list[Program]]:
+    def apply_update(self, event: PoliciesUpdated, now_ns: int) -> tuple[list[Command], list[Program]]:
         """Take in what the ConfigMap says now. Answers what is to be said, and the programs that are to become
-        active: `activated` (or `refused`) is called for each when its plan is ready."""
+        active: `activate` (or `reject`) is called for each when its plan is ready."""
         if (
             not self._first_offer
             and event.resource_version
@@ -106,8 +106,8 @@ class Policies:
             return [], []
         out: list[Command] = []
         last_good = self._take_last_good(event.last_good, out) if self._first_offer else {}
-        checked = {} if event.bundle is None else self._that_can_ask(event.bundle.checked)
-        checked = self._without_usurpers(checked, last_good)
+        checked = {} if event.bundle is None else self._reject_unusable_extenders(event.bundle.sources)
+        checked = self._reject_duplicate_names(checked, last_good)
         valid = {one.program.name: one for one in checked.values() if one.program is not None}
         broken = {key: one for key, one in checked.items() if errors_of(one)}
         wanted = {name: one.program for name, one in valid.items() if one.program is not None}
@@ -121,13 +121,15 @@ class Policies:
         for name in dict.fromkeys([*self.running, *wanted]):
             if name not in valid and name not in fallen:
                 self._fall_back(name, None, "missing", (), wanted.get(name), now_ns)
-                out += self._say_missing(name, wanted.get(name), event)
-        for key in [one for one in self._said if one not in checked and not one.startswith(_MISSING)]:
-            del self._said[key]  # the key is gone, with what was said of it
+                out += self._report_missing(name, wanted.get(name), event)
+        for key in [
+            one for one in self._reported if one not in checked and not one.startswith(_MISSING_KEY_PREFIX)
+        ]:
+            del self._reported[key]  # the key is gone, with what was said of it
         self._count(broken, changed, event.bundle)
         if self._first_offer and not wanted:
-            self.fatal_at_start = _nothing_to_run(broken, event)
-            out.append(Log("error", self.fatal_at_start, {}))
+            self.startup_error = _nothing_to_run_message(broken, event)
+            out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
         return out, changed
 
@@ -136,39 +138,41 @@ class Policies:
         offered = self._offered.get(program.name)
         return offered is None or _sha_of(offered) == program.sha256
 
-    def activated(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
+    def activate(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
         """The plan decides from now on."""
         name = program.name
-        self.running[name] = Running(program, plan, now_ns, reads_the_queue(program))
+        self.running[name] = RunningPolicy(program, plan, now_ns, program_reads_queue(program))
         offered = self._offered.get(name)
         if offered is None or _sha_of(offered) != program.sha256:
             before = self._status[name]
             self._status[name] = replace(
                 before, version=program.version, sha256=program.sha256, since_ns=now_ns
             )
-            return self._keep()
+            return self._save()
         self._status[name] = PolicyStatus(
             name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
-        said = self._recovered(offered.key, program) or [Log("info", _is_active(offered.key, program), {})]
-        return [*said, *self._keep()]
+        said = self._report_recovered(offered.key, program) or [
+            Log("info", _active_message(offered.key, program), {})
+        ]
+        return [*said, *self._save()]
 
-    def refused(self, program: Program, why: str, now_ns: int) -> list[Command]:
+    def reject(self, program: Program, why: str, now_ns: int) -> list[Command]:
         """The program checked, and could still not be compiled: what ran before runs on."""
         offered = self._offered.pop(program.name, None)
         key = offered.key if offered else program.name
         runs = self.running.get(program.name)
         if runs is not None:
-            self._status[program.name] = replace(self._status[program.name], state="last_known_good")
+            self._status[program.name] = replace(self._status[program.name], phase="last_known_good")
         else:
             self._status.pop(program.name, None)
             self._broken_keys[key] = PolicyStatus(program.name, key, None, None, "rejected", (), now_ns, None)
-        return self._say_rejected(key, f"{key}: {why}", None if runs is None else program.name, now_ns)
+        return self._report_rejected(key, f"{key}: {why}", None if runs is None else program.name, now_ns)
 
     # ── what an offer means for each ───────────────────────────────────────────────────────────────────────────────
 
     def _note_valid(
-        self, valid: Mapping[str, Checked], checked: Mapping[str, Checked], now_ns: int
+        self, valid: Mapping[str, CheckedSource], checked: Mapping[str, CheckedSource], now_ns: int
     ) -> list[Command]:
         out: list[Command] = []
         for name, one in valid.items():
@@ -183,17 +187,17 @@ class Policies:
                     self._status[name] = replace(before, key=one.key, diagnostics=one.diagnostics)
                 continue
             assert before is not None, f"{name} runs and has no status"
-            since_ns = before.since_ns if before.state == "active" else now_ns
+            since_ns = before.since_ns if before.phase == "active" else now_ns
             self._status[name] = replace(
-                before, key=one.key, state="active", diagnostics=one.diagnostics, since_ns=since_ns
+                before, key=one.key, phase="active", diagnostics=one.diagnostics, since_ns=since_ns
             )
-            out += self._recovered(one.key, one.program)
+            out += self._report_recovered(one.key, one.program)
         return out
 
     def _note_broken(
         self,
-        broken: Mapping[str, Checked],
-        valid: Mapping[str, Checked],
+        broken: Mapping[str, CheckedSource],
+        valid: Mapping[str, CheckedSource],
         wanted: Mapping[str, Program],
         out: list[Command],
         now_ns: int,
@@ -214,23 +218,23 @@ class Policies:
                     name, key, None, None, "rejected", one.diagnostics, since_ns, None
                 )
             runs_on = name if keeps else None
-            out += self._say_rejected(key, rejection(one), runs_on, now_ns, library=one.library)
+            out += self._report_rejected(key, rejection_message(one), runs_on, now_ns, library=one.is_library)
         return frozenset(fallen)
 
     def _fall_back(
         self,
         name: str,
         key: str | None,
-        state: State,
+        state: PolicyPhase,
         diagnostics: tuple[Diagnostic, ...],
         starting_from: Program | None,
         now_ns: int,
     ) -> None:
         before = self._status.get(name)
         if before is not None:
-            since_ns = before.since_ns if before.state == state else now_ns
+            since_ns = before.since_ns if before.phase == state else now_ns
             self._status[name] = replace(
-                before, key=key, state=state, diagnostics=diagnostics, since_ns=since_ns
+                before, key=key, phase=state, diagnostics=diagnostics, since_ns=since_ns
             )
             return
         assert starting_from is not None, f"{name} neither runs nor is it about to"
@@ -240,80 +244,87 @@ class Policies:
 
     # ── words ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _say_rejected(
+    def _report_rejected(
         self, key: str, words: str, runs_on: str | None, now_ns: int, *, library: bool = False
     ) -> list[Command]:
-        if self._said.get(key) == words:
+        if self._reported.get(key) == words:
             return []
-        self._said[key] = words
+        self._reported[key] = words
         running = None if runs_on is None else self.running.get(runs_on)
         if running is not None:
-            age = span_of_time(now_ns - running.since_ns)
-            outcome = f"still running sha {short(running.program.sha256)} ({age})"
+            age = format_duration(now_ns - running.since_ns)
+            outcome = f"still running sha {short_sha(running.program.sha256)} ({age})"
         elif runs_on is not None:
-            outcome = f"running the last known good text, sha {short(self._status[runs_on].sha256 or '')}"
+            outcome = f"running the last known good text, sha {short_sha(self._status[runs_on].sha256 or '')}"
         elif library:
             outcome = "policies that include it keep what they run"
         else:
             outcome = "nothing runs in its place"
-        return [ReportPolicies("Warning", "PolicyRejected", f"{words}; {outcome}")]
+        return [ReportPolicyEvent("Warning", "PolicyRejected", f"{words}; {outcome}")]
 
-    def _say_missing(self, name: str, starting_from: Program | None, event: PoliciesOffered) -> list[Command]:
-        if _MISSING + name in self._said:
+    def _report_missing(
+        self, name: str, starting_from: Program | None, event: PoliciesUpdated
+    ) -> list[Command]:
+        if _MISSING_KEY_PREFIX + name in self._reported:
             return []
         running = self.running.get(name)
         program = starting_from if running is None else running.program
         assert program is not None, f"{name} neither runs nor is it about to"
         cause = "is gone" if event.bundle is None else "does not have it any more"
-        kept_too = f"delete it from {event.kept_in} too and " if event.kept_in else ""
+        kept_too = (
+            f"delete it from {event.last_good_source_name} too and " if event.last_good_source_name else ""
+        )
         words = (
-            f"policy `{name}`: {event.place} {cause}; its last known good text, sha {short(program.sha256)}, runs on. "
+            f"policy `{name}`: {event.source_name} {cause}; its last known good text, sha {short_sha(program.sha256)}, runs on. "
             f"To end it, {kept_too}restart the scheduler"
         )
-        self._said[_MISSING + name] = words
-        return [ReportPolicies("Warning", "PolicyMissing", words)]
+        self._reported[_MISSING_KEY_PREFIX + name] = words
+        return [ReportPolicyEvent("Warning", "PolicyMissing", words)]
 
-    def _recovered(self, key: str, program: Program) -> list[Command]:
-        rejected, missed = self._said.pop(key, None), self._said.pop(_MISSING + program.name, None)
+    def _report_recovered(self, key: str, program: Program) -> list[Command]:
+        rejected, missed = (
+            self._reported.pop(key, None),
+            self._reported.pop(_MISSING_KEY_PREFIX + program.name, None),
+        )
         if rejected is None and missed is None:
             return []
-        return [ReportPolicies("Normal", "PolicyRecovered", _is_active(key, program))]
+        return [ReportPolicyEvent("Normal", "PolicyRecovered", _active_message(key, program))]
 
     # ── extenders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _that_can_ask(self, offered: Mapping[str, Checked]) -> Mapping[str, Checked]:
+    def _reject_unusable_extenders(self, offered: Mapping[str, CheckedSource]) -> Mapping[str, CheckedSource]:
         """The same, without the programs whose extenders cannot be asked, and with what is to be said of these."""
         settled = dict(offered)
         for key, one in offered.items():
-            found = () if one.program is None else not_to_be_asked(one.program, self._extenders)
+            found = () if one.program is None else unusable_extenders(one.program, self._extenders)
             if found:
                 assert one.program is not None
                 settled[key] = replace(
-                    one, program=None, policy=one.program.name, diagnostics=(*found, *one.diagnostics)
+                    one, program=None, policy_name=one.program.name, diagnostics=(*found, *one.diagnostics)
                 )
         return settled
 
     # ── two keys with one policy ───────────────────────────────────────────────────────────────────────────────────
 
-    def _without_usurpers(
-        self, checked: Mapping[str, Checked], last_good: Mapping[str, Program]
-    ) -> Mapping[str, Checked]:
+    def _reject_duplicate_names(
+        self, checked: Mapping[str, CheckedSource], last_good: Mapping[str, Program]
+    ) -> Mapping[str, CheckedSource]:
         """The language lets the first key of a name stand, in the order of the keys. Where the name runs from another
         key that is still there, the first is the newcomer: it is refused as well, and the text that runs, runs on."""
         settled = dict(checked)
         for one in checked.values():
             for doubled in one.diagnostics:
-                if doubled.code != _DOUBLED or doubled.span is None:
+                if doubled.code != _DUPLICATE_POLICY_CODE or doubled.span is None:
                     continue
                 name = doubled.span.text
                 first = next(
                     (two for two in checked.values() if two.program and two.program.name == name), None
                 )
-                if first is None or self._holds(name, first, last_good):
+                if first is None or self._owns_name(name, first, last_good):
                     continue
                 here = doubled.related[0].span
-                finding = diagnostic(
-                    _DOUBLED,
+                finding = make_diagnostic(
+                    _DUPLICATE_POLICY_CODE,
                     f"there is a policy `{name}` already, in the key {one.key}",
                     here,
                     label="second policy of this name",
@@ -323,7 +334,7 @@ class Policies:
                 settled[first.key] = replace(first, program=None, diagnostics=diagnostics)
         return settled
 
-    def _holds(self, name: str, first: Checked, last_good: Mapping[str, Program]) -> bool:
+    def _owns_name(self, name: str, first: CheckedSource, last_good: Mapping[str, Program]) -> bool:
         """Whether the key is the one that the policy runs from, or nothing of that name runs or ran."""
         if name in self.running:
             return self._status[name].key == first.key
@@ -331,47 +342,49 @@ class Policies:
 
     # ── small things ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _policy_of(self, one: Checked) -> str | None:
+    def _policy_of(self, one: CheckedSource) -> str | None:
         """Which policy a broken key was to be: by its header where that can still be read, else what it was last."""
-        return None if one.library else header_name(one) or self._name_of_key.get(one.key)
+        return None if one.is_library else header_name(one) or self._name_of_key.get(one.key)
 
     def _sha(self, name: str) -> str | None:
         running = self.running.get(name)
         return None if running is None else running.program.sha256
 
-    def _take_last_good(self, bundle: Bundle | None, out: list[Command]) -> dict[str, Program]:
-        kept = bundle.checked if bundle is not None else {}
+    def _take_last_good(self, bundle: PolicyBundle | None, out: list[Command]) -> dict[str, Program]:
+        kept = bundle.sources if bundle is not None else {}
         # With other settings one that cannot run now can: it is not thrown away.
-        self._kept = {one.program.name: one.program.text for one in kept.values() if one.program is not None}
+        self._saved_texts = {
+            one.program.name: one.program.text for one in kept.values() if one.program is not None
+        }
         found = {}
-        for one in self._that_can_ask(kept).values():
+        for one in self._reject_unusable_extenders(kept).values():
             if one.program is not None:
                 found[one.program.name] = one.program
-            elif not one.library:
+            elif not one.is_library:
                 out.append(
                     Log(
                         "warning",
                         "a last known good text cannot run any more",
-                        {"key": one.key, "why": rejection(one)},
+                        {"key": one.key, "why": rejection_message(one)},
                     )
                 )
         return found
 
-    def _keep(self) -> list[Command]:
-        now = {**self._kept, **{name: one.program.text for name, one in self.running.items()}}
+    def _save(self) -> list[Command]:
+        now = {**self._saved_texts, **{name: one.program.text for name, one in self.running.items()}}
         texts = {name: now[name] for name in sorted(now)}
-        if texts == self._kept:
+        if texts == self._saved_texts:
             return []
-        self._kept = texts
-        return [KeepPolicies(texts)]
+        self._saved_texts = texts
+        return [SavePolicyTexts(texts)]
 
     def _count(
-        self, broken: Mapping[str, Checked], changed: Sequence[Program], bundle: Bundle | None
+        self, broken: Mapping[str, CheckedSource], changed: Sequence[Program], bundle: PolicyBundle | None
     ) -> None:
         first = next(iter(broken.values()), None)
         result: ReloadResult
         if first is not None:
-            result = _kind_of(errors_of(first)[0].code)
+            result = _reload_result(errors_of(first)[0].code)
         elif bundle is None:
             result = "missing"
         else:
@@ -379,19 +392,19 @@ class Policies:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
-_DOUBLED = "PS233"
-_MISSING = "missing policy "  # no key of a ConfigMap has spaces
+_DUPLICATE_POLICY_CODE = "PS233"
+_MISSING_KEY_PREFIX = "missing policy "  # no key of a ConfigMap has spaces
 
 
-def _is_active(key: str, program: Program) -> str:
-    return f"{key}: policy `{program.name}` version {program.version}, sha {short(program.sha256)}, is active"
+def _active_message(key: str, program: Program) -> str:
+    return f"{key}: policy `{program.name}` version {program.version}, sha {short_sha(program.sha256)}, is active"
 
 
-def _sha_of(one: Checked) -> str | None:
+def _sha_of(one: CheckedSource) -> str | None:
     return None if one.program is None else one.program.sha256
 
 
-def _kind_of(code: str) -> ReloadResult:
+def _reload_result(code: str) -> ReloadResult:
     match code[2:3]:
         case "0" | "1":
             return "parse"
@@ -401,13 +414,15 @@ def _kind_of(code: str) -> ReloadResult:
             return "type"
 
 
-def _nothing_to_run(broken: Mapping[str, Checked], event: PoliciesOffered) -> str:
+def _nothing_to_run_message(broken: Mapping[str, CheckedSource], event: PoliciesUpdated) -> str:
     none_kept = (
-        f"{event.kept_in} has no last known good policy" if event.kept_in else "none is kept of earlier runs"
+        f"{event.last_good_source_name} has no last known good policy"
+        if event.last_good_source_name
+        else "none is kept of earlier runs"
     )
     if event.bundle is None:
-        return f"{event.place} does not exist, and {none_kept}: nothing to run"
+        return f"{event.source_name} does not exist, and {none_kept}: nothing to run"
     if not broken:
-        return f"there is no policy in {event.place} (they are called NAME.policy), and {none_kept}: nothing to run"
-    first = "; ".join(rejection(one) for one in broken.values())
-    return f"no policy in {event.place} can run, and {none_kept}: nothing to run. {first}"
+        return f"there is no policy in {event.source_name} (they are called NAME.policy), and {none_kept}: nothing to run"
+    first = "; ".join(rejection_message(one) for one in broken.values())
+    return f"no policy in {event.source_name} can run, and {none_kept}: nothing to run. {first}"

@@ -14,95 +14,99 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.samples import MetricSamples
-from policysched.lang.ir.expr import Watch
+from policysched.lang.ir.expr import RecoveryCondition
 from policysched.lang.ir.program import Metric, Program
-from policysched.lang.ir.recovery import crossed, recovers, watches_of
+from policysched.lang.ir.recovery import crosses_limit, meets_recovery_mark, recovery_conditions
 from policysched.model.objects import NodeName
 from policysched.model.quantity import INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A node that crossed the limit. `calm_since_ns` None: it is not at the mark. `seen_ns`: its last sample."""
+class _UnrecoveredNode:
+    """A node that crossed the limit. `recovering_since_ns` None: it is not at the mark. `sampled_ns`: its last sample."""
 
-    calm_since_ns: int | None
-    seen_ns: int
+    recovering_since_ns: int | None
+    sampled_ns: int
 
 
 @dataclass(slots=True)
-class _Follower:
+class _ConditionTracker:
     """One watch of one policy's metric."""
 
-    watch: Watch
+    condition: RecoveryCondition
     metric: Metric
-    held: dict[NodeName, _Held] = field(default_factory=dict)
+    unrecovered: dict[NodeName, _UnrecoveredNode] = field(default_factory=dict)
 
-    def take(self, samples: MetricSamples) -> None:
+    def apply_samples(self, samples: MetricSamples) -> None:
         for node, sample in samples.values.items():
-            self._take(node, sample.value, min(sample.at_ns, samples.polled_ns))
-        keep_ns = samples.polled_ns - self.metric.stale_ns - self.watch.for_ns
-        self.held = {node: one for node, one in self.held.items() if one.seen_ns >= keep_ns}
+            self._apply_sample(node, sample.value, min(sample.at_ns, samples.polled_ns))
+        keep_ns = samples.polled_ns - self.metric.stale_after_ns - self.condition.recover_for_ns
+        self.unrecovered = {node: one for node, one in self.unrecovered.items() if one.sampled_ns >= keep_ns}
 
-    def _take(self, node: NodeName, value: float, at_ns: int) -> None:
-        before = self.held.get(node)
+    def _apply_sample(self, node: NodeName, value: float, at_ns: int) -> None:
+        before = self.unrecovered.get(node)
         if before is not None:
-            if at_ns <= before.seen_ns:
+            if at_ns <= before.sampled_ns:
                 return
-            before = self._until(before, at_ns)
-        if crossed(self.watch, value):
-            self.held[node] = _Held(None, at_ns)
+            before = self._state_at(before, at_ns)
+        if crosses_limit(self.condition, value):
+            self.unrecovered[node] = _UnrecoveredNode(None, at_ns)
         elif before is None:
-            self.held.pop(node, None)
-        elif not recovers(self.watch, value):
-            self.held[node] = _Held(None, at_ns)
-        elif before.calm_since_ns is None:
-            self.held[node] = _Held(at_ns, at_ns)
+            self.unrecovered.pop(node, None)
+        elif not meets_recovery_mark(self.condition, value):
+            self.unrecovered[node] = _UnrecoveredNode(None, at_ns)
+        elif before.recovering_since_ns is None:
+            self.unrecovered[node] = _UnrecoveredNode(at_ns, at_ns)
         else:
-            self.held[node] = _Held(before.calm_since_ns, at_ns)
+            self.unrecovered[node] = _UnrecoveredNode(before.recovering_since_ns, at_ns)
 
-    def _until(self, before: _Held, at_ns: int) -> _Held | None:
+    def _state_at(self, before: _UnrecoveredNode, at_ns: int) -> _UnrecoveredNode | None:
         """What has become of a node when its next sample comes: None if it had recovered by then."""
-        fresh_until_ns = before.seen_ns + self.metric.stale_ns
-        if before.calm_since_ns is None:
+        fresh_until_ns = before.sampled_ns + self.metric.stale_after_ns
+        if before.recovering_since_ns is None:
             return before
-        if before.calm_since_ns + self.watch.for_ns <= min(at_ns, fresh_until_ns):
+        if before.recovering_since_ns + self.condition.recover_for_ns <= min(at_ns, fresh_until_ns):
             return None
-        return before if at_ns <= fresh_until_ns else _Held(None, before.seen_ns)
+        return before if at_ns <= fresh_until_ns else _UnrecoveredNode(None, before.sampled_ns)
 
-    def until_ns(self) -> dict[NodeName, int]:
+    def unrecovered_until_ns(self) -> dict[NodeName, int]:
         return {
-            node: INT64_MAX if one.calm_since_ns is None else one.calm_since_ns + self.watch.for_ns
-            for node, one in self.held.items()
+            node: INT64_MAX
+            if one.recovering_since_ns is None
+            else one.recovering_since_ns + self.condition.recover_for_ns
+            for node, one in self.unrecovered.items()
         }
 
 
-class Recoveries:
+class RecoveryTracker:
     """The followers of all running policies, by policy and metric."""
 
     def __init__(self) -> None:
-        self._followers: dict[str, dict[str, list[_Follower]]] = {}
+        self._trackers: dict[str, dict[str, list[_ConditionTracker]]] = {}
 
-    def follow(self, program: Program) -> None:
+    def activate(self, program: Program) -> None:
         """The program runs from now on. A clause that its text before had as well goes on."""
-        before = {(one.metric, one.watch): one for one in self._of(program.name)}
-        after: dict[str, list[_Follower]] = {}
-        for watch in watches_of(program):
+        before = {(one.metric, one.condition): one for one in self._trackers_of(program.name)}
+        after: dict[str, list[_ConditionTracker]] = {}
+        for watch in recovery_conditions(program):
             metric = program.metrics[watch.metric]
-            follower = before.get((metric, watch)) or _Follower(watch, metric)
+            follower = before.get((metric, watch)) or _ConditionTracker(watch, metric)
             after.setdefault(watch.metric, []).append(follower)
-        self._followers.pop(program.name, None)
+        self._trackers.pop(program.name, None)
         if after:
-            self._followers[program.name] = after
+            self._trackers[program.name] = after
 
-    def arrived(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
+    def apply_samples(self, policy: str, metric: str, samples: MetricSamples) -> MetricSamples:
         """The samples, with who is held back by them and by those before."""
-        followers = self._followers.get(policy, {}).get(metric, [])
+        followers = self._trackers.get(policy, {}).get(metric, [])
         for one in followers:
-            one.take(samples)
-        if not followers and not samples.held:
+            one.apply_samples(samples)
+        if not followers and not samples.recovering_until_ns:
             return samples
-        return replace(samples, held={one.watch: one.until_ns() for one in followers})
+        return replace(
+            samples, recovering_until_ns={one.condition: one.unrecovered_until_ns() for one in followers}
+        )
 
-    def _of(self, policy: str) -> Iterator[_Follower]:
-        for followers in self._followers.get(policy, {}).values():
+    def _trackers_of(self, policy: str) -> Iterator[_ConditionTracker]:
+        for followers in self._trackers.get(policy, {}).values():
             yield from followers

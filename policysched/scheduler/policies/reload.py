@@ -14,17 +14,19 @@ from policysched.evaluate import Plan
 from policysched.evaluate import compile as compile_plan
 from policysched.lang.ir.program import Metric, Program
 from policysched.model.objects import PodUid
-from policysched.scheduler.core import Core
-from policysched.scheduler.events import PoliciesOffered
-from policysched.scheduler.policies.first_samples import same
-from policysched.scheduler.queue.standing import Standing
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.events import PoliciesUpdated
+from policysched.scheduler.policies.first_samples import same_query
+from policysched.scheduler.queue.standing import PreEnqueueResult
 
 
-class Waiting(Protocol):
-    """Whoever has pods that wait under a policy: `Membership` is one."""
+class PolicyPods(Protocol):
+    """Whoever has pods that wait under a policy: `PolicyMembership` is one."""
 
-    def prepare(self, program: Program, plan: Plan, now_ns: int) -> Iterator[dict[PodUid, Standing]]: ...
-    def gather(self, policy: str, now_ns: int) -> None: ...
+    def precompute_pre_enqueue(
+        self, program: Program, plan: Plan, now_ns: int
+    ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
+    def readmit_pods(self, policy: str, now_ns: int) -> None: ...
 
 
 _DONE = object()
@@ -37,119 +39,125 @@ class _Swap:
     program: Program
     plan: Plan
     columns: Iterator[None]
-    pods: Iterator[dict[PodUid, Standing]]
-    prepared: dict[PodUid, Standing]
+    pod_results: Iterator[dict[PodUid, PreEnqueueResult]]
+    precomputed: dict[PodUid, PreEnqueueResult]
 
 
-class Reload:
-    def __init__(self, core: Core, membership: Waiting) -> None:
+class PolicyReload:
+    def __init__(self, core: SchedulerCore, membership: PolicyPods) -> None:
         self._core = core
         self._membership = membership
         self._swaps: dict[str, _Swap] = {}
-        self._blind: dict[str, tuple[Program, Plan]] = {}
+        self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a plan is being prepared."""
-        return bool(self._swaps) or any(not self._core.first_samples.missing(name) for name in self._blind)
+        return bool(self._swaps) or any(
+            not self._core.first_samples.missing(name) for name in self._awaiting_samples
+        )
 
     def metrics(self) -> dict[str, Mapping[str, Metric]]:
         """What samples are wanted of: the running programs', and those that a text has more which is to take over."""
         wanted: dict[str, Mapping[str, Metric]] = {
             name: running.program.metrics for name, running in self._core.policies.running.items()
         }
-        waiting = [program for program, _ in self._blind.values()]
+        waiting = [program for program, _ in self._awaiting_samples.values()]
         for program in (*waiting, *(swap.program for swap in self._swaps.values())):
             wanted[program.name] = {**program.metrics, **wanted.get(program.name, {})}
         return {name: metrics for name, metrics in wanted.items() if metrics}
 
-    def asked(self, policy: str, metric: str) -> None:
+    def metric_polled(self, policy: str, metric: str) -> None:
         """The metric was asked for, with or without an answer."""
-        self._core.first_samples.asked(policy, metric, self.metrics().get(policy, {}))
+        self._core.first_samples.metric_polled(policy, metric, self.metrics().get(policy, {}))
 
-    def offer(self, event: PoliciesOffered, now_ns: int, *, synced: bool, decided: bool) -> None:
+    def apply_update(self, event: PoliciesUpdated, now_ns: int, *, synced: bool, has_attempted: bool) -> None:
         """Take in what the ConfigMap says now."""
         core = self._core
-        words, programs = core.policies.offer(event, now_ns)
-        core.out += words
+        words, programs = core.policies.apply_update(event, now_ns)
+        core.commands += words
         for name in [
             name for name, swap in self._swaps.items() if not core.policies.still_wanted(swap.program)
         ]:
             del self._swaps[name]
         for name in [
-            name for name, (program, _) in self._blind.items() if not core.policies.still_wanted(program)
+            name
+            for name, (program, _) in self._awaiting_samples.items()
+            if not core.policies.still_wanted(program)
         ]:
-            del self._blind[name]
-            core.first_samples.give_up(name)
+            del self._awaiting_samples[name]
+            core.first_samples.cancel(name)
         for program in programs:
-            swap, blind = self._swaps.get(program.name), self._blind.get(program.name)
+            swap, blind = self._swaps.get(program.name), self._awaiting_samples.get(program.name)
             waiting = swap.program if swap is not None else None if blind is None else blind[0]
             if waiting is None or waiting.sha256 != program.sha256:
-                self._begin(program, now_ns, synced=synced, decided=decided)
+                self._start(program, now_ns, synced=synced, decided=has_attempted)
 
         if core.policies.running:
-            core.states.begun()
-        if not core.policies.running and not self._swaps and core.policies.fatal_at_start is None:
-            core.policies.fatal_at_start = f"no policy in {event.place} could be compiled: nothing to run"
+            core.policy_states.stop_buffering()
+        if not core.policies.running and not self._swaps and core.policies.startup_error is None:
+            core.policies.startup_error = (
+                f"no policy in {event.source_name} could be compiled: nothing to run"
+            )
 
     def step(self, now_ns: int) -> None:
         """One slice of preparation; the swap when it was the last."""
-        for name in [name for name in self._blind if not self._core.first_samples.missing(name)]:
-            self._get_ready(*self._blind.pop(name), now_ns)
+        for name in [name for name in self._awaiting_samples if not self._core.first_samples.missing(name)]:
+            self._start_swap(*self._awaiting_samples.pop(name), now_ns)
         for name, swap in list(self._swaps.items()):
             if next(swap.columns, _DONE) is not _DONE:
                 return
-            prepared = next(swap.pods, None)
+            prepared = next(swap.pod_results, None)
             if prepared is not None:
-                swap.prepared = prepared
+                swap.precomputed = prepared
                 return
             del self._swaps[name]
-            self._core.prepared = swap.prepared
+            self._core.precomputed = swap.precomputed
             self._activate(swap.program, swap.plan, now_ns, synced=True)
-            self._core.prepared = {}
+            self._core.precomputed = {}
             return
 
-    def _begin(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
+    def _start(self, program: Program, now_ns: int, *, synced: bool, decided: bool) -> None:
         core = self._core
         try:
             plan = compile_plan(program)
         except RecursionError:  # the limit on nesting should have refused it; no edit may end the loop
-            core.out += core.policies.refused(program, "is nested too deeply to be compiled", now_ns)
+            core.commands += core.policies.reject(program, "is nested too deeply to be compiled", now_ns)
             return
         if decided:
             running = core.policies.running.get(program.name)
-            if running is not None and program.name not in core.first_samples.held:
-                waits, said = core.first_samples.await_new(running.program, program, now_ns)
-                core.out += said
+            if running is not None and program.name not in core.first_samples.held_policies:
+                waits, said = core.first_samples.await_new_metrics(running.program, program, now_ns)
+                core.commands += said
                 if waits:
-                    self._blind[program.name] = program, plan
+                    self._awaiting_samples[program.name] = program, plan
                     return
-            self._get_ready(program, plan, now_ns)
+            self._start_swap(program, plan, now_ns)
             return
-        core.evaluator.prepare(plan)
+        core.evaluator.build_columns(plan)
         self._activate(program, plan, now_ns, synced=synced)
 
-    def _get_ready(self, program: Program, plan: Plan, now_ns: int) -> None:
-        columns = self._core.evaluator.prepare_steps(plan)
-        pods = self._membership.prepare(program, plan, now_ns)
+    def _start_swap(self, program: Program, plan: Plan, now_ns: int) -> None:
+        columns = self._core.evaluator.build_columns_in_steps(plan)
+        pods = self._membership.precompute_pre_enqueue(program, plan, now_ns)
         self._swaps[program.name] = _Swap(program, plan, columns, pods, {})
 
     def _activate(self, program: Program, plan: Plan, now_ns: int, *, synced: bool) -> None:
         core = self._core
         before = core.policies.running.get(program.name)
         replaced = {} if before is None else before.program.metrics
-        core.out += core.policies.activated(program, plan, now_ns)
-        core.out += core.first_samples.hold(program, now_ns)
+        core.commands += core.policies.activate(program, plan, now_ns)
+        core.commands += core.first_samples.hold_policy(program, now_ns)
         living = {one.plan for one in core.policies.running.values()}
-        core.evaluator.keep_only(living | {one.plan for one in self._swaps.values()})
-        core.assumed.follow(plan)
-        core.recoveries.follow(program)
+        core.evaluator.retain_only(living | {one.plan for one in self._swaps.values()})
+        core.assumed_load.activate(plan)
+        core.recovery_tracker.activate(program)
         core.samples[program.name] = {
-            metric: core.arrived(program.name, metric, known)
+            metric: core.adjust_samples(program.name, metric, known)
             for metric, known in core.samples.get(program.name, {}).items()
             if metric in program.metrics
-            and (metric not in replaced or same(replaced[metric], program.metrics[metric]))
+            and (metric not in replaced or same_query(replaced[metric], program.metrics[metric]))
         }
-        core.follow_states(program, now_ns)
+        core.activate_states(program, now_ns)
         if synced:
-            self._membership.gather(program.name, now_ns)
+            self._membership.readmit_pods(program.name, now_ns)

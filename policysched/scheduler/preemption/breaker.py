@@ -9,29 +9,29 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from policysched.model.objects import Pod
-from policysched.scheduler.limits import SECOND_NS, Limits
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 
-Owner = tuple[str, str, str]
+OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of the controller."""
 
 
 @dataclass(slots=True)
 class _History:
     first_ns: int
-    again_ns: deque[int] = field(default_factory=deque)
+    repeat_evictions_ns: deque[int] = field(default_factory=deque)
 
 
-class Breaker:
+class EvictionBreaker:
     """Remembers an owner from its first eviction until the last one is older than the window."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._most = limits.evictions_again_max
-        self._window_ns = round(limits.evictions_again_within_s * SECOND_NS)
-        self._histories: dict[Owner, _History] = {}
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self._repeat_evictions_max = limits.repeat_evictions_max
+        self._window_ns = round(limits.repeat_evictions_window_s * SECOND_NS)
+        self._histories: dict[OwnerKey, _History] = {}
 
-    def note(self, pod: Pod, now_ns: int) -> str | None:
+    def record(self, pod: Pod, now_ns: int) -> str | None:
         """The pod is being evicted. Answers what is to be said where its owner's are left in peace from now on."""
-        owner = _owner(pod)
+        owner = _owner_key(pod)
         if owner is None:
             return None
         self._forget_old(now_ns)
@@ -41,41 +41,41 @@ class Breaker:
             return None
         if pod.created_ns <= history.first_ns:
             return None
-        history.again_ns.append(now_ns)
-        if len(history.again_ns) != self._most:
+        history.repeat_evictions_ns.append(now_ns)
+        if len(history.repeat_evictions_ns) != self._repeat_evictions_max:
             return None
         namespace, kind, name = owner
         minutes = self._window_ns / (60 * SECOND_NS)
         return (
-            f"pods of {kind} {namespace}/{name} were evicted {self._most} times within {minutes:g} min of having been made "
+            f"pods of {kind} {namespace}/{name} were evicted {self._repeat_evictions_max} times within {minutes:g} min of having been made "
             f"anew; they are not evicted any more until that is past"
         )
 
-    def spares(self, pod: Pod, now_ns: int) -> bool:
+    def blocks(self, pod: Pod, now_ns: int) -> bool:
         """Whether the pod's owner is left in peace."""
         if not self._histories:
             return False
         self._forget_old(now_ns)
-        history = self._histories.get(_owner(pod) or ("", "", ""))
-        return history is not None and len(history.again_ns) >= self._most
+        history = self._histories.get(_owner_key(pod) or ("", "", ""))
+        return history is not None and len(history.repeat_evictions_ns) >= self._repeat_evictions_max
 
     def next_time_ns(self) -> int | None:
         """When the next owner's pods may be evicted again."""
         times = [
-            history.again_ns[-self._most] + self._window_ns
+            history.repeat_evictions_ns[-self._repeat_evictions_max] + self._window_ns
             for history in self._histories.values()
-            if len(history.again_ns) >= self._most
+            if len(history.repeat_evictions_ns) >= self._repeat_evictions_max
         ]
         return min(times, default=None)
 
     def _forget_old(self, now_ns: int) -> None:
         since_ns = now_ns - self._window_ns
         for owner, history in list(self._histories.items()):
-            while history.again_ns and history.again_ns[0] <= since_ns:
-                history.again_ns.popleft()
-            if not history.again_ns and history.first_ns <= since_ns:
+            while history.repeat_evictions_ns and history.repeat_evictions_ns[0] <= since_ns:
+                history.repeat_evictions_ns.popleft()
+            if not history.repeat_evictions_ns and history.first_ns <= since_ns:
                 del self._histories[owner]
 
 
-def _owner(pod: Pod) -> Owner | None:
+def _owner_key(pod: Pod) -> OwnerKey | None:
     return (pod.namespace, pod.owner_kind, pod.owner_name) if pod.owner_kind else None

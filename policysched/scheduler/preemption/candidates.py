@@ -22,12 +22,12 @@ from policysched.scheduler.steps import Steps
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
-CANDIDATES_LEAST = 100
+CANDIDATES_MIN = 100
 CANDIDATES_PERCENT = 10
-NODES_AT_A_TIME = 100
+NODES_PER_BATCH = 100
 """So many are tried on one overlay together, where they can be: few enough for a short step, enough for arrays to pay."""
 
-_ALONE = 10
+_SINGLE_NODE_COST_FACTOR = 10
 """What a pod costs more on a node that is tried by itself: rules that look across nodes are asked each time."""
 
 NOT_STARTED_NS = 2**63 - 1
@@ -49,7 +49,7 @@ class Candidate:
     started_ns: int
 
     @property
-    def harm(self) -> tuple[int, int, int, int, int]:
+    def disruption(self) -> tuple[int, int, int, int, int]:
         """The less, the better: kube-scheduler's steps in their order, but for the last one (the first node)."""
         priorities = [one.priority for one in self.victims]
         offset_sum = sum(priority + PRIORITY_OFFSET for priority in priorities)
@@ -57,20 +57,20 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CandidateSearchResult:
     """The candidates, in the order in which they were tried, and where there is none, how many nodes each reason rules out.
-    `beforehand` are nodes that a rule refuses which looks at nothing but the node, whoever goes from it, as far as nodes are `known`
-    to be such or not; `failed` those that were thought through by themselves, in vain."""
+    `node_rejections` are nodes that a rule refuses which looks at nothing but the node, whoever goes from it, as far as nodes are `prefiltered_nodes`
+    to be such or not; `failed_nodes` those that were thought through by themselves, in vain."""
 
     candidates: tuple[Candidate, ...]
     reasons: Mapping[str, int]
-    beforehand: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
-    known: frozenset[NodeName] = frozenset()
-    failed: frozenset[NodeName] = frozenset()
+    node_rejections: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    prefiltered_nodes: frozenset[NodeName] = frozenset()
+    failed_nodes: frozenset[NodeName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class PreemptionInputs:
     """What there is to evict: the pods on a node in the order in which they came, when the kubelet took each up (None:
     not yet), and the disruption budgets. `node_count` are all nodes."""
 
@@ -80,91 +80,96 @@ class Cluster:
     node_count: int
 
 
-def nobody_to_evict(dry_run: DryRun, node_count: int) -> Found:
+def no_evictable_pods(dry_run: DryRun, node_count: int) -> CandidateSearchResult:
     """Where it is known beforehand that no pod on any node may be evicted."""
-    counts = {NO_VICTIMS: dry_run.candidate_count, NOT_HELPFUL: node_count - dry_run.candidate_count}
-    return Found((), {reason: count for reason, count in counts.items() if count})
+    counts = {
+        NO_VICTIMS: dry_run.potential_node_count,
+        NOT_HELPFUL: node_count - dry_run.potential_node_count,
+    }
+    return CandidateSearchResult((), {reason: count for reason, count in counts.items() if count})
 
 
 def find_candidates(
     dry_run: DryRun,
     may_evict: Callable[[Pod], bool],
-    cluster: Cluster,
+    cluster: PreemptionInputs,
     *,
-    among: Collection[NodeName] | None = None,
-    least: int = CANDIDATES_LEAST,
-    before: Found | None = None,
-) -> Steps[Found]:
-    """`among`: only these nodes are thought through. Where each is thought through by itself, `least` possible nodes may be
-    enough, and `before` is what was found for a pod that agrees with this one, of nodes that have not changed since: those
+    only_nodes: Collection[NodeName] | None = None,
+    candidates_min: int = CANDIDATES_MIN,
+    previous: CandidateSearchResult | None = None,
+) -> Steps[CandidateSearchResult]:
+    """`only_nodes`: only these nodes are thought through. Where each is thought through by itself, `candidates_min` possible nodes may be
+    enough, and `previous` is what was found for a pod that agrees with this one, of nodes that have not changed since: those
     that failed then come last."""
     reasons: Counter[str] = Counter()
-    nodes = [one for one in dry_run.candidates if among is None or one in among]
+    nodes = [one for one in dry_run.potential_nodes if only_nodes is None or one in only_nodes]
 
     def who_may_go(some: Iterable[NodeName]) -> dict[NodeName, list[Pod]]:
         found = {node: [one for one in cluster.pods_on(node) if may_evict(one)] for node in some}
-        return {node: by_importance(pods, cluster.started_ns) for node, pods in found.items() if pods}
+        return {node: sorted_by_importance(pods, cluster.started_ns) for node, pods in found.items() if pods}
 
     candidates: list[Candidate] = []
-    beforehand = {} if before is None else dict(before.beforehand)
-    known = set[NodeName]() if before is None else set(before.known)
+    beforehand = {} if previous is None else dict(previous.node_rejections)
+    known = set[NodeName]() if previous is None else set(previous.prefiltered_nodes)
     failed: set[NodeName] = set()
-    if dry_run.separate:
-        for some in in_portions(nodes):
+    if dry_run.node_local:
+        for some in node_batches(nodes):
             potential = who_may_go(some)
             reasons[NO_VICTIMS] += len(some) - len(potential)
-            candidates += try_nodes(dry_run, potential, cluster, reasons)
-            yield cost_of(potential)
+            candidates += select_victims_on_nodes(dry_run, potential, cluster, reasons)
+            yield search_cost(potential)
         nodes = []
-    elif before is not None:
-        nodes.sort(key=lambda node: node in before.failed)
-    enough = max(least, len(nodes) * CANDIDATES_PERCENT * least // (100 * CANDIDATES_LEAST))
-    for some in in_portions(nodes):
-        if _are_enough(candidates, enough):
+    elif previous is not None:
+        nodes.sort(key=lambda node: node in previous.failed_nodes)
+    enough = max(candidates_min, len(nodes) * CANDIDATES_PERCENT * candidates_min // (100 * CANDIDATES_MIN))
+    for some in node_batches(nodes):
+        if _has_enough(candidates, enough):
             break
         new = who_may_go(node for node in some if node not in known)
-        beforehand |= _refused_beforehand(dry_run, new)
+        beforehand |= _node_local_rejections(dry_run, new)
         known.update(some)
-        yield cost_of(new)
+        yield search_cost(new)
         for node in some:
             if node in beforehand:
                 reasons.update(beforehand[node])
                 continue
             potential = who_may_go([node])
             reasons[NO_VICTIMS] += not potential
-            found = try_nodes(dry_run, potential, cluster, reasons) if potential else []
+            found = select_victims_on_nodes(dry_run, potential, cluster, reasons) if potential else []
             candidates += found
             if not found:
                 failed.add(node)
-            if _are_enough(candidates, enough):
+            if _has_enough(candidates, enough):
                 break
-            yield _ALONE * (1 + cost_of(potential))
-    hopeless = cluster.node_count - len(dry_run.candidates)
+            yield _SINGLE_NODE_COST_FACTOR * (1 + search_cost(potential))
+    hopeless = cluster.node_count - len(dry_run.potential_nodes)
     if hopeless:
         reasons[NOT_HELPFUL] += hopeless
     found_reasons = {reason: count for reason, count in reasons.items() if count}
-    return Found(tuple(candidates), found_reasons, beforehand, frozenset(known), frozenset(failed))
+    return CandidateSearchResult(
+        tuple(candidates), found_reasons, beforehand, frozenset(known), frozenset(failed)
+    )
 
 
-def _are_enough(candidates: Sequence[Candidate], enough: int) -> bool:
+def _has_enough(candidates: Sequence[Candidate], enough: int) -> bool:
     return len(candidates) >= enough and any(not one.violations for one in candidates)
 
 
-def in_portions(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
-    for start in range(0, len(nodes), NODES_AT_A_TIME):
-        yield nodes[start : start + NODES_AT_A_TIME]
+def node_batches(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
+    for start in range(0, len(nodes), NODES_PER_BATCH):
+        yield nodes[start : start + NODES_PER_BATCH]
 
 
-def cost_of(potential: Mapping[NodeName, Collection[Pod]]) -> int:
+def search_cost(potential: Mapping[NodeName, Collection[Pod]]) -> int:
     return len(potential) + sum(map(len, potential.values()))
 
 
-def least_harm(candidates: Sequence[Candidate]) -> Candidate:
+def least_disruptive(candidates: Sequence[Candidate]) -> Candidate:
     """Among equals the first."""
-    return min(candidates, key=lambda one: one.harm)
+    return min(candidates, key=lambda one: one.disruption)
 
 
-def by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None]) -> list[Pod]:
+def sorted_by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None]) -> list[Pod]:
     """The most important first: by priority, then who has run longest. Of two that have not started the later one
     comes first, as kube-scheduler's sorting has it while both count as started just now."""
 
@@ -178,23 +183,23 @@ def by_importance(pods: Iterable[Pod], started_ns: Callable[[PodUid], int | None
     return [pod for _, pod in sorted(enumerate(pods), key=key)]
 
 
-def _refused_beforehand(
+def _node_local_rejections(
     dry_run: DryRun, potential: Mapping[NodeName, list[Pod]]
 ) -> dict[NodeName, tuple[str, ...]]:
     """The nodes that a rule refuses which looks at nothing but the node, whoever goes: they need not be thought
     through one by one."""
-    _lift(dry_run, potential)
+    _remove_pods(dry_run, potential)
     nodes = list(potential)
-    found = zip(nodes, dry_run.refusals(nodes, by_node_alone=True), strict=True)
-    _lay_back(dry_run, potential)
+    found = zip(nodes, dry_run.refusals(nodes, node_local_only=True), strict=True)
+    _restore_pods(dry_run, potential)
     return {node: refused for node, refused in found if refused}
 
 
-def try_nodes(
-    dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: Cluster, reasons: Counter[str]
+def select_victims_on_nodes(
+    dry_run: DryRun, potential: Mapping[NodeName, list[Pod]], cluster: PreemptionInputs, reasons: Counter[str]
 ) -> list[Candidate]:
     """Try these nodes at once: the n-th of each node is laid back in the n-th round. Leaves the overlay as it was."""
-    _lift(dry_run, potential)
+    _remove_pods(dry_run, potential)
     nodes = list(potential)
     possible: list[NodeName] = []
     for node, refused in zip(nodes, dry_run.refusals(nodes), strict=True):
@@ -211,15 +216,15 @@ def try_nodes(
     for turn in range(max(map(len, lines.values()), default=0)):
         trying = [node for node in possible if turn < len(lines[node])]
         for node in trying:
-            dry_run.overlay.put_back(lines[node][turn].uid)
+            dry_run.overlay.restore_pod(lines[node][turn].uid)
         for node, refused in zip(trying, dry_run.refusals(trying), strict=True):
             if refused:
                 pod = lines[node][turn]
-                dry_run.overlay.remove(pod.uid)
+                dry_run.overlay.remove_pod(pod.uid)
                 victims[node].append(pod)
                 violations[node] += turn < violating[node]
     gone = {node: victims.get(node, pods) for node, pods in potential.items()}
-    _lay_back(dry_run, gone)
+    _restore_pods(dry_run, gone)
     return [
         _candidate(node, potential[node], victims[node], violations[node], cluster)
         for node in possible
@@ -228,7 +233,7 @@ def try_nodes(
 
 
 def _candidate(
-    node: NodeName, in_order: list[Pod], victims: list[Pod], violations: int, cluster: Cluster
+    node: NodeName, in_order: list[Pod], victims: list[Pod], violations: int, cluster: PreemptionInputs
 ) -> Candidate:
     chosen = {one.uid for one in victims}
     ordered = tuple(one for one in in_order if one.uid in chosen)
@@ -237,13 +242,13 @@ def _candidate(
     return Candidate(node, ordered, violations, started_ns)
 
 
-def _lift(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
+def _remove_pods(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
     for those in pods.values():
         for one in those:
-            dry_run.overlay.remove(one.uid)
+            dry_run.overlay.remove_pod(one.uid)
 
 
-def _lay_back(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
+def _restore_pods(dry_run: DryRun, pods: Mapping[NodeName, Iterable[Pod]]) -> None:
     for those in pods.values():
         for one in those:
-            dry_run.overlay.put_back(one.uid)
+            dry_run.overlay.restore_pod(one.uid)

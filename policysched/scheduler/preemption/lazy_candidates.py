@@ -17,122 +17,128 @@ from policysched.evaluate import DryRun
 from policysched.model.objects import NodeName, Pod, PodUid
 from policysched.scheduler.preemption.candidates import (
     NO_VICTIMS,
-    NODES_AT_A_TIME,
+    NODES_PER_BATCH,
     NOT_HELPFUL,
     NOT_STARTED_NS,
     PRIORITY_OFFSET,
     Candidate,
-    Cluster,
-    by_importance,
-    cost_of,
-    in_portions,
-    try_nodes,
+    PreemptionInputs,
+    node_batches,
+    search_cost,
+    select_victims_on_nodes,
+    sorted_by_importance,
 )
 from policysched.scheduler.steps import Steps
 
-Harm = tuple[int, int, int, int, int]
-"""As `Candidate.harm`."""
+Disruption = tuple[int, int, int, int, int]
+"""As `Candidate.disruption`."""
 
-_FIRST_AT_A_TIME = 4
-_LOOKS_A_UNIT = 4
+_FIRST_BATCH_NODES = 4
+_PODS_PER_COST_UNIT = 4
 """A look at a pod costs less than to lift it: so many of them are one unit."""
 
 
-class Prospects:
-    """Nodes on which somebody could make room. What is known of them holds as long as they do not change; `renew` says so."""
+class LazyCandidates:
+    """Nodes on which somebody could make room. What is known of them holds as long as they do not change; `refresh` says so."""
 
     def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
         self._may_evict = may_evict
         self._pods: dict[NodeName, list[Pod]] = {}  # who could go, the most important first
-        self._real: dict[NodeName, Candidate] = {}  # thought through
-        self._line: list[tuple[Harm, NodeName, int]] = []
-        self._latest: dict[NodeName, int] = {}
-        self._count = 0
+        self._evaluated: dict[NodeName, Candidate] = {}  # thought through
+        self._heap: list[tuple[Disruption, NodeName, int]] = []
+        self._latest_serial: dict[NodeName, int] = {}
+        self._serial = 0
         self.reasons: Counter[str] = Counter()
 
-    def renew(self, dry_run: DryRun, cluster: Cluster, nodes: Collection[NodeName]) -> Steps[None]:
+    def refresh(self, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]) -> Steps[None]:
         """These nodes are new, or other than they were."""
         for node in nodes:
             self._forget(node)
-        hopeful = dry_run.curable(nodes)
-        for some in in_portions(hopeful):
+        hopeful = dry_run.filter_potential_nodes(nodes)
+        for some in node_batches(hopeful):
             looks = 0
-            for node, missing in zip(some, dry_run.missing(some), strict=True):
+            for node, missing in zip(some, dry_run.shortfalls(some), strict=True):
                 pods = [one for one in cluster.pods_on(node) if self._may_evict(one)]
                 looks += 1 + len(pods)
                 if pods:
-                    self._pods[node] = by_importance(pods, cluster.started_ns)
-                    self._queue(node, least_possible_harm(self._pods[node], missing, cluster.started_ns))
+                    self._pods[node] = sorted_by_importance(pods, cluster.started_ns)
+                    self._push(node, disruption_lower_bound(self._pods[node], missing, cluster.started_ns))
                 else:
                     self.reasons[NO_VICTIMS] += 1
-            yield looks // _LOOKS_A_UNIT
+            yield looks // _PODS_PER_COST_UNIT
 
-    def best(self, dry_run: DryRun, cluster: Cluster) -> Steps[Candidate | None]:
+    def best(self, dry_run: DryRun, cluster: PreemptionInputs) -> Steps[Candidate | None]:
         """The candidate of least harm, among equals the first node. None: no node would do."""
-        at_a_time = _FIRST_AT_A_TIME
+        at_a_time = _FIRST_BATCH_NODES
         while True:
             some = self._most_promising(at_a_time)
             if not some:
                 return None
-            if some[0] in self._real:
-                return self._real[some[0]]
+            if some[0] in self._evaluated:
+                return self._evaluated[some[0]]
             potential = {node: self._pods[node] for node in sorted(some)}
-            for one in try_nodes(dry_run, potential, cluster, self.reasons):
-                self._real[one.node] = one
-                self._queue(one.node, one.harm)
-            yield cost_of(potential)
-            at_a_time = min(2 * at_a_time, NODES_AT_A_TIME)
+            for one in select_victims_on_nodes(dry_run, potential, cluster, self.reasons):
+                self._evaluated[one.node] = one
+                self._push(one.node, one.disruption)
+            yield search_cost(potential)
+            at_a_time = min(2 * at_a_time, NODES_PER_BATCH)
 
     def _most_promising(self, most: int) -> list[NodeName]:
         """The first alone where its harm is real, else as many that are to be thought through as stand before one whose harm is.
         These leave the line."""
         found: list[NodeName] = []
-        while self._line and len(found) < most:
-            _, node, number = self._line[0]
-            if self._latest.get(node) == number:
-                if node in self._real:
+        while self._heap and len(found) < most:
+            _, node, number = self._heap[0]
+            if self._latest_serial.get(node) == number:
+                if node in self._evaluated:
                     return found or [node]
-                del self._latest[node]
+                del self._latest_serial[node]
                 found.append(node)
-            heapq.heappop(self._line)
+            heapq.heappop(self._heap)
         return found
 
-    def _queue(self, node: NodeName, harm: Harm) -> None:
-        self._count += 1
-        self._latest[node] = self._count
-        heapq.heappush(self._line, (harm, node, self._count))
+    def _push(self, node: NodeName, harm: Disruption) -> None:
+        self._serial += 1
+        self._latest_serial[node] = self._serial
+        heapq.heappush(self._heap, (harm, node, self._serial))
 
     def _forget(self, node: NodeName) -> None:
-        self._latest.pop(node, None)
-        self._real.pop(node, None)
+        self._latest_serial.pop(node, None)
+        self._evaluated.pop(node, None)
         self._pods.pop(node, None)
 
 
-def find_best(
-    dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: Cluster
-) -> Steps[tuple[Prospects, Candidate | None]]:
+def find_best_candidate(
+    dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
+) -> Steps[tuple[LazyCandidates, Candidate | None]]:
     """All candidates of a dry run whose nodes are judged by themselves."""
-    assert dry_run.separate, "what goes from one node matters for others"
-    prospects = Prospects(may_evict)
-    yield from prospects.renew(dry_run, cluster, dry_run.candidates)
+    assert dry_run.node_local, "what goes from one node matters for others"
+    prospects = LazyCandidates(may_evict)
+    yield from prospects.refresh(dry_run, cluster, dry_run.potential_nodes)
     best = yield from prospects.best(dry_run, cluster)
     return prospects, best
 
 
-def reasons_of(prospects: Prospects, dry_run: DryRun, cluster: Cluster) -> Mapping[str, int]:
+def rejection_reasons(
+    prospects: LazyCandidates, dry_run: DryRun, cluster: PreemptionInputs
+) -> Mapping[str, int]:
     """How many nodes each reason rules out, where no node would do."""
-    hopeless = cluster.node_count - len(dry_run.candidates)
+    hopeless = cluster.node_count - len(dry_run.potential_nodes)
     return prospects.reasons + Counter({NOT_HELPFUL: hopeless})
 
 
-def least_possible_harm(
+def disruption_lower_bound(
     in_order: list[Pod], missing: Mapping[str, int], started_ns: Callable[[PodUid], int | None]
-) -> Harm:
+) -> Disruption:
     """A bound from below for what it costs to have room on a node, each part by itself. `in_order` are those who may go, the most
     important first; `missing` is how much has to be freed, by resource (`pods`: how many)."""
     ascending = in_order[::-1]
-    number = max([1, *(_how_many(ascending, resource, amount) for resource, amount in missing.items())])
-    highest = max([ascending[0].priority, *(_how_high(ascending, *one) for one in missing.items())])
+    number = max(
+        [1, *(_victim_count_min(ascending, resource, amount) for resource, amount in missing.items())]
+    )
+    highest = max(
+        [ascending[0].priority, *(_victim_priority_min(ascending, *one) for one in missing.items())]
+    )
     lowest = [one.priority for one in ascending[: number - 1]]
     offset_sum = sum(lowest) + highest + number * PRIORITY_OFFSET
     starts = [started_ns(one.uid) for one in in_order if one.priority == highest]
@@ -140,7 +146,7 @@ def least_possible_harm(
     return 0, highest, offset_sum, number, -latest_ns
 
 
-def _how_many(pods: Iterable[Pod], resource: str, amount: int) -> int:
+def _victim_count_min(pods: Iterable[Pod], resource: str, amount: int) -> int:
     """At least so many have to go."""
     if resource == "pods":
         return amount
@@ -153,7 +159,7 @@ def _how_many(pods: Iterable[Pod], resource: str, amount: int) -> int:
     return count
 
 
-def _how_high(ascending: Iterable[Pod], resource: str, amount: int) -> int:
+def _victim_priority_min(ascending: Iterable[Pod], resource: str, amount: int) -> int:
     """Somebody of at least this priority has to go."""
     highest = 0
     for one in ascending:

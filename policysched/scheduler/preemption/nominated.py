@@ -4,15 +4,17 @@ from collections.abc import Collection
 
 from policysched.evaluate import Overlay
 from policysched.model.objects import NodeName, ObservedPod, Pod, PodUid
-from policysched.scheduler.core import Core
+from policysched.scheduler.core import SchedulerCore
 
 
-def reserved_for_others(core: Core, pod: Pod, but: Collection[PodUid] = ()) -> list[tuple[Pod, NodeName]]:
-    """The pods that are nominated to a node and outrank this one or are its equals, with their nodes. `but`: without these,
+def competing_nominations(
+    core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()
+) -> list[tuple[Pod, NodeName]]:
+    """The pods that are nominated to a node and outrank this one or are its equals, with their nodes. `excluding`: without these,
     for they come together."""
     found = []
     for seen in core.cache.nominated.values():
-        if seen.pod.uid == pod.uid or seen.pod.uid in but:
+        if seen.pod.uid == pod.uid or seen.pod.uid in excluding:
             continue
         if seen.pod.priority >= pod.priority and _still_nominated(core, seen):
             assert seen.nominated_node is not None, f"{seen.pod.full_name} is nominated to no node"
@@ -20,18 +22,18 @@ def reserved_for_others(core: Core, pod: Pod, but: Collection[PodUid] = ()) -> l
     return found
 
 
-def nominated_overlay(core: Core, pod: Pod, but: Collection[PodUid] = ()) -> Overlay | None:
+def nominated_overlay(core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = ()) -> Overlay | None:
     """The cluster with all of these on it; None where there are none."""
-    reserved = reserved_for_others(core, pod, but)
+    reserved = competing_nominations(core, pod, excluding)
     if not reserved:
         return None
     overlay = core.evaluator.overlay()
     for other, node in reserved:
-        overlay.place(other, node)
+        overlay.add_pod(other, node)
     return overlay
 
 
-def _still_nominated(core: Core, seen: ObservedPod) -> bool:
+def _still_nominated(core: SchedulerCore, seen: ObservedPod) -> bool:
     cache = core.cache
     return (
         seen.nominated_node in cache.nodes

@@ -9,312 +9,330 @@ from collections.abc import Iterable
 
 from policysched.lang.ir.program import GangMode, OnTimeout
 from policysched.model.objects import ObservedPod
-from policysched.scheduler.commands import ReportPod
-from policysched.scheduler.core import Core
-from policysched.scheduler.gangs.gangs import Gang
+from policysched.scheduler.commands import ReportPodEvent
+from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gangs import QueuedGang
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.policies.rejection import span_of_time
-from policysched.scheduler.queue.entries import PendingPod, Place
+from policysched.scheduler.policies.rejection import format_duration
+from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.heap import MovableHeap
-from policysched.scheduler.queue.standing import Standing, standing_of
+from policysched.scheduler.queue.standing import PreEnqueueResult, evaluate_pre_enqueue
 
 
-class Admission:
+class QueueAdmission:
     """Owns the clocks of waiting: keys that change with time, gangs whose time is up, gangs that gather."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: SchedulerCore) -> None:
         self._core = core
-        self._flips: MovableHeap[PendingPod] = MovableHeap()
-        self._deadlines: MovableHeap[Gang] = MovableHeap()
-        self._gathering: MovableHeap[Gang] = MovableHeap()
+        self._order_key_expiries: MovableHeap[PendingPod] = MovableHeap()
+        self._gang_deadlines: MovableHeap[QueuedGang] = MovableHeap()
+        self._incomplete_gangs: MovableHeap[QueuedGang] = MovableHeap()
 
     # ── one pod ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def enter(self, seen: ObservedPod, now_ns: int) -> None:
+    def admit(self, seen: ObservedPod, now_ns: int) -> None:
         """A pending pod that names a running policy is seen for the first time."""
         pod = self._core.pods[seen.pod.uid] = PendingPod(seen, queued_ns=now_ns)
-        self._stand(pod, now_ns, "PodAdd")
+        self._place_in_queue(pod, now_ns, "PodAdd")
 
-    def change(self, pod: PendingPod, seen: ObservedPod, now_ns: int, event: str) -> None:
+    def readmit(self, pod: PendingPod, seen: ObservedPod, now_ns: int, event: str) -> None:
         """Something that its standing depends on is different now."""
-        self._core.queue.take(pod, now_ns)
+        self._core.queue.remove(pod, now_ns)
         gang = self._core.gangs.remove(pod.uid)
-        pod.seen, pod.priority = seen, seen.pod.priority
-        self._stand(pod, now_ns, event)
-        if gang is not None and gang is not self._core.gangs.of(pod.uid):
-            self.refresh(gang, now_ns, event)
+        pod.observed, pod.priority = seen, seen.pod.priority
+        self._place_in_queue(pod, now_ns, event)
+        if gang is not None and gang is not self._core.gangs.gang_of(pod.uid):
+            self.refresh_gang(gang, now_ns, event)
 
-    def come_back(self, pod: PendingPod, now_ns: int) -> None:
+    def readmit_after_bind_failure(self, pod: PendingPod, now_ns: int) -> None:
         """Its bind was refused: it is tried again after its backoff."""
-        assert pod.place is Place.NOWHERE, f"{pod} is still {pod.place.value}"
-        self._stand(pod, now_ns, "ScheduleAttemptFailure")
+        assert pod.state is QueueState.DETACHED, f"{pod} is still {pod.state.value}"
+        self._place_in_queue(pod, now_ns, "ScheduleAttemptFailure")
 
-    def leave(self, pod: PendingPod, now_ns: int) -> None:
+    def remove(self, pod: PendingPod, now_ns: int) -> None:
         """The pod is bound, gone, terminating or no longer ours."""
-        self._core.queue.take(pod, now_ns)
-        self._flips.discard(pod)
-        self._core.reports.hush(pod.uid)
+        self._core.queue.remove(pod, now_ns)
+        self._order_key_expiries.discard(pod)
+        self._core.reports.cancel_deferred(pod.uid)
         self._core.pods.pop(pod.uid, None)
 
-    def stop_clock(self, pod: PendingPod) -> None:
+    def stop_rekeying(self, pod: PendingPod) -> None:
         """Its key in the queue does not matter any more."""
-        self._flips.discard(pod)
+        self._order_key_expiries.discard(pod)
 
-    def leave_gang(self, pod: PendingPod, now_ns: int) -> None:
+    def remove_from_gang(self, pod: PendingPod, now_ns: int) -> None:
         """The pod counts in no gang any more."""
         gang = self._core.gangs.remove(pod.uid)
         if gang is not None:
-            self.refresh(gang, now_ns, "PodDelete")
+            self.refresh_gang(gang, now_ns, "PodDelete")
 
     def rekey(self, pod: PendingPod, now_ns: int) -> None:
         """What the order reads of the queue itself (attempts, waiting time) has changed."""
         plan = self._core.plan(pod.policy)
-        pod.key, flip_ns = plan.order_key(pod.pod, self._core.namespace_of(pod.pod), pod.facts, now_ns)
-        self._set_flip(pod, flip_ns)
+        pod.order_key, flip_ns = plan.order_key(pod.pod, self._core.namespace_of(pod.pod), pod.facts, now_ns)
+        self._set_order_key_expiry(pod, flip_ns)
 
-    def _set_flip(self, pod: PendingPod, flip_ns: int | None) -> None:
+    def _set_order_key_expiry(self, pod: PendingPod, flip_ns: int | None) -> None:
         if flip_ns is None:
-            self._flips.discard(pod)
+            self._order_key_expiries.discard(pod)
         else:
-            self._flips.put(pod, flip_ns)
+            self._order_key_expiries.put(pod, flip_ns)
 
-    def stand_anew(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
+    def readmit_many(self, policy: str, pods: Iterable[PendingPod], now_ns: int) -> None:
         """Many pods of a policy whose text was replaced, none of which stands anywhere: those that could be tried at
         once go into the queue together, in linear time."""
         together = []
         for pod in pods:
-            pod.place = Place.NOWHERE
-            if not pod.pod.gates and not pod.failed and not pod.failing:
-                standing = self._standing(pod, now_ns)
-                if standing.refusal is None and standing.gang is None:
-                    self._take_up(pod, standing)
+            pod.state = QueueState.DETACHED
+            if not pod.pod.gates and not pod.gang_failure and not pod.in_error_backoff:
+                standing = self._pre_enqueue(pod, now_ns)
+                if standing.refusal is None and standing.gang_terms is None:
+                    self._apply_pre_enqueue(pod, standing)
                     pod.backoff_until_ns = 0
                     together.append(pod)
                     continue
-            self._stand(pod, now_ns, "PolicyChange")
-        self._core.queue.fill(policy, together, "PolicyChange")
+            self._place_in_queue(pod, now_ns, "PolicyChange")
+        self._core.queue.enqueue_many(policy, together, "PolicyChange")
 
-    def _stand(self, pod: PendingPod, now_ns: int, event: str) -> None:
+    def _place_in_queue(self, pod: PendingPod, now_ns: int, event: str) -> None:
         core, value = self._core, pod.pod
         if value.gates:
-            pod.explanation = f"waits for its scheduling gates: {', '.join(value.gates)}"
+            pod.pending_message = f"waits for its scheduling gates: {', '.join(value.gates)}"
             core.queue.gate(pod)
             return
-        if pod.failed:
-            self._hold(pod, pod.failed, now_ns)
+        if pod.gang_failure:
+            self._reject(pod, pod.gang_failure, now_ns)
             return
-        standing = self._standing(pod, now_ns)
+        standing = self._pre_enqueue(pod, now_ns)
         if standing.refusal is not None:
-            self._hold(pod, standing.refusal, now_ns)
+            self._reject(pod, standing.refusal, now_ns)
             return
-        self._take_up(pod, standing)
-        if standing.gang is None:
+        self._apply_pre_enqueue(pod, standing)
+        if standing.gang_terms is None:
             core.queue.enqueue(pod, now_ns, event)
             return
-        pod.place = Place.MEMBER
-        self.refresh(core.gangs.add_due(pod, standing.gang), now_ns, event)
+        pod.state = QueueState.GANG_MEMBER
+        self.refresh_gang(core.gangs.add_pending(pod, standing.gang_terms), now_ns, event)
 
-    def _standing(self, pod: PendingPod, now_ns: int) -> Standing:
+    def _pre_enqueue(self, pod: PendingPod, now_ns: int) -> PreEnqueueResult:
         core = self._core
-        space, ready = core.namespace_of(pod.pod), core.prepared.get(pod.uid)
-        if ready is not None and ready.still_right(pod.pod, space, pod.attempts):
+        space, ready = core.namespace_of(pod.pod), core.precomputed.get(pod.uid)
+        if ready is not None and ready.is_current(pod.pod, space, pod.attempts):
             return ready
         running = core.policies.running[pod.policy]
-        return standing_of(running.plan, pod.pod, space, pod.facts, now_ns, reads_queue=running.reads_queue)
+        return evaluate_pre_enqueue(
+            running.plan, pod.pod, space, pod.facts, now_ns, reads_queue=running.reads_queue
+        )
 
-    def _take_up(self, pod: PendingPod, standing: Standing) -> None:
+    def _apply_pre_enqueue(self, pod: PendingPod, standing: PreEnqueueResult) -> None:
         self._warn(pod, standing.warnings)
-        pod.key, pod.kin, pod.held = standing.key, standing.kin, False
-        self._set_flip(pod, standing.flip_ns)
+        pod.order_key, pod.equivalence_key, pod.admission_rejected = (
+            standing.order_key,
+            standing.equivalence_key,
+            False,
+        )
+        self._set_order_key_expiry(pod, standing.order_key_expires_ns)
 
-    def _hold(self, pod: PendingPod, why: str, now_ns: int) -> None:
+    def _reject(self, pod: PendingPod, why: str, now_ns: int) -> None:
         """No node would help: no autoscaler is to buy one."""
-        pod.held = True
-        self._flips.discard(pod)
-        self._core.take_back_nomination(pod.uid, now_ns)
+        pod.admission_rejected = True
+        self._order_key_expiries.discard(pod)
+        self._core.clear_nomination(pod.uid, now_ns)
         self._core.queue.park(
             pod,
             ("held", pod.uid),
             now_ns=now_ns,
-            wakes=frozenset(),
+            requeue_events=frozenset(),
             valid_until_ns=None,
             reason="PolicyPending",
             message=why,
         )
-        self._core.report(pod, "PolicyPending", why, now_ns)
+        self._core.report_pending(pod, "PolicyPending", why, now_ns)
 
     def _warn(self, pod: PendingPod, words: tuple[str, ...]) -> None:
-        new = [one for one in words if one not in pod.warned]
-        pod.warned = words
+        new = [one for one in words if one not in pod.input_warnings]
+        pod.input_warnings = words
         for one in new:
-            self._core.out.append(_about(pod, "InvalidInput", one))
+            self._core.commands.append(_warning_event(pod, "InvalidInput", one))
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def refresh(self, gang: Gang, now_ns: int, event: str) -> None:
+    def refresh_gang(self, gang: QueuedGang, now_ns: int, event: str) -> None:
         """Members came or went: let the gang stand where it now belongs. O(log members), except where a gang in mode
         `gate` opens or closes."""
         core = self._core
-        if not gang.due:
-            core.queue.take(gang, now_ns)
-            self._deadlines.discard(gang)
-            self._gathering.discard(gang)
+        if not gang.pending_members:
+            core.queue.remove(gang, now_ns)
+            self._gang_deadlines.discard(gang)
+            self._incomplete_gangs.discard(gang)
             core.gangs.drop_if_empty(gang)
             return
-        if not gang.enough:
+        if not gang.has_quorum:
             gang.overdue = False  # the trial that it was to have does not take place
-        self._arm(gang)
-        self._say_disagreement(gang)
-        if not gang.enough:
-            self._gather(gang, now_ns)
+        self._set_gang_deadline(gang)
+        self._report_disagreement(gang)
+        if not gang.has_quorum:
+            self._gate_incomplete_gang(gang, now_ns)
             return
-        self._gathering.discard(gang)
+        self._incomplete_gangs.discard(gang)
         if gang.mode is GangMode.GATE:
-            core.queue.take(gang, now_ns)
-            for pod in gang.idle.values():
-                pod.place = Place.NOWHERE
+            core.queue.remove(gang, now_ns)
+            for pod in gang.unqueued_members.values():
+                pod.state = QueueState.DETACHED
                 core.queue.enqueue(pod, now_ns, event)
-            gang.idle.clear()
+            gang.unqueued_members.clear()
             return
-        gang.stand()
-        if gang.place in (Place.ACTIVE, Place.BACKING_OFF):
+        gang.update_order_key()
+        if gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF):
             core.queue.reorder(gang)
         else:
-            core.queue.take(gang, now_ns)
+            core.queue.remove(gang, now_ns)
             core.queue.enqueue(gang, now_ns, event)
 
-    def _gather(self, gang: Gang, now_ns: int) -> None:
+    def _gate_incomplete_gang(self, gang: QueuedGang, now_ns: int) -> None:
         queue = self._core.queue
-        if len(gang.idle) < len(gang.due):
-            for pod in gang.due.values():
-                if pod.uid not in gang.idle:
-                    queue.take(pod, now_ns)
-                    pod.place = Place.MEMBER
-                    gang.idle[pod.uid] = pod
-        if gang.place is not Place.GATED:
-            queue.take(gang, now_ns)
+        if len(gang.unqueued_members) < len(gang.pending_members):
+            for pod in gang.pending_members.values():
+                if pod.uid not in gang.unqueued_members:
+                    queue.remove(pod, now_ns)
+                    pod.state = QueueState.GANG_MEMBER
+                    gang.unqueued_members[pod.uid] = pod
+        if gang.state is not QueueState.GATED:
+            queue.remove(gang, now_ns)
             queue.gate(gang)
-        for uid in [one for one in self._core.cache.nominated if one in gang.idle]:
-            self._core.take_back_nomination(uid, now_ns)
-        if gang not in self._gathering:
-            self._gathering.put(gang, now_ns + round(self._core.limits.gang_report_delay_s * SECOND_NS))
+        for uid in [one for one in self._core.cache.nominated if one in gang.unqueued_members]:
+            self._core.clear_nomination(uid, now_ns)
+        if gang not in self._incomplete_gangs:
+            self._incomplete_gangs.put(
+                gang, now_ns + round(self._core.limits.gang_report_delay_s * SECOND_NS)
+            )
 
-    def _arm(self, gang: Gang) -> None:
+    def _set_gang_deadline(self, gang: QueuedGang) -> None:
         deadline_ns = gang.deadline_ns()
         if deadline_ns is None or gang.overdue:
-            self._deadlines.discard(gang)
-        elif gang not in self._deadlines or self._deadlines.key(gang) != deadline_ns:
-            self._deadlines.put(gang, deadline_ns)
+            self._gang_deadlines.discard(gang)
+        elif gang not in self._gang_deadlines or self._gang_deadlines.key_of(gang) != deadline_ns:
+            self._gang_deadlines.put(gang, deadline_ns)
 
-    def _say_disagreement(self, gang: Gang) -> None:
-        minima = gang.disagreement
-        if minima and not gang.said_disagreement:
-            gang.said_disagreement = True
+    def _report_disagreement(self, gang: QueuedGang) -> None:
+        minima = gang.differing_minima
+        if minima and not gang.disagreement_reported:
+            gang.disagreement_reported = True
             words = (
                 f"members of gang {gang.name} disagree on its minimum: "
                 f"{', '.join(str(one) for one in minima)}; the largest counts"
             )
-            self._core.out.append(_about(next(iter(gang.due.values())), "GangDisagrees", words))
+            self._core.commands.append(
+                _warning_event(next(iter(gang.pending_members.values())), "GangDisagrees", words)
+            )
 
-    def forget_gangs(self, gangs: Iterable[Gang]) -> None:
+    def forget_gangs(self, gangs: Iterable[QueuedGang]) -> None:
         """These gangs are no more: their policy is being replaced."""
         for gang in gangs:
-            self._deadlines.discard(gang)
-            self._gathering.discard(gang)
+            self._gang_deadlines.discard(gang)
+            self._incomplete_gangs.discard(gang)
 
-    def time_up(self, gang: Gang, now_ns: int) -> None:
+    def gang_timed_out(self, gang: QueuedGang, now_ns: int) -> None:
         """Its timeout has passed without it being placed."""
         gang.overdue = False
         timeout_ns = gang.timeout_ns
-        assert timeout_ns is not None and gang.due, f"{gang} has no timeout or nobody due"
-        words = f"gang {gang.name} was not placed within {span_of_time(timeout_ns)}"
+        assert timeout_ns is not None and gang.pending_members, f"{gang} has no timeout or nobody due"
+        words = f"gang {gang.name} was not placed within {format_duration(timeout_ns)}"
         match gang.on_timeout:
             case OnTimeout.REQUEUE:
-                self._tell(gang, f"{words}; it starts anew behind others")
-                self._start_anew(gang, now_ns)
+                self._report_gang_timeout(gang, f"{words}; it starts anew behind others")
+                self._restart_gang(gang, now_ns)
             case OnTimeout.FAIL:
-                self._tell(gang, f"{words}; its members are not tried again until they are recreated")
-                self._fail(gang, f"{words} and has failed: recreate its pods to try again", now_ns)
+                self._report_gang_timeout(
+                    gang, f"{words}; its members are not tried again until they are recreated"
+                )
+                self._fail_gang(gang, f"{words} and has failed: recreate its pods to try again", now_ns)
             case OnTimeout.BEST_EFFORT:
-                self._tell(gang, f"{words}; what fits of it is placed from now on")
+                self._report_gang_timeout(gang, f"{words}; what fits of it is placed from now on")
                 gang.best_effort = True
-                self.refresh(gang, now_ns, "GangTimeout")
+                self.refresh_gang(gang, now_ns, "GangTimeout")
 
-    def _start_anew(self, gang: Gang, now_ns: int) -> None:
+    def _restart_gang(self, gang: QueuedGang, now_ns: int) -> None:
         gang.restarted_ns, gang.attempts, gang.backoff_until_ns = now_ns, 0, now_ns
-        gang.last_in_line = True
-        for pod in gang.due.values():
+        gang.ordered_last = True
+        for pod in gang.pending_members.values():
             pod.queued_ns = now_ns
             self.rekey(pod, now_ns)
-            gang.reorder(pod)
-        self.refresh(gang, now_ns, "GangTimeout")
+            gang.reorder_member(pod)
+        self.refresh_gang(gang, now_ns, "GangTimeout")
 
-    def _fail(self, gang: Gang, words: str, now_ns: int) -> None:
+    def _fail_gang(self, gang: QueuedGang, words: str, now_ns: int) -> None:
         core = self._core
-        members = list(gang.due.values())
+        members = list(gang.pending_members.values())
         for pod in members:
-            core.queue.take(pod, now_ns)
+            core.queue.remove(pod, now_ns)
             core.gangs.remove(pod.uid)
-        self.refresh(gang, now_ns, "GangTimeout")
+        self.refresh_gang(gang, now_ns, "GangTimeout")
         for pod in members:
-            pod.failed = words
-            self._hold(pod, words, now_ns)
+            pod.gang_failure = words
+            self._reject(pod, words, now_ns)
 
-    def _tell(self, gang: Gang, words: str) -> None:
-        self._core.out.append(_about(next(iter(gang.due.values())), "GangTimedOut", words))
+    def _report_gang_timeout(self, gang: QueuedGang, words: str) -> None:
+        self._core.commands.append(
+            _warning_event(next(iter(gang.pending_members.values())), "GangTimedOut", words)
+        )
 
     # ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def advance(self, now_ns: int) -> None:
         """Do what has become due."""
-        while (at_ns := self._flips.first_key()) is not None and at_ns <= now_ns:
-            pod = self._flips.pop()
+        while (at_ns := self._order_key_expiries.first_key()) is not None and at_ns <= now_ns:
+            pod = self._order_key_expiries.pop()
             assert pod is not None
-            self._flip(pod, now_ns)
-        while (at_ns := self._deadlines.first_key()) is not None and at_ns <= now_ns:
-            gang = self._deadlines.pop()
+            self._rekey_expired(pod, now_ns)
+        while (at_ns := self._gang_deadlines.first_key()) is not None and at_ns <= now_ns:
+            gang = self._gang_deadlines.pop()
             assert gang is not None
-            self._check_deadline(gang, now_ns)
-        while (at_ns := self._gathering.first_key()) is not None and at_ns <= now_ns:
-            gang = self._gathering.pop()
+            self._check_gang_deadline(gang, now_ns)
+        while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
+            gang = self._incomplete_gangs.pop()
             assert gang is not None
-            words = f"gang {gang.name}: {gang.existing} of {gang.minimum} members needed exist"
-            for pod in gang.due.values():
-                self._core.report(pod, "PolicyPending", words, now_ns)
+            words = f"gang {gang.name}: {gang.member_count} of {gang.minimum} members needed exist"
+            for pod in gang.pending_members.values():
+                self._core.report_pending(pod, "PolicyPending", words, now_ns)
 
     def next_time_ns(self) -> int | None:
-        times = (self._flips.first_key(), self._deadlines.first_key(), self._gathering.first_key())
+        times = (
+            self._order_key_expiries.first_key(),
+            self._gang_deadlines.first_key(),
+            self._incomplete_gangs.first_key(),
+        )
         return min((time for time in times if time is not None), default=None)
 
-    def _flip(self, pod: PendingPod, now_ns: int) -> None:
+    def _rekey_expired(self, pod: PendingPod, now_ns: int) -> None:
         """The moment is there at which the key may become another one. What has changed by time alone is looked at again after a second
         at the earliest; what has not, as soon as it may: at its very moment `waited > 8s` is not true yet."""
-        before = pod.key
+        before = pod.order_key
         self.rekey(pod, now_ns)
-        if pod.key != before and pod in self._flips:
-            self._flips.put(pod, max(self._flips.key(pod), now_ns + SECOND_NS))
-        gang = self._core.gangs.of(pod.uid)
-        if gang is not None and pod.uid in gang.idle:
-            gang.reorder(pod)
-            gang.stand()
+        if pod.order_key != before and pod in self._order_key_expiries:
+            self._order_key_expiries.put(pod, max(self._order_key_expiries.key_of(pod), now_ns + SECOND_NS))
+        gang = self._core.gangs.gang_of(pod.uid)
+        if gang is not None and pod.uid in gang.unqueued_members:
+            gang.reorder_member(pod)
+            gang.update_order_key()
             self._core.queue.reorder(gang)
         else:
             self._core.queue.reorder(pod)
 
-    def _check_deadline(self, gang: Gang, now_ns: int) -> None:
+    def _check_gang_deadline(self, gang: QueuedGang, now_ns: int) -> None:
         deadline_ns = gang.deadline_ns()
-        if deadline_ns is None or not gang.due:
+        if deadline_ns is None or not gang.pending_members:
             return
         if deadline_ns > now_ns:
-            self._deadlines.put(gang, deadline_ns)
-        elif gang.enough and gang.mode is GangMode.GATE:
+            self._gang_deadlines.put(gang, deadline_ns)
+        elif gang.has_quorum and gang.mode is GangMode.GATE:
             return  # its members stand in the queue themselves: the gang has nothing left to wait for
-        elif gang.place in (Place.ACTIVE, Place.BACKING_OFF):
+        elif gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF):
             gang.overdue = True  # it is about to be tried: that trial decides
         else:
-            self.time_up(gang, now_ns)
+            self.gang_timed_out(gang, now_ns)
 
 
-def _about(pod: PendingPod, reason: str, words: str) -> ReportPod:
+def _warning_event(pod: PendingPod, reason: str, words: str) -> ReportPodEvent:
     value = pod.pod
-    return ReportPod(value.uid, value.namespace, value.name, value.scheduler, "Warning", reason, words)
+    return ReportPodEvent(value.uid, value.namespace, value.name, value.scheduler, "Warning", reason, words)

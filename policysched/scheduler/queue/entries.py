@@ -14,10 +14,10 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any
 
-from policysched.model.objects import AnyClaim, NodeName, ObservedPod, Pod, PodFacts, PodUid
+from policysched.model.objects import AnyClaim, NodeName, ObservedPod, Pod, PodUid, QueuedPodInfo
 
 
-class Place(Enum):
+class QueueState(Enum):
     """Where a pending pod of ours, or a gang, is. A pod that its gang decides for is MEMBER."""
 
     ACTIVE = "active"
@@ -25,26 +25,26 @@ class Place(Enum):
     UNSCHEDULABLE = "unschedulable"
     GATED = "gated"  # scheduling gates, or a gang that still gathers
     BINDING = "binding"  # assumed, and its volumes are not bound yet, or the bind is not answered
-    LOST = "lost"  # its bind was answered with "gone or elsewhere": the watch will say which
-    DECIDING = "being decided"  # by steps: it goes on with the next one
-    MEMBER = "member"
-    NOWHERE = "nowhere"  # between two places, never between two events
+    BIND_LOST = "lost"  # its bind was answered with "gone or elsewhere": the watch will say which
+    ATTEMPTING = "being decided"  # by steps: it goes on with the next one
+    GANG_MEMBER = "member"
+    DETACHED = "nowhere"  # between two places, never between two events
 
 
-class Unit(ABC):
+class QueueEntry(ABC):
     """A place in the queue's order. Changed only by `Queue` and by whoever holds it between two places."""
 
     __slots__ = (
         "attempts",
         "backoff_until_ns",
-        "failing",
-        "key",
-        "last_in_line",
-        "place",
+        "in_error_backoff",
+        "order_key",
+        "ordered_last",
         "policy",
         "priority",
-        "probing",
         "queued_ns",
+        "represented_key",
+        "state",
     )
 
     def __init__(self, policy: str, *, priority: int, queued_ns: int) -> None:
@@ -53,25 +53,27 @@ class Unit(ABC):
         self.queued_ns = queued_ns
         self.attempts = 0
         self.backoff_until_ns = 0
-        self.failing = False  # backing off after an error: not taken early when nothing else is to do
-        self.last_in_line = False  # a gang that timed out: once behind all others
-        self.key: tuple[Any, ...] = ()
-        self.place = Place.NOWHERE
-        self.probing: Hashable = None  # the parked kin that it was sent out for
+        self.in_error_backoff = (
+            False  # backing off after an error: not taken early when nothing else is to do
+        )
+        self.ordered_last = False  # a gang that timed out: once behind all others
+        self.order_key: tuple[Any, ...] = ()
+        self.state = QueueState.DETACHED
+        self.represented_key: Hashable = None  # the parked kin that it was sent out for
 
     @property
-    def pods(self) -> int:
+    def pod_count(self) -> int:
         """How many pods stand here."""
         return 1
 
     @property
     @abstractmethod
-    def speaker(self) -> Pod:
+    def representative_pod(self) -> Pod:
         """The pod whose place it stands at."""
 
     @property
     def namespace(self) -> str:
-        return self.speaker.namespace
+        return self.representative_pod.namespace
 
     @property
     def claims(self) -> frozenset[AnyClaim]:
@@ -79,32 +81,42 @@ class Unit(ABC):
         return frozenset()
 
     @property
-    def order(self) -> tuple[Any, ...]:
-        return (self.last_in_line, *self.key)
+    def sort_key(self) -> tuple[Any, ...]:
+        return (self.ordered_last, *self.order_key)
 
 
-class PendingPod(Unit):
+class PendingPod(QueueEntry):
     """A pod that names one of our policies and has no node yet."""
 
-    __slots__ = ("explanation", "failed", "held", "kin", "node", "seen", "warned")
+    __slots__ = (
+        "admission_rejected",
+        "equivalence_key",
+        "gang_failure",
+        "input_warnings",
+        "node",
+        "observed",
+        "pending_message",
+    )
 
     def __init__(self, seen: ObservedPod, *, queued_ns: int) -> None:
         super().__init__(seen.pod.scheduler, priority=seen.pod.priority, queued_ns=queued_ns)
-        self.seen = seen
-        self.kin: Hashable = None  # pods that agree on all that the policy reads of them
+        self.observed = seen
+        self.equivalence_key: Hashable = None  # pods that agree on all that the policy reads of them
         self.node: NodeName | None = None  # where it is being bound
-        self.explanation = ""  # why it waits, in the words last found
-        self.failed = ""  # its gang failed, in these words: never tried again under this UID
-        self.held = False  # no trial would help: it waits for its policy, its namespace or itself to change
-        self.warned: tuple[str, ...] = ()  # what was said of inputs that counted as their defaults
+        self.pending_message = ""  # why it waits, in the words last found
+        self.gang_failure = ""  # its gang failed, in these words: never tried again under this UID
+        self.admission_rejected = (
+            False  # no trial would help: it waits for its policy, its namespace or itself to change
+        )
+        self.input_warnings: tuple[str, ...] = ()  # what was said of inputs that counted as their defaults
 
     @property
     def pod(self) -> Pod:
-        return self.seen.pod
+        return self.observed.pod
 
     @property
-    def speaker(self) -> Pod:
-        return self.seen.pod
+    def representative_pod(self) -> Pod:
+        return self.observed.pod
 
     @property
     def claims(self) -> frozenset[AnyClaim]:
@@ -113,11 +125,11 @@ class PendingPod(Unit):
 
     @property
     def uid(self) -> PodUid:
-        return self.seen.pod.uid
+        return self.observed.pod.uid
 
     @property
-    def facts(self) -> PodFacts:
-        return PodFacts(self.queued_ns, self.attempts)
+    def facts(self) -> QueuedPodInfo:
+        return QueuedPodInfo(self.queued_ns, self.attempts)
 
     def __repr__(self) -> str:
-        return f"<pod {self.pod.full_name} {self.place.value}>"
+        return f"<pod {self.pod.full_name} {self.state.value}>"

@@ -12,21 +12,23 @@ from policysched.lang.ir.expr import Attr
 from policysched.lang.ir.program import Program
 from policysched.model.objects import Namespace, Pod
 
-_OF_THE_QUEUE = frozenset({("queued",), ("waited",), ("attempts",)})
+_QUEUE_ATTRIBUTES = frozenset({("queued",), ("waited",), ("attempts",)})
 
 
-def kin_of(plan: Plan, pod: Pod, namespace: Namespace | None, *, reads_queue: bool) -> Hashable:
-    """What pods must have in common to fail together. `reads_queue` as `reads_the_queue` says of the plan's program."""
+def compute_equivalence_key(
+    plan: Plan, pod: Pod, namespace: Namespace | None, *, reads_queue: bool
+) -> Hashable:
+    """What pods must have in common to fail together. `reads_queue` as `program_reads_queue` says of the plan's program."""
     if reads_queue:
         return plan.program.name, pod.uid
     return plan.program.name, plan.read_key(pod, namespace), plan.victims_key(pod, namespace)
 
 
-def reads_the_queue(program: Program) -> bool:
+def program_reads_queue(program: Program) -> bool:
     """Whether any rule, the condition of any layer or the preemption clause reads `pod.queued`, `pod.waited` or
     `pod.attempts`. Where it stands in a layer that does not apply to a pod, sharing is given up all the same."""
     return any(
-        one.owner == "pod" and one.path in _OF_THE_QUEUE
+        one.owner == "pod" and one.path in _QUEUE_ATTRIBUTES
         for part in (program.rules, program.layers, program.preemption)
         for one in _attributes(part, set())
     )

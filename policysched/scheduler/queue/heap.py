@@ -12,7 +12,7 @@ Item = TypeVar("Item", bound=Hashable)
 Key = Any
 """Comparable with `<` to every other key of the same heap."""
 
-_GHOSTS_TOLERATED = 64
+_STALE_ENTRIES_MAX = 64
 
 
 class MovableHeap(Generic[Item]):
@@ -20,56 +20,56 @@ class MovableHeap(Generic[Item]):
 
     def __init__(self) -> None:
         self._heap: list[tuple[Key, int, Item]] = []
-        self._living: dict[Item, tuple[Key, int]] = {}
+        self._live: dict[Item, tuple[Key, int]] = {}
         self._serial = 0
 
     def __len__(self) -> int:
-        return len(self._living)
+        return len(self._live)
 
     def __contains__(self, item: Item) -> bool:
-        return item in self._living
+        return item in self._live
 
     def __iter__(self) -> Iterator[Item]:
         """In the order in which the items were put, not by key."""
-        return iter(self._living)
+        return iter(self._live)
 
     def put(self, item: Item, key: Key) -> None:
         """Add the item, or move it to another key."""
         self._serial += 1
-        self._living[item] = (key, self._serial)
+        self._live[item] = (key, self._serial)
         heappush(self._heap, (key, self._serial, item))
-        self._bury_ghosts()
+        self._compact()
 
     def fill(self, entries: Iterable[tuple[Item, Key]]) -> None:
         """Add many at once, in O(n)."""
         for item, key in entries:
             self._serial += 1
-            self._living[item] = (key, self._serial)
+            self._live[item] = (key, self._serial)
         self._rebuild()
 
     def discard(self, item: Item) -> None:
-        if self._living.pop(item, None) is not None:
-            self._bury_ghosts()
+        if self._live.pop(item, None) is not None:
+            self._compact()
 
-    def key(self, item: Item) -> Key:
-        return self._living[item][0]
+    def key_of(self, item: Item) -> Key:
+        return self._live[item][0]
 
     def first(self) -> Item | None:
         """The least item, which stays."""
-        if not self._living:
+        if not self._live:
             self._heap.clear()
             return None
         heap = self._heap
         while heap:
             _, serial, item = heap[0]
-            living = self._living.get(item)
+            living = self._live.get(item)
             if living is not None and living[1] == serial:
                 return item
             heappop(heap)
         return None
 
     def first_key(self) -> Key | None:
-        if not self._living:
+        if not self._live:
             return None
         item = self.first()
         return None if item is None else self._heap[0][0]
@@ -78,18 +78,18 @@ class MovableHeap(Generic[Item]):
         item = self.first()
         if item is not None:
             heappop(self._heap)
-            del self._living[item]
+            del self._live[item]
         return item
 
     def clear(self) -> None:
         self._heap.clear()
-        self._living.clear()
+        self._live.clear()
 
-    def _bury_ghosts(self) -> None:
+    def _compact(self) -> None:
         """After a burst that is over, too: what has left must not be held for as long as nobody comes."""
-        if len(self._heap) > 2 * len(self._living) + _GHOSTS_TOLERATED:
+        if len(self._heap) > 2 * len(self._live) + _STALE_ENTRIES_MAX:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self._heap = [(key, serial, item) for item, (key, serial) in self._living.items()]
+        self._heap = [(key, serial, item) for item, (key, serial) in self._live.items()]
         heapify(self._heap)

@@ -6,13 +6,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from policysched.evaluate import GangTerms, Plan
-from policysched.model.objects import Namespace, Pod, PodFacts
-from policysched.scheduler.queue.equivalence import kin_of
+from policysched.model.objects import Namespace, Pod, QueuedPodInfo
+from policysched.scheduler.queue.equivalence import compute_equivalence_key
 
 
 @dataclass(slots=True)
-class Standing:
-    """`refusal`: the text for which the pod is held; everything after it is then empty. `flip_ns`: when the key
+class PreEnqueueResult:
+    """`refusal`: the text for which the pod is held; everything after it is then empty. `order_key_expires_ns`: when the key
     changes by the mere passing of time. The first three fields are what it was worked out from."""
 
     pod: Pod
@@ -20,24 +20,24 @@ class Standing:
     attempts: int
     refusal: str | None
     warnings: tuple[str, ...]
-    key: tuple[object, ...]
-    flip_ns: int | None
-    kin: Hashable
-    gang: GangTerms | None
+    order_key: tuple[object, ...]
+    order_key_expires_ns: int | None
+    equivalence_key: Hashable
+    gang_terms: GangTerms | None
 
-    def still_right(self, pod: Pod, namespace: Namespace | None, attempts: int) -> bool:
+    def is_current(self, pod: Pod, namespace: Namespace | None, attempts: int) -> bool:
         """Whether nothing that it was worked out from has changed since."""
         return self.pod is pod and self.namespace is namespace and self.attempts == attempts
 
 
-def standing_of(
-    plan: Plan, pod: Pod, namespace: Namespace | None, facts: PodFacts, now_ns: int, *, reads_queue: bool
-) -> Standing:
+def evaluate_pre_enqueue(
+    plan: Plan, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int, *, reads_queue: bool
+) -> PreEnqueueResult:
     refusal = plan.admission(pod, namespace)
     if refusal is not None:
-        return Standing(pod, namespace, facts.attempts, refusal, (), (), None, None, None)
+        return PreEnqueueResult(pod, namespace, facts.attempts, refusal, (), (), None, None, None)
     key, flip_ns = plan.order_key(pod, namespace, facts, now_ns)
-    return Standing(
+    return PreEnqueueResult(
         pod,
         namespace,
         facts.attempts,
@@ -45,6 +45,6 @@ def standing_of(
         plan.warnings(pod, namespace),
         key,
         flip_ns,
-        kin_of(plan, pod, namespace, reads_queue=reads_queue),
+        compute_equivalence_key(plan, pod, namespace, reads_queue=reads_queue),
         plan.gang(pod, namespace),
     )

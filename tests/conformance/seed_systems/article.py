@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policysched.lang.ir.extender_answers import ExtenderAnswer, with_scores
-from policysched.lang.ir.verdict import Judgement
+from policysched.lang.ir.extender_answers import ExtenderResult, add_extender_scores
+from policysched.lang.ir.verdict import NodeSubsetVerdict
 from tests.conformance.seed_systems import plugin_sets, protocol
 from tests.conformance.seed_systems.worlds import (
     Policy,
@@ -61,8 +61,8 @@ def _fits(given: Json) -> Json:
     params = f" {{ ignored_resources = [{ignored}] }}" if ignored else ""
     policy = Policy("kube-1-17")
     program = (policy.with_more(f"replace filter node_resources_fit{params}") if params else policy).program()
-    explained = play(program, world(program, nodes=[node], pods=[*holders, asked])).explained["asked"]
-    reasons = [reason for refusal in explained.rejected.get("n", ()) for reason in refusal.reasons]
+    explained = play(program, world(program, nodes=[node], pods=[*holders, asked])).explanations["asked"]
+    reasons = [reason for refusal in explained.refusals.get("n", ()) for reason in refusal.reasons]
     refused = list(dict.fromkeys(_resource_of(reason) for reason in reasons))
     return {
         "fits": explained.feasible == ("n",),
@@ -133,7 +133,7 @@ def _affinity(given: Json) -> Json:
     }
     program = policy_of_text("policy case version 1\nscore node_affinity weight 1\n")
     asked = pod_with("asked", spec={"affinity": affinity})
-    explained = play(program, world(program, nodes=given["nodes"], pods=[asked])).explained["asked"]
+    explained = play(program, world(program, nodes=given["nodes"], pods=[asked])).explanations["asked"]
     nothing = {node["metadata"]["name"]: 0 for node in given["nodes"]}
     found = {**nothing, **scores(explained, "node_affinity")}
     return {
@@ -156,7 +156,7 @@ def _resource_scores(rows: Sequence[Json]) -> Json:
         asked = pod_with("asked", cpu=0, memory=0)
         # Nodes over their capacity are no candidates; the formulas are asked all the same.
         plain = without_filters(program)
-        explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explained["asked"]
+        explained = play(plain, world(plain, nodes=[node], pods=[holder, asked])).explanations["asked"]
         found["LeastRequested"].append(scores(explained, "node_resources_fit")["n"])
         found["BalancedResourceAllocation"].append(scores(explained, "balanced_resource_allocation")["n"])
     return found
@@ -182,13 +182,13 @@ def _with_extenders(given: Json) -> dict[str, int]:
         for name in names
     ]
     alone = replace(program, extenders=())
-    explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explained["asked"]
+    explained = play(alone, world(alone, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
     answers = {
-        f"e{index}": ExtenderAnswer(refused={}, scores=one["scores"])
+        f"e{index}": ExtenderResult(refusals={}, scores=one["scores"])
         for index, one in enumerate(given["extenders"])
     }
-    judged = Judgement(None, explained.totals, {}, 0)
-    return dict(with_scores(judged, program.extenders, answers))
+    judged = NodeSubsetVerdict(None, explained.totals, {}, 0)
+    return dict(add_extender_scores(judged, program.extenders, answers))
 
 
 _DIGITS = {f"d{place}": 100**place for place in range(4)}

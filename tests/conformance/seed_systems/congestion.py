@@ -28,7 +28,7 @@ def _foo(given: Json) -> Json:
     """The template lets every node pass and gives each the same."""
     program = policy_of_text("policy foo version 1\nscore foo weight 10 higher 1 normalize range(0, 10)\n")
     found = play(program, world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler"))
-    explained = found.explained[given["pod"]["metadata"]["name"]]
+    explained = found.explanations[given["pod"]["metadata"]["name"]]
     names = [node["metadata"]["name"] for node in given["nodes"]]
     return {
         "feasible": [name for name in names if name in explained.feasible],
@@ -47,4 +47,4 @@ def raw_scores(policy: Policy, given: Json, rule: str) -> dict[str, int | float 
     """On the seed's own scale, as it comes before normalizing."""
     program = policy.program()
     one = world(program, nodes=given["nodes"], pods=[given["pod"]], scheduler="my-scheduler")
-    return raw(play(program, one).explained[given["pod"]["metadata"]["name"]], rule)
+    return raw(play(program, one).explanations[given["pod"]["metadata"]["name"]], rule)

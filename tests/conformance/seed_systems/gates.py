@@ -16,7 +16,7 @@ def verdicts(
     attempt: str | None = None,
     nodes: Sequence[Json] | None = None,
 ) -> tuple[dict[str, str], Mapping[str, str]]:
-    """`Success` for who passes the gate and so, on a roomy node (where no other `nodes` are given), is placed; `Unschedulable` for who waits; and in which
+    """`AttemptSuccess` for who passes the gate and so, on a roomy node (where no other `nodes` are given), is placed; `NodeUnschedulable` for who waits; and in which
     words. Pods of other schedulers are nobody's to judge; `attempt` is the one pod that is asked about."""
     program = policy.program()
     found = play(
@@ -33,7 +33,7 @@ def order(
     """All pods queued before the first is tried, on a node (a roomy one) that no filter refuses."""
     program = without_filters(policy.program())
     one = world(program, nodes=[node or roomy_node()], pods=pods, scheduler=scheduler)
-    return play(program, one).decided
+    return play(program, one).decision_order
 
 
 def in_tiers(found: Sequence[str], tiers: Sequence[Sequence[str]]) -> list[list[str]]:

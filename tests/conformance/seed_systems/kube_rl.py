@@ -60,7 +60,7 @@ def _scores(given: Json) -> Json:
         state={"reward": rewards, "known": {type_: dict.fromkeys(of, 1) for type_, of in rewards.items()}},
         scheduler=_SCHEDULER,
     )
-    return raw(play(program, one).explained[given["pod"]["metadata"]["name"]], "rl_priority")
+    return raw(play(program, one).explanations[given["pod"]["metadata"]["name"]], "rl_priority")
 
 
 def _types(pods: Sequence[Json]) -> dict[str, str]:

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.cluster.samples import EVERYWHERE
-from policysched.harness.state_values import entries_of
+from policysched.cluster.samples import ALL_NODES
+from policysched.harness.state_values import parse_state_entries
 from policysched.kube.decode import pods
-from policysched.lang.check.bundle import Bundle, Checked
+from policysched.lang.check.bundle import CheckedSource, PolicyBundle
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
+from policysched.lang.ir.verdict import PlacementExplanation
 from policysched.model.objects import NodeName, PodUid
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.extenders.terms import Extenders
-from policysched.scheduler.policies.states import kept_text
+from policysched.scheduler.extenders.terms import ExtendersByName
+from policysched.scheduler.policies.states import state_text
 from policysched.scheduler.scheduler import Scheduler
 from tests.conformance.seed_systems.worlds import START_NS, node_with, pod_with
 
@@ -31,7 +31,7 @@ class Life:
         program: Program,
         state: Mapping[str, Any] | None = None,
         *,
-        extenders: Extenders | None = None,
+        extenders: ExtendersByName | None = None,
         bind_fails: bool = False,
     ) -> None:
         self._program, self._now_ns, self._bind_fails = program, START_NS, bind_fails
@@ -42,10 +42,12 @@ class Life:
         self.events: list[str] = []
         self.attempts = 0
         if state is not None:
-            tables = {name: entries_of(program.states[name], values) for name, values in state.items()}
-            self.tell(e.StatesKept({program.name: kept_text(0, tables)}))
-        bundle = Bundle({"p": Checked("p", library=False, program=program, diagnostics=())})
-        self.tell(e.PoliciesOffered(bundle, resource_version=""))
+            tables = {
+                name: parse_state_entries(program.states[name], values) for name, values in state.items()
+            }
+            self.tell(e.SavedPolicyStatesLoaded({program.name: state_text(0, tables)}))
+        bundle = PolicyBundle({"p": CheckedSource("p", is_library=False, program=program, diagnostics=())})
+        self.tell(e.PoliciesUpdated(bundle, resource_version=""))
         self.tell(e.Synced())
 
     def tell(self, event: e.Event) -> None:
@@ -54,16 +56,16 @@ class Life:
     def show(self, pod: Json) -> None:
         """A pod of the policy's, as Kubernetes shows it."""
         spec = {**pod["spec"], "schedulerName": self._program.name}
-        self.tell(e.PodSeen(pods.pod({"kind": "Pod", **pod, "spec": spec})))
+        self.tell(e.PodUpdated(pods.decode_pod({"kind": "Pod", **pod, "spec": spec})))
 
     def add_pod(self, name: str) -> None:
-        self.tell(e.PodSeen(pods.pod(pod_with(name, scheduler=self._program.name))))
+        self.tell(e.PodUpdated(pods.decode_pod(pod_with(name, scheduler=self._program.name))))
 
     def add_node(self, name: str, **more: Any) -> None:
-        self.tell(e.NodeSeen(pods.node(node_with(name, **more))))
+        self.tell(e.NodeUpdated(pods.decode_node(node_with(name, **more))))
 
     def tell_gone(self, uid: str) -> None:
-        self.tell(e.PodGone(PodUid(uid)))
+        self.tell(e.PodDeleted(PodUid(uid)))
 
     def decide(self) -> None:
         """All that is to be decided, backoff and all."""
@@ -75,15 +77,15 @@ class Life:
         while self._scheduler.ready(self._now_ns):
             self._carry_out(self._scheduler.decide(self._now_ns))
 
-    def explain(self, uid: str) -> Explanation:
+    def explain(self, uid: str) -> PlacementExplanation:
         found = self._scheduler.explain(PodUid(uid), self._now_ns)
         assert found is not None, f"{uid} is nobody's to explain"
         return found
 
     def value(self, state: str, key: str, node: str | None) -> float:
         """What a state of the policy has there; without a node, everywhere."""
-        row = self._scheduler.samples(self._program.name)[state].rows.get(key)
-        at = EVERYWHERE if node is None else NodeName(node)
+        row = self._scheduler.samples(self._program.name)[state].state_rows.get(key)
+        at = ALL_NODES if node is None else NodeName(node)
         start = self._program.states[state].start
         return start if row is None else row.values.get(at, start)
 
@@ -102,8 +104,8 @@ class Life:
                     self.said.append(message)
                 case c.ReportScheduled(namespace=namespace, name=name, node=node):
                     self.events.append(f"Successfully assigned {namespace}/{name} to {node}")
-                case c.Consult() as consult:
+                case c.CallExtenders() as consult:
                     self._carry_out(self._scheduler.handle(self.consulted(consult), self._now_ns))
 
-    def consulted(self, command: c.Consult) -> e.Consulted:
+    def consulted(self, command: c.CallExtenders) -> e.ExtendersAnswered:
         raise AssertionError(f"nobody is there to be asked: {command}")

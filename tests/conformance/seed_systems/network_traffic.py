@@ -59,11 +59,11 @@ def _asked(policy: Policy, values: Mapping[str, float | str | None], given: Json
     )
     found = play(program, one)
     first = pods[0]["metadata"]["name"]
-    explained = found.explained[first]
+    explained = found.explanations[first]
     return {
         "raw": raw(explained, _RULE),
         "normalized": scores(explained, _RULE),
-        "rejected": sorted(explained.rejected),
+        "rejected": sorted(explained.refusals),
         "binding": found.node,
         "node": found.node.get(first),
     }

@@ -57,7 +57,7 @@ def _policy(mode: str | None) -> Policy:
 def _asked(mode: str | None, nodes: Sequence[Json]) -> Json:
     program = _policy(mode).program()
     found = play(program, world(program, nodes=nodes, pods=[pod_with("asked", labels=_OF_A_GROUP)]))
-    explained = found.explained["asked"]
+    explained = found.explanations["asked"]
     judged = scores(explained, "memory")
     return {
         # By this score alone: kube-scheduler's own stand beside it in the policy.

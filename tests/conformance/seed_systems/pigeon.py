@@ -119,7 +119,7 @@ def _judged(policy: Policy, step: Json, others: Sequence[Json], own: Sequence[Js
     ]
     pods = [*others, *own, _pod("asked", step["demand"])]
     program = without_filters(policy.with_more(_SHOW_VALUE).program())
-    explained = play(program, world(program, nodes=nodes, pods=pods)).explained["asked"]
+    explained = play(program, world(program, nodes=nodes, pods=pods)).explanations["asked"]
     shown = raw(explained, "shown_value")
     values = {name: shown.get(name) for name in step["nodes"]}
     scores = raw(explained, _RULE)
@@ -172,4 +172,4 @@ def _ranked(row: Mapping[str, float | None]) -> Json:
         node_with(name, annotations={} if value is None else {"value": str(round(value * _MILLION))})
         for name, value in row.items()
     ]
-    return raw(play(program, world(program, nodes=nodes, pods=[pod_with("p")])).explained["p"], _RULE)
+    return raw(play(program, world(program, nodes=nodes, pods=[pod_with("p")])).explanations["p"], _RULE)

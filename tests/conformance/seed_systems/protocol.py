@@ -12,14 +12,14 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from policysched.daemon.consultant import terms_of
-from policysched.daemon.consultation import consult
-from policysched.kube.extender.client import ExtenderClient, NoExtenderAnswer, Peer
-from policysched.scheduler.commands import Consult
-from policysched.scheduler.events import Consulted
-from policysched.scheduler.extenders.terms import not_to_be_asked
+from policysched.daemon.consultant import extender_capabilities
+from policysched.daemon.consultation import call_extenders
+from policysched.kube.extender.client import ExtenderCallFailed, ExtenderClient, ExtenderEndpoint
+from policysched.scheduler.commands import CallExtenders
+from policysched.scheduler.events import ExtendersAnswered
+from policysched.scheduler.extenders.terms import unusable_extenders
 from policysched.serve.health import Health
-from policysched.serve.server import Address, HttpThread, Pages
+from policysched.serve.server import HttpThread, ListenAddress, StatusEndpoints
 from tests.conformance.seed_systems.lives import Life
 from tests.conformance.seed_systems.worlds import POLICIES, Policy, node_with, pod_with, policy_of_text
 from tests.extender.test_extender_app import extender
@@ -84,8 +84,10 @@ def _version() -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=10) as answer:
             return int(answer.status)
 
-    pages = Pages(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
-    server = HttpThread(Address("127.0.0.1", 0), Health(live={}, ready={}), pages, asyncio.new_event_loop())
+    pages = StatusEndpoints(metrics=lambda: "", policy=dict, decisions=None, configz=dict)
+    server = HttpThread(
+        ListenAddress("127.0.0.1", 0), Health(live={}, ready={}), pages, asyncio.new_event_loop()
+    )
     port = server.start()
     try:
         return status()
@@ -151,7 +153,9 @@ def _bad_status() -> str:
 
 def _without_prioritize() -> str:
     """A weight is refused, so such an extender counts 0."""
-    weighty = not_to_be_asked(policy_of_text(_POLICY), terms_of({"beside": _peer(prioritize=None)}))
+    weighty = unusable_extenders(
+        policy_of_text(_POLICY), extender_capabilities({"beside": _peer(prioritize=None)})
+    )
     both = {"filter": {"NodeNames": ["a", "b"]}}
     plain = _life(both, _peer(prioritize=None), text=_POLICY.replace(" weight 1 missing worst", "")).bound
     return "all 0, weight 0" if weighty and plain == {"p": "b"} else f"{weighty}; bound {plain}"
@@ -164,7 +168,7 @@ def _without_filter() -> str:
 
 
 def _timeout() -> str:
-    return f"{Peer('beside', 'http://x').timeout_s:g}s"
+    return f"{ExtenderEndpoint('beside', 'http://x').timeout_s:g}s"
 
 
 _CASES: Mapping[str, Callable[[], str]] = {
@@ -179,8 +183,8 @@ _CASES: Mapping[str, Callable[[], str]] = {
 }
 
 
-def _peer(**more: Any) -> Peer:
-    return Peer(
+def _peer(**more: Any) -> ExtenderEndpoint:
+    return ExtenderEndpoint(
         "beside", **{"url": "http://localhost", "filter": "filter", "prioritize": "prioritize", **more}
     )
 
@@ -188,17 +192,19 @@ def _peer(**more: Any) -> Peer:
 class _Asking(Life):
     """Extenders are asked over HTTP, at once."""
 
-    def __init__(self, text: str, answers: Json, peer: Peer, *, bind_fails: bool) -> None:
+    def __init__(self, text: str, answers: Json, peer: ExtenderEndpoint, *, bind_fails: bool) -> None:
         self._answers, self._peer = answers, peer
-        self.asked: list[Consult] = []
-        super().__init__(policy_of_text(text), extenders=terms_of({"beside": peer}), bind_fails=bind_fails)
+        self.asked: list[CallExtenders] = []
+        super().__init__(
+            policy_of_text(text), extenders=extender_capabilities({"beside": peer}), bind_fails=bind_fails
+        )
 
-    def consulted(self, command: Consult) -> Consulted:
+    def consulted(self, command: CallExtenders) -> ExtendersAnswered:
         self.asked.append(command)
         return asyncio.run(_ask(command, self._answers, self._peer))
 
 
-async def _ask(command: Consult, answers: Json, peer: Peer) -> Consulted:
+async def _ask(command: CallExtenders, answers: Json, peer: ExtenderEndpoint) -> ExtendersAnswered:
     """An answer that is a number is the status, and no answer."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -214,13 +220,13 @@ async def _ask(command: Consult, answers: Json, peer: Peer) -> Consulted:
         wanted = [(client, scores) for _, scores in command.extenders]
         pod = json.loads(json.dumps(pod_with(command.name)))
         try:
-            said = await consult(wanted, pod, command.nodes, whole={}, calls=Counter())
-        except NoExtenderAnswer as error:
-            return Consulted(command.number, {}, str(error))
-    return Consulted(command.number, said)
+            said = await call_extenders(wanted, pod, command.nodes, whole={}, calls=Counter())
+        except ExtenderCallFailed as error:
+            return ExtendersAnswered(command.call_id, {}, str(error))
+    return ExtendersAnswered(command.call_id, said)
 
 
-def _life(answers: Json, peer: Peer, *, text: str = _POLICY, bind_fails: bool = False) -> _Asking:
+def _life(answers: Json, peer: ExtenderEndpoint, *, text: str = _POLICY, bind_fails: bool = False) -> _Asking:
     life = _Asking(text, answers, peer, bind_fails=bind_fails)
     life.add_node("a")
     life.add_node("b")

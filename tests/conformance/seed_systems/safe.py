@@ -61,12 +61,12 @@ def _judged(given: Json, expected: Json) -> Json:
     policy, nodes, pod = policy_for(given.get("env", {})), given["nodes"], given["pod"]
     name = pod["metadata"]["name"]
     program = policy.program()
-    found = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explained[name]
+    found = play(program, world(program, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explanations[name]
     # The agent's scores are asked for refused nodes as well.
     open_to_all = without_filters(program)
-    scored = play(open_to_all, world(open_to_all, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)).explained[
-        name
-    ]
+    scored = play(
+        open_to_all, world(open_to_all, nodes=nodes, pods=[pod], scheduler=_SCHEDULER)
+    ).explanations[name]
     details = {
         (resource, key): _values(policy, form.format(resource), _when(resource, key), nodes, pod)
         for resource in ("cpu", "memory")
@@ -77,12 +77,12 @@ def _judged(given: Json, expected: Json) -> Json:
         values = {key: details[resource, key].get(node) for key in _DETAILS}
         if values["mu"] is None:
             return None
-        refused = {one.rule for one in found.rejected.get(node, ())}
+        refused = {one.rule for one in found.refusals.get(node, ())}
         return values | {"accepted": f"{resource}_overload" not in refused}
 
     rejected_by_us = {
         node
-        for node, refusals in found.rejected.items()
+        for node, refusals in found.refusals.items()
         if any(one.rule.endswith("_overload") for one in refusals)
     }
     per_node = {
@@ -145,7 +145,7 @@ def _weighted(given: Json) -> Json:
         lines.append(f'input v{index}: int = node.annotations["{name}"] default 0 invalid default')
         lines.append(f"score s{index} weight {weight} higher v{index} normalize range(0, 10)")
     program = policy_of_text("\n".join(lines) + "\n")
-    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explained["asked"]
+    found = play(program, world(program, nodes=nodes, pods=[pod_with("asked")])).explanations["asked"]
     tenths = {node: total / 10 for node, total in found.totals.items()}
     return {"extender_sum_k8s_1.13": tenths, "extender_sum_k8s_1.17_plus": dict(found.totals)}
 
@@ -171,7 +171,7 @@ def beside_congestion(given: Json) -> Json:
     program = only.program()
     pod = given["pod"]
     found = play(program, world(program, nodes=given["nodes"], pods=[pod], scheduler=_SCHEDULER))
-    explained = found.explained[pod["metadata"]["name"]]
+    explained = found.explanations[pod["metadata"]["name"]]
     best = found.node.get(pod["metadata"]["name"])
     return {
         **{key: raw(explained, rule) for key, rule in RULES.items() if rule in ours},

@@ -26,13 +26,13 @@ def answer(case: Json) -> Json:
     there = world(program, nodes=nodes, pods=_pods(given), scheduler=_SCHEDULER)
     found = play(program, there, whole_names=whole)
     asked = expected.get("order_any_permutation_of")
-    same = asked is not None and sorted(found.decided) == sorted(asked)
+    same = asked is not None and sorted(found.decision_order) == sorted(asked)
     return {
-        "queue": found.decided,
+        "queue": found.decision_order,
         "log": _events(program, given),
         "binding": found.node,
         "bindings": found.node,
-        "order_any_permutation_of": asked if same else found.decided,
+        "order_any_permutation_of": asked if same else found.decision_order,
     } | _each_for_itself(program, given, expected)
 
 
@@ -94,11 +94,11 @@ def _after(program: Program, events: list[str]) -> str:
             case "add", "pod":
                 life.add_pod(one["name"])
             case "delete", "pod":
-                life.tell(e.PodGone(PodUid(f"default/{one['name']}")))
+                life.tell(e.PodDeleted(PodUid(f"default/{one['name']}")))
             case "add", "node":
                 life.add_node(one["name"])
             case "delete", _:
-                life.tell(e.NodeGone(NodeName(one["name"])))
+                life.tell(e.NodeDeleted(NodeName(one["name"])))
     for number in range(10):
         life.add_pod(f"later-{number}")
     life.decide()

@@ -10,18 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from policysched.harness.state_values import entries_of
+from policysched.harness.state_values import parse_state_entries
 from policysched.kube.decode import pods as wire
 from policysched.lang.ir.program import Program
-from policysched.lang.ir.verdict import Explanation
-from policysched.metric_sources.source import RawSamples, samples_of
+from policysched.lang.ir.verdict import PlacementExplanation
+from policysched.metric_sources.source import RawSamples, convert_samples
 from policysched.model.objects import ObservedPod
-from policysched.policy_files.checking import check_set
-from policysched.policy_files.sources import SourceSet, sources_of_text
+from policysched.policy_files.checking import check_source_set
+from policysched.policy_files.sources import SourceSet, parse_sources
 from policysched.policytest import short_forms
-from policysched.policytest.playing import Play, Played
-from policysched.policytest.world import Arrival, Poll, World
-from policysched.scheduler.policies.states import kept_text
+from policysched.policytest.playing import ScenarioResult, ScenarioRunner
+from policysched.policytest.world import PodArrival, Scenario, ScenarioPoll
+from policysched.scheduler.policies.states import state_text
 from policysched.text import Severity, Source, Span
 
 Json = dict[str, Any]
@@ -67,14 +67,14 @@ class Policy:
 @cache
 def _checked(name: str, params: tuple[tuple[str, str], ...], more: str) -> Program:
     text = (POLICIES / f"{name}.policy").read_text(encoding="utf-8")
-    (one,) = sources_of_text(text + more, str(POLICIES / f"{name}.policy"))
+    (one,) = parse_sources(text + more, str(POLICIES / f"{name}.policy"))
     return _program(one, [f"{key}={value}" for key, value in params])
 
 
 def _program(one: SourceSet, flags: Sequence[str]) -> Program:
-    bundle = check_set(one, flags)
-    (key,) = one.asked
-    checked = bundle.checked[key]
+    bundle = check_source_set(one, flags)
+    (key,) = one.requested
+    checked = bundle.sources[key]
     if checked.program is None:
         errors = [found.message for found in checked.diagnostics if found.severity >= Severity.ERROR]
         raise Refused("; ".join(errors))
@@ -86,7 +86,7 @@ def _program(one: SourceSet, flags: Sequence[str]) -> Program:
 
 def policy_of_text(text: str) -> Program:
     """Raises Refused."""
-    (one,) = sources_of_text(text, "case.policy")
+    (one,) = parse_sources(text, "case.policy")
     return _program(one, ())
 
 
@@ -100,17 +100,17 @@ def without_filters(program: Program) -> Program:
 
 def roomy_node(name: str = "roomy") -> Json:
     """A node that takes anything, for questions about pods alone."""
-    return short_forms.node({"name": name, "cpu": "1000", "memory": "1000Gi", "pods": "1000"})
+    return short_forms.expand_node({"name": name, "cpu": "1000", "memory": "1000Gi", "pods": "1000"})
 
 
 def node_with(name: str, **more: Any) -> Json:
     """In the short form of tests of policies."""
-    return short_forms.node({"name": name, **more})
+    return short_forms.expand_node({"name": name, **more})
 
 
 def pod_with(name: str, *, scheduler: str = "", **more: Any) -> Json:
     """In the short form of tests of policies; without a scheduler it is the policy's that is asked."""
-    found = short_forms.pod({"name": name, **more}, scheduler=scheduler)
+    found = short_forms.expand_pod({"name": name, **more}, scheduler=scheduler)
     return found if scheduler else {**found, "spec": _without(found["spec"], "schedulerName")}
 
 
@@ -126,32 +126,36 @@ def world(
     metrics: Mapping[str, Mapping[str, float | str | None]] | None = None,
     state: Mapping[str, Any] | None = None,
     scheduler: str | None = None,
-) -> World:
+) -> Scenario:
     """Everything is there at once; pending pods come in their order. Pods that name no scheduler, or `scheduler` (the seed's
     own name), are the policy's. A metric's None is no sample. `state` as in tests of policies."""
-    seen = [wire.pod(_as_it_stands(short_forms.pod(one, scheduler=program.name))) for one in pods]
+    seen = [
+        wire.decode_pod(_as_it_stands(short_forms.expand_pod(one, scheduler=program.name))) for one in pods
+    ]
     ours = [_ours(one, program.name, scheduler) for one in seen]
-    placed = [Arrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
+    placed = [PodArrival(START_NS, one, _NOWHERE) for one in ours if one.node is not None]
     pending = [
-        Arrival(START_NS, _created(one, index), _NOWHERE)
+        PodArrival(START_NS, _created(one, index), _NOWHERE)
         for index, one in enumerate(one for one in ours if one.node is None)
     ]
     polls = [
-        Poll(START_NS, name, samples_of(program.metrics[name], _raw(values)))
+        ScenarioPoll(START_NS, name, convert_samples(program.metrics[name], _raw(values)))
         for name, values in (metrics or {}).items()
     ]
-    return World(
+    return Scenario(
         namespaces=(),
-        nodes=tuple(wire.node(short_forms.node(one)) for one in nodes),
-        around=(),
+        nodes=tuple(wire.decode_node(short_forms.expand_node(one)) for one in nodes),
+        cluster_events=(),
         pods=(*placed, *pending),
         polls=tuple(polls),
-        kept=None
+        state_values=None
         if state is None
-        else kept_text(0, {name: entries_of(program.states[name], values) for name, values in state.items()}),
+        else state_text(
+            0, {name: parse_state_entries(program.states[name], values) for name, values in state.items()}
+        ),
         extenders={},
         start_ns=START_NS,
-        at_ns=START_NS,
+        default_arrival_ns=START_NS,
         until_ns=START_NS,
     )
 
@@ -193,21 +197,21 @@ def _created(seen: ObservedPod, place: int) -> ObservedPod:
 # ── asking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def play(program: Program, one: World, *, whole_names: bool = False) -> Played:
+def play(program: Program, one: Scenario, *, whole_names: bool = False) -> ScenarioResult:
     """Every pending pod decided, and explained as of its decision. Names in the answer are without the namespace, unless
     they are to be whole."""
-    game = Play(program, one, {seen.pod.pod.full_name for seen in one.pods})
-    for _ in game.moments():
+    game = ScenarioRunner(program, one, {seen.pod.pod.full_name for seen in one.pods})
+    for _ in game.rounds():
         pass
-    found = game.played
+    found = game.result
     if whole_names:
         return found
     return replace(
         found,
-        decided=[_short(name) for name in found.decided],
+        decided=[_short(name) for name in found.decision_order],
         node={_short(name): node for name, node in found.node.items()},
         pending={_short(name): message for name, message in found.pending.items()},
-        explained={_short(name): one for name, one in found.explained.items()},
+        explained={_short(name): one for name, one in found.explanations.items()},
     )
 
 
@@ -238,15 +242,15 @@ def value_of(
     played = play(program, world(program, nodes=nodes, pods=pods, **more))
     return {
         pod: {node: cell.raw for node, cell in found.scores.get(_PROBE, {}).items()}
-        for pod, found in played.explained.items()
+        for pod, found in played.explanations.items()
     }
 
 
-def scores(found: Explanation, rule: str) -> dict[str, int]:
+def scores(found: PlacementExplanation, rule: str) -> dict[str, int]:
     """A rule's scores by node."""
     return {node: cell.score for node, cell in found.scores.get(rule, {}).items()}
 
 
-def raw(found: Explanation, rule: str) -> dict[str, int | float | None]:
+def raw(found: PlacementExplanation, rule: str) -> dict[str, int | float | None]:
     """A rule's values by node, before normalizing."""
     return {node: cell.raw for node, cell in found.scores.get(rule, {}).items()}

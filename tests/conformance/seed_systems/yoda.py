@@ -44,10 +44,12 @@ def _judged(given: Json, expected: Json) -> Json:
     pods = [*holders, given["pod"]]
     found = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER))
     name = given["pod"]["metadata"]["name"]
-    explained = scored = found.explained[name]
+    explained = scored = found.explanations[name]
     if set(expected.get("raw", ())) - set(explained.feasible):  # scores of nodes that are no candidates
         program = without_filters(program)
-        scored = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER)).explained[name]
+        scored = play(program, world(program, nodes=nodes, pods=pods, scheduler=_SCHEDULER)).explanations[
+            name
+        ]
     return {
         "feasible": [name for name in given["scv"] if name in explained.feasible],
         "raw": raw(scored, "cards"),
@@ -67,4 +69,4 @@ def _normalized(row: Mapping[str, int]) -> dict[str, int]:
         "score given weight 1 higher raw normalize minmax\n"
     )
     nodes = [node_with(name, annotations={"raw": str(value)}) for name, value in row.items()]
-    return scores(play(program, world(program, nodes=nodes, pods=[pod_with("p")])).explained["p"], "given")
+    return scores(play(program, world(program, nodes=nodes, pods=[pod_with("p")])).explanations["p"], "given")

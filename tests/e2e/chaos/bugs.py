@@ -14,7 +14,7 @@ from tests.e2e.chaos.climate import ANSWERS_ARE_LOST, Climate
 
 def withdraw_on_unknown() -> None:
     """A bind without an answer counts as refused: its room is given away while the request may still be carried out."""
-    from policysched.kube.client.api import Conflict, NotFound, Refused
+    from policysched.kube.client.api import ApiStatusError, Conflict, NotFound
     from policysched.kube.write import bind
     from policysched.scheduler.commands import Bind
     from policysched.scheduler.events import BindConfirmed, BindRefused
@@ -22,10 +22,12 @@ def withdraw_on_unknown() -> None:
     async def attempt(self: bind.Binder, one: Bind) -> bind.BindOutcome:
         path = f"/api/v1/namespaces/{one.namespace}/pods/{one.name}/binding"
         try:
-            await self._api.post_unread(path, bind.binding_body(one), params={"timeout": "5s"}, timeout_s=7.0)
+            await self._api.post_discarding_response(
+                path, bind.binding_body(one), params={"timeout": "5s"}, timeout_s=7.0
+            )
         except (Conflict, NotFound) as error:
-            return await self._look(one, error)
-        except (*bind.UNANSWERED, Refused) as error:
+            return await self._read_bind_outcome(one, error)
+        except (*bind.RETRYABLE_ERRORS, ApiStatusError) as error:
             return BindRefused(one.uid, str(error))
         return BindConfirmed(one.uid, one.node)
 
@@ -54,9 +56,9 @@ def gangs_one_by_one() -> None:
 
 def gangs_are_never_complete() -> None:
     """There are never members enough."""
-    from policysched.scheduler.gangs.gangs import Gang
+    from policysched.scheduler.gangs.gangs import QueuedGang
 
-    Gang.needed = property(lambda _: 99)  # type: ignore[assignment, method-assign]
+    QueuedGang.needed_count = property(lambda _: 99)  # type: ignore[assignment, method-assign]
 
 
 def deaf_after_a_cut() -> None:
@@ -79,7 +81,7 @@ def deaf_to_selectors() -> None:
     """What a pod's nodeSelector asks of nodes is not looked at: the nodes of the seeds beside it are as good as its own."""
     from policysched.builtins import kernels
 
-    kernels.FILTERS["node_affinity"] = lambda *_: None  # type: ignore[index]
+    kernels.FILTER_KERNELS["node_affinity"] = lambda *_: None  # type: ignore[index]
 
 
 @dataclass(frozen=True)

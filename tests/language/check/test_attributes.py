@@ -3,12 +3,12 @@
 from dataclasses import fields
 
 from policysched.builtins.registry import BUILTINS
-from policysched.cluster.shares import Share
-from policysched.cluster.usage import Usage
+from policysched.cluster.shares import NamespaceShare
+from policysched.cluster.usage import NodeUsage
 from policysched.lang.ir.attributes import ATTRIBUTES, resource_type
 from policysched.lang.ir.expr import Stage
 from policysched.lang.types.kinds import BYTES, CPU, INT
-from policysched.model.objects import Namespace, Node, Pod, PodFacts
+from policysched.model.objects import Namespace, Node, Pod, QueuedPodInfo
 from tests.language.check.checking import codes, program
 
 _OWNERS = {"pod": Pod, "victim": Pod, "other": Pod, "node": Node, "namespace": Namespace}
@@ -21,9 +21,11 @@ def names(kind: type) -> set[str]:
 def test_every_attribute_reads_a_field_that_is_there() -> None:
     for row in ATTRIBUTES.values():
         prefix, dot, rest = row.field.rpartition(".")
-        holder = {"facts": PodFacts, "usage": Usage, "share": Share}.get(prefix, _OWNERS[row.owner])
+        holder = {"facts": QueuedPodInfo, "usage": NodeUsage, "share": NamespaceShare}.get(
+            prefix, _OWNERS[row.owner]
+        )
 
-        assert (rest if dot else row.field) in names(holder), row.name
+        assert (rest if dot else row.field) in names(holder), row.qualified_name
 
 
 def test_every_field_that_a_builtin_reads_is_there() -> None:
@@ -39,7 +41,7 @@ def test_a_value_that_can_change_says_what_changes_it() -> None:
         if row.owner == "node" and row.path not in (("name",), ("created",))
     ]
 
-    assert all(len(row.wakes) >= 2 for row in changing)
+    assert all(len(row.requeue_events) >= 2 for row in changing)
     assert ATTRIBUTES["pod", ("waited",)].stage == Stage.POD | Stage.TIME
 
 

@@ -12,7 +12,7 @@ from policysched.lang.ir.program import (
     FilterRule,
     OnTimeout,
     Program,
-    RangeNorm,
+    RangeNormalize,
     ScoreRule,
     rules_for,
 )
@@ -103,7 +103,7 @@ def test_layers_apply_from_top_to_bottom_and_leave_the_program_alone() -> None:
     last = next(rule for rule in rules_for(found, (1, 2)).scores if rule.name == "ready")
     assert weights(found)["ready"] == 1 and "image_locality" in weights(found)
     assert weights(found, 0)["ready"] == 2 and "image_locality" not in weights(found, 0)
-    assert isinstance(ready, ScoreRule) and ready.weight == 7 and ready.normalize == RangeNorm(5, 6)
+    assert isinstance(ready, ScoreRule) and ready.weight == 7 and ready.normalize == RangeNormalize(5, 6)
     assert both.filters[-1].name == "extra"
     assert isinstance(last, ScoreRule) and last.weight == 4 and last.normalize is None
 
@@ -186,7 +186,7 @@ def test_a_library_that_two_libraries_include_comes_once() -> None:
 def test_what_collides_with_a_library_is_said_at_the_include() -> None:
     checked = check_text(
         'policy test version 1\ninclude kube_default\nfilter few require node.ready\ninclude "base.policy"\n',
-        others={"base.policy": BASE},
+        other_texts={"base.policy": BASE},
     )
 
     (one,) = checked.diagnostics
@@ -233,7 +233,7 @@ def test_one_broken_text_leaves_the_others_alone() -> None:
 
     bundle = check_sources({key: Source(key, text) for key, text in texts.items()})
 
-    assert {key: (one.library, one.program is not None) for key, one in bundle.checked.items()} == {
+    assert {key: (one.is_library, one.program is not None) for key, one in bundle.sources.items()} == {
         "a.policy": (False, True),
         "b.policy": (False, False),
         "c.policy": (True, False),

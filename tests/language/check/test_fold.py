@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policysched.lang.ir.arithmetic import arithmetic, call, compare, negate
 from policysched.lang.ir.expr import And, Arith, Compare, Const, is_floating
-from policysched.lang.ir.program import FilterRule, RangeNorm, ScoreRule
+from policysched.lang.ir.program import FilterRule, RangeNormalize, ScoreRule
 from policysched.lang.types import kinds as t
 from policysched.lang.types.kinds import FLOAT64_MAX
 from policysched.model.quantity import INT64_MAX, INT64_MIN
@@ -100,5 +100,5 @@ def test_bounds_of_a_range_are_held_as_the_value_is(norm: str, low: float, high:
     rule = program(metric, f"score s weight 1 lower m normalize {norm} missing best").rules.scores[-1]
 
     assert isinstance(rule, ScoreRule)
-    assert rule.normalize == RangeNorm(low, high)
+    assert rule.normalize == RangeNormalize(low, high)
     assert rule.missing == 100

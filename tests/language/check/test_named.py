@@ -5,10 +5,10 @@ import pickle
 import pytest
 
 from policysched.evaluate import compile as compile_program
-from policysched.lang.check.limits import EXPANDED_MAX
+from policysched.lang.check.limits import EXPANDED_NODES_MAX
 from policysched.lang.ir.expr import Else, walk
 from policysched.lang.ir.program import FilterRule, Program, ScoreRule
-from policysched.lang.ir.reads import cost_of
+from policysched.lang.ir.reads import expr_cost
 from tests.language.check.checking import codes, program
 
 USED = 'input used: ratio = node.annotations["used"] optional invalid default'
@@ -87,7 +87,7 @@ def test_names_of_names_do_not_grow_without_bounds() -> None:
 
     found = codes(*doubling, "filter a require n29 < 3")
 
-    assert found.count("PS126") == 1, f"the first that would have more than {EXPANDED_MAX} parts"
+    assert found.count("PS126") == 1, f"the first that would have more than {EXPANDED_NODES_MAX} parts"
     assert set(found) == {"PS126"}
 
 
@@ -116,7 +116,7 @@ def test_what_a_name_stands_for_is_one_object_wherever_it_stands() -> None:
     assert len(parts) == 2, (
         "named five times: read once for the score, once for what is said of each candidate"
     )
-    assert cost_of(rule.value).node < 20
+    assert expr_cost(rule.value).per_node < 20
 
 
 def test_a_long_expression_of_names_is_checked_and_lowered_without_going_over_it_again_and_again() -> None:

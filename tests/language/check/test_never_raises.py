@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policysched.lang.check import check_text
-from policysched.lang.check.program import check_document, program_of
+from policysched.lang.check.program import build_program, check_document
 from policysched.lang.parse import parse
 from policysched.lang.syntax import tree as s
 from policysched.text import Severity, Source
@@ -44,7 +44,7 @@ def test_a_tree_with_expressions_in_wrong_places_is_answered(text: str, chance: 
     work, diagnostics = check_document("test.policy", wrong, nothing_beside, ())
 
     if not any(one.severity is Severity.ERROR for one in diagnostics):
-        assert program_of(work).rules.filters == work.rules.filters
+        assert build_program(work).rules.filters == work.rules.filters
 
 
 def nothing_beside(key: str) -> None:
@@ -67,7 +67,7 @@ def exchanged(holder: object, found: list[s.Expression], chance: random.Random) 
     """The same with one in twenty expressions replaced by another of the text. Texts and weights keep their kind."""
     if isinstance(holder, tuple):
         return tuple(exchanged(item, found, chance) for item in holder)
-    if not is_dataclass(holder) or isinstance(holder, s.Name | s.PathPart | s.StringLit):
+    if not is_dataclass(holder) or isinstance(holder, s.Identifier | s.PathPart | s.StringLit):
         return holder
     if isinstance(holder, _EXPRESSIONS) and chance.random() < 0.05:
         return chance.choice(found)

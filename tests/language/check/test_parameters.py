@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from policysched.lang.check import check_text
 from policysched.lang.check import program as checking
-from policysched.lang.check.parameter_values import EVERY_POLICY, Given, GivenParameters, GivenValue
+from policysched.lang.check.parameter_values import (
+    ALL_POLICIES,
+    ParameterValue,
+    ParameterValues,
+    ParameterValuesByPolicy,
+)
 from policysched.lang.ir.program import FilterRule, Program
 from policysched.text import Source, Span
 from tests.strategies import LITERALS, policies
@@ -17,15 +22,15 @@ from tests.strategies import LITERALS, policies
 DECLARED = re.compile(r"^param (\w+): (\w+) =", re.MULTILINE)
 
 
-def values(policy: str = "test", **texts: str | tuple[str, ...]) -> Given:
+def values(policy: str = "test", **texts: str | tuple[str, ...]) -> ParameterValuesByPolicy:
     """As if a key of the ConfigMap held them."""
     source = Source("ConfigMap kube-system/policies key test.params.yaml", "\n")
-    found = {name: GivenValue(text, "there", Span(source, 0, 1)) for name, text in texts.items()}
-    return {policy: GivenParameters(found)}
+    found = {name: ParameterValue(text, "there", Span(source, 0, 1)) for name, text in texts.items()}
+    return {policy: ParameterValues(found)}
 
 
-def made_with(text: str, set_to: Given) -> Program:
-    checked = check_text(text, given=set_to)
+def made_with(text: str, set_to: ParameterValuesByPolicy) -> Program:
+    checked = check_text(text, parameter_values=set_to)
     assert checked.program is not None, [found.message for found in checked.diagnostics]
     return checked.program
 
@@ -63,7 +68,7 @@ score pool weight 7 prefer node.labels["team"] else "" == "a"
     assert replace(crowded, template=None) == replace(expected, template=None)
     assert found.rules.scores == by_hand.rules.scores
     assert plain.sha256 != found.sha256
-    assert found.parameters["crowd"].given_in == "there" and plain.parameters["crowd"].given_in == ""
+    assert found.parameters["crowd"].set_in == "there" and plain.parameters["crowd"].set_in == ""
 
 
 def test_the_canonical_text_alone_makes_the_same_program_again() -> None:
@@ -77,7 +82,7 @@ def test_the_canonical_text_alone_makes_the_same_program_again() -> None:
 
 
 @st.composite
-def set_policies(draw: st.DrawFn) -> tuple[str, Given]:
+def set_policies(draw: st.DrawFn) -> tuple[str, ParameterValuesByPolicy]:
     text = draw(policies())
     found: dict[str, str | tuple[str, ...]] = {}
     for name, kind in DECLARED.findall(text):
@@ -87,7 +92,7 @@ def set_policies(draw: st.DrawFn) -> tuple[str, Given]:
     return text, values(**found)
 
 
-def makes_itself_again(text: str, set_to: Given) -> None:
+def makes_itself_again(text: str, set_to: ParameterValuesByPolicy) -> None:
     found = made_with(text, set_to)
     again = made_with(found.text, {})
     assert again.sha256 == found.sha256
@@ -97,13 +102,13 @@ def makes_itself_again(text: str, set_to: Given) -> None:
 @settings(max_examples=60, deadline=None)
 @given(set_policies())
 def test_every_policy_with_values_from_outside_can_be_made_again_from_its_text(
-    drawn: tuple[str, Given],
+    drawn: tuple[str, ParameterValuesByPolicy],
 ) -> None:
     makes_itself_again(*drawn)
 
 
 def test_a_text_that_forgot_its_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "with_its_value", lambda node, _one: node)
+    monkeypatch.setattr(checking, "with_value_as_default", lambda node, _one: node)
 
     with pytest.raises(AssertionError):
         makes_itself_again(CROWD, values(crowd="7"))
@@ -143,9 +148,9 @@ def test_values_are_read_by_their_type_and_written_so_that_they_stay(
 # ── what is refused ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def said(text: str, set_to: Given) -> list[tuple[str, str]]:
+def said(text: str, set_to: ParameterValuesByPolicy) -> list[tuple[str, str]]:
     """Codes, and what their places are called."""
-    checked = check_text(text, given=set_to)
+    checked = check_text(text, parameter_values=set_to)
     assert checked.program is None
     return [(one.code, one.span.source.name) for one in checked.diagnostics if one.span and one.code < "PS3"]
 
@@ -171,7 +176,7 @@ def test_a_value_for_a_parameter_that_is_not_there_refuses_the_policy() -> None:
 
 
 def test_a_value_for_every_policy_is_for_those_that_have_the_parameter() -> None:
-    for_all = values(EVERY_POLICY, crowd="90", other="x")
+    for_all = values(ALL_POLICIES, crowd="90", other="x")
 
     assert made_with(CROWD, for_all).parameters["crowd"].value.value == 90
     assert made_with("policy test version 1\ninclude kube_default\n", for_all).parameters == {}
@@ -182,10 +187,10 @@ def test_the_parameters_of_a_library_are_set_by_each_policy_that_includes_it() -
     others = {"base.policy": library}
     policy = 'policy test version 1\ninclude "base.policy"\n'
 
-    found = check_text(policy, others=others, given=values(crowd="90"))
+    found = check_text(policy, other_texts=others, parameter_values=values(crowd="90"))
 
     assert found.program is not None and found.program.parameters["crowd"].value.value == 90
-    refused = check_text(policy, others=others, given=values(crowd="900"))
+    refused = check_text(policy, other_texts=others, parameter_values=values(crowd="900"))
     assert [one.code for one in refused.diagnostics if one.code < "PS3"] == ["PS260"]
 
 

@@ -1,7 +1,7 @@
 """What a policy reads, what would wake a pod that it refused, and what it costs."""
 
 from policysched.lang.ir.expr import Stage
-from policysched.lang.ir.reads import Cost, program_reads, rule_cost, rule_reads, stage_word
+from policysched.lang.ir.reads import RuleCost, program_reads, rule_cost, rule_reads, stage_text
 from policysched.model.cluster_events import ClusterEvent
 from tests.language.check.checking import program
 
@@ -25,7 +25,7 @@ def test_a_policy_reads_just_the_labels_that_it_names() -> None:
     assert found.node == {("labels", "disk"), ("free", "cpu")}
     assert found.namespace == {("labels", "tier")}
     assert found.pod_fields == {"images", "image_volumes"}
-    assert not found.time and not found.counts_pods
+    assert not found.time and not found.placed_pods
 
 
 def test_an_input_that_may_refuse_is_read_even_if_no_rule_uses_it() -> None:
@@ -52,8 +52,8 @@ def test_a_refusal_wakes_by_what_the_rule_reads() -> None:
 
     reads = rule_reads(found.rules.filters[-1], found.inputs)
 
-    assert reads.metrics == {"m"} and reads.counts_pods and reads.time
-    assert reads.wakes == {
+    assert reads.metrics == {"m"} and reads.placed_pods and reads.time
+    assert reads.requeue_events == {
         ClusterEvent.SAMPLES,
         ClusterEvent.TIME,
         ClusterEvent.NODE_ADD,
@@ -78,10 +78,10 @@ def test_what_the_pod_decides_alone_costs_once_a_pod() -> None:
         "filter f when pod.priority > 1 and pod.requests.cpu > 1 require node.free.cpu > pod.requests.cpu * 2"
     )
 
-    assert rule_cost(found.rules.filters[-1]) == Cost(pod=4, node=1)
+    assert rule_cost(found.rules.filters[-1]) == RuleCost(per_pod=4, per_node=1)
 
 
 def test_stages_have_words() -> None:
-    assert stage_word(Stage.POD | Stage.NODE | Stage.TIME) == "pod and node, time"
-    assert stage_word(Stage.TIME) == "time"
-    assert stage_word(Stage.CONSTANT) == "constant"
+    assert stage_text(Stage.POD | Stage.NODE | Stage.TIME) == "pod and node, time"
+    assert stage_text(Stage.TIME) == "time"
+    assert stage_text(Stage.CONSTANT) == "constant"

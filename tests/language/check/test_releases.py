@@ -2,10 +2,10 @@
 
 import pytest
 
-from policysched.builtins.registry import BUILTINS, RELEASES
+from policysched.builtins.registry import BUILTINS, KUBE_SCHEDULER_RELEASES
 from policysched.lang.check import check_text
 from policysched.lang.ir.program import BuiltinFilter, BuiltinScore, Program
-from policysched.scheduler.preemption.preemption import words_of
+from policysched.scheduler.preemption.preemption import preemption_message
 
 
 def default_of(include: str) -> Program:
@@ -41,24 +41,24 @@ def test_an_older_release_has_its_own_formulas_and_lacks_what_came_later(version
     assert params(older, "node_resources_balanced_allocation")["formula"] == "balance"
     assert params(newest, "node_resources_balanced_allocation")["formula"] == "change"
     assert params(older, "image_locality")["image_volumes"] == "no"
-    lacking = RELEASES[version].without_scores
+    lacking = KUBE_SCHEDULER_RELEASES[version].builtins_without_score
     weights = [(one.name, one.weight) for one in older.rules.scores]
     assert weights == [(one.name, one.weight) for one in newest.rules.scores if one.name not in lacking]
     assert lacking == ({"dynamic_resources"} if version == "1.34" else set())
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", KUBE_SCHEDULER_RELEASES)
 def test_in_every_release_preemption_has_the_words_of_the_whole_profile(version: str) -> None:
     assert (
-        words_of(default_of(f'include kube_default "{version}"'), "x")
+        preemption_message(default_of(f'include kube_default "{version}"'), "x")
         == "no new claims to deallocate, preemption: x"
     )
 
 
 def test_what_differs_is_among_the_built_ins() -> None:
-    for release in RELEASES.values():
-        assert release.without | release.without_scores <= BUILTINS.keys()
-        for name, words in release.score_words.items():
+    for release in KUBE_SCHEDULER_RELEASES.values():
+        assert release.missing_builtins | release.builtins_without_score <= BUILTINS.keys()
+        for name, words in release.score_parameter_values.items():
             for parameter in BUILTINS[name].parameters:
                 if parameter.name in words:
                     assert words[parameter.name] in parameter.choices

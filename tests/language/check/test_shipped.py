@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from policysched.lang.diagnostics.check_rules import CHECK_RULES
+from policysched.lang.diagnostics.check_rules import CHECK_DOCS
 from policysched.lang.format.formatter import format_source
 from policysched.lint.linting import lint
-from policysched.policy_files.sources import sources_of_text
-from policysched.resources import resource
+from policysched.policy_files.sources import parse_sources
+from policysched.resources import data_file
 from policysched.text import Source
 
-POLICIES = sorted(Path(resource("policies")).glob("*.policy"))
+POLICIES = sorted(Path(data_file("policies")).glob("*.policy"))
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 def test_a_shipped_policy_lints_clean_is_formatted_and_explains_itself(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 
-    found = list(lint(sources_of_text(text, path.name)))
+    found = list(lint(parse_sources(text, path.name)))
 
     assert found == []
     assert format_source(Source(path.name, text)).text == text
@@ -35,4 +35,4 @@ def test_every_code_of_the_checker_occurs_in_a_chapter() -> None:
         for code in re.findall(r"\[(PS\d{3})\]", path.read_text(encoding="utf-8"))
     }
 
-    assert {rule.code for rule in CHECK_RULES} - occurring == {"PS239"}  # its example has 500 rules
+    assert {rule.code for rule in CHECK_DOCS} - occurring == {"PS239"}  # its example has 500 rules

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 
 from policysched.lang.ir.expr import Expr
 from policysched.lang.ir.program import FilterRule, Program, ScoreRule
-from policysched.model.objects import PodFacts
+from policysched.model.objects import QueuedPodInfo
 from tests import words
 from tests.evaluate.clusters import Scene, scenes
 from tests.language.check.checking import program
-from tests.reference import MISSING, Context, value
-from tests.reference.context import Candidates
+from tests.reference import MISSING, ExpressionContext, value
+from tests.reference.context import CandidateNodes
 from tests.reference.evaluate import cluster_facts
 from tests.strategies import programs
 
@@ -28,12 +28,14 @@ def undefined(program: Program, scene: Scene) -> list[str]:
         space = scene.cache.namespaces.get(pod.namespace)
         if space is None:
             continue
-        alone = Context(program, pod, space, scene.now_ns, scene.facts, scene.samples, cache=scene.cache)
+        alone = ExpressionContext(
+            program, pod, space, scene.now_ns, scene.facts, scene.samples, cache=scene.cache
+        )
         nodes = {
             name: replace(alone, node=node, usage=scene.cache.ledger.usage(name), cluster=around)
             for name, node in scene.cache.nodes.items()
         }
-        among = Candidates(nodes)
+        among = CandidateNodes(nodes)
         for at in nodes.values():
             context = replace(at, candidates=among)
             for rule in (*program.rules.filters, *program.rules.scores):
@@ -80,7 +82,7 @@ def test_traffic_within_a_rack_is_looked_for_in_the_whole_cluster() -> None:
         nodes=[words.node("a", labels={"rack": "r1"}), words.node("b", labels={"rack": "r1"})]
     )
 
-    assert undefined(racks, Scene(world, (member,), PodFacts(0, 0), {}, 10**18)) == []
+    assert undefined(racks, Scene(world, (member,), QueuedPodInfo(0, 0), {}, 10**18)) == []
 
 
 def no_holes_at_all(expr: Expr, known: frozenset[Expr]) -> Iterator[Expr]:
@@ -94,6 +96,6 @@ def test_a_checker_that_overlooks_a_hole_is_noticed(monkeypatch: pytest.MonkeyPa
     careless = program(
         loads, "filter cool require load < 50%", "score idle weight 1 lower load normalize max"
     )
-    bare = Scene(words.world(nodes=[words.node("a")]), (words.pod(),), PodFacts(0, 0), {}, 10**18)
+    bare = Scene(words.world(nodes=[words.node("a")]), (words.pod(),), QueuedPodInfo(0, 0), {}, 10**18)
 
     assert undefined(careless, bare) == ["cool", "idle"]

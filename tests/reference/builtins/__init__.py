@@ -8,14 +8,16 @@ node, and `refuse` says the same of each. Each docstring gives the formula, and
 from importlib import import_module
 
 from policysched.builtins.registry import BUILTINS
-from tests.reference.builtin import Beforehand, Filter, Score
+from tests.reference.builtin import FilterFunction, PreFilterFunction, ScoreFunction
 
 _MODULES = {name: import_module(f"{__name__}.{name}") for name in BUILTINS}
 
-FILTERS: dict[str, Filter] = {
+FILTERS: dict[str, FilterFunction] = {
     name: module.refuse for name, module in _MODULES.items() if BUILTINS[name].filters
 }
-BEFOREHAND: dict[str, Beforehand] = {
+PREFILTERS: dict[str, PreFilterFunction] = {
     name: module.refuse_pod for name, module in _MODULES.items() if hasattr(module, "refuse_pod")
 }
-SCORES: dict[str, Score] = {name: module.score for name, module in _MODULES.items() if BUILTINS[name].scores}
+SCORES: dict[str, ScoreFunction] = {
+    name: module.score for name, module in _MODULES.items() if BUILTINS[name].scores
+}

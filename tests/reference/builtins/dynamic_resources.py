@@ -26,14 +26,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from policysched.cluster.devices.pod_claims import (
-    PodDevices,
-    devices_of,
-    look,
-    lost_claims,
-    preference_on,
+    PodResourceClaims,
+    evaluate_node,
+    pod_resource_claims,
+    score_on,
+    unbindable_claims,
 )
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
@@ -41,28 +41,28 @@ def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
     return devices if isinstance(devices, str) else None
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     devices = _devices(pod, facts)
     if not isinstance(devices, str):
         timeout_s = params["binding_timeout_seconds"]
         assert isinstance(timeout_s, int), f"a time-out of {timeout_s!r}"
-        devices = replace(devices, lost=lost_claims(devices, facts.now_ns, timeout_s))
-    found = devices if isinstance(devices, str) else look(devices, seen.node, facts.devices)
-    return Reasons((found,), resolvable=False) if isinstance(found, str) else None
+        devices = replace(devices, lost=unbindable_claims(devices, facts.now_ns, timeout_s))
+    found = devices if isinstance(devices, str) else evaluate_node(devices, seen.node, facts.devices)
+    return FilterReasons((found,), resolvable=False) if isinstance(found, str) else None
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     if not pod.device_claims:
         return None
     devices = _devices(pod, facts)
     if isinstance(devices, str):
         return {seen.node.name: NodeScore(0, 0) for seen in candidates}  # only where the filter is left out
-    raw = {seen.node.name: preference_on(devices, seen.node, facts.devices) for seen in candidates}
+    raw = {seen.node.name: score_on(devices, seen.node, facts.devices) for seen in candidates}
     most = max(raw.values())
     return {name: NodeScore(one, MAX_SCORE * one // most if most else 0) for name, one in raw.items()}
 
 
-def _devices(pod: Pod, facts: ClusterFacts) -> PodDevices | str:
-    return devices_of(pod, facts.devices, left_over=facts.devices.has_made_for(pod.uid))
+def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:
+    return pod_resource_claims(pod, facts.devices, has_stale_claim=facts.devices.has_extended_claim(pod.uid))

@@ -4,26 +4,26 @@ that have it / all nodes`, rounded down; the sum, held between 23 MiB and 1000 M
 from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, NodeInfo, NodeScore
 
 _MIB = 1024 * 1024
-_LEAST = 23 * _MIB
-_MOST_A_CONTAINER = 1000 * _MIB
+_SIZE_MIN = 23 * _MIB
+_SIZE_PER_CONTAINER_MAX = 1000 * _MIB
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
-    most = _MOST_A_CONTAINER * len(pod.images)
+    most = _SIZE_PER_CONTAINER_MAX * len(pod.images)
     images = pod.images + (pod.image_volumes if params["image_volumes"] == "yes" else ())
     scores = {}
     for seen in candidates:
         total = sum(_spread_size(image, seen, facts) for image in images if image in seen.node.images)
-        held = max(_LEAST, min(most, total))
-        scores[seen.node.name] = NodeScore(total, MAX_SCORE * (held - _LEAST) // (most - _LEAST))
+        held = max(_SIZE_MIN, min(most, total))
+        scores[seen.node.name] = NodeScore(total, MAX_SCORE * (held - _SIZE_MIN) // (most - _SIZE_MIN))
     return scores
 
 
-def _spread_size(image: str, seen: Seen, facts: ClusterFacts) -> int:
+def _spread_size(image: str, seen: NodeInfo, facts: ClusterFacts) -> int:
     spread = facts.nodes_with_image[image] / facts.node_count
     return int(seen.node.images[image] * spread)

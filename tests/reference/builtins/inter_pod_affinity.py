@@ -19,31 +19,33 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from policysched.model.objects import (
-    AffinityTerm,
     Namespace,
     Node,
     NodeName,
     Pod,
     PodAffinity,
+    PodAffinityTerm,
     PodSelector,
 )
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
 
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 Domain = tuple[str, str]
 """A topology key and its value."""
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     own, node = pod.pod_affinity or _NO_TERMS, seen.node
     if not _affinity_holds(own, pod, node, facts):
-        return Reasons(("node(s) didn't match pod affinity rules",), resolvable=False)
+        return FilterReasons(("node(s) didn't match pod affinity rules",), resolvable=False)
     if any(_placed_in_domain((term,), node, facts) for term in own.required_anti):
-        return Reasons(("node(s) didn't match pod anti-affinity rules",), resolvable=True)
-    for holder, home in facts.with_affinity:
-        for term in _of(holder).required_anti:
+        return FilterReasons(("node(s) didn't match pod anti-affinity rules",), resolvable=True)
+    for holder, home in facts.pods_with_affinity:
+        for term in _affinity_of(holder).required_anti:
             if selects(term.pods, pod, facts) and _same_domain(term, home, node):
-                return Reasons(("node(s) didn't satisfy existing pods anti-affinity rules",), resolvable=True)
+                return FilterReasons(
+                    ("node(s) didn't satisfy existing pods anti-affinity rules",), resolvable=True
+                )
     return None
 
 
@@ -60,31 +62,31 @@ def _affinity_holds(own: PodAffinity, pod: Pod, node: Node, facts: ClusterFacts)
 
 
 def _placed_in_domain(
-    terms: Sequence[AffinityTerm], node: Node, facts: ClusterFacts, within: AffinityTerm | None = None
+    terms: Sequence[PodAffinityTerm], node: Node, facts: ClusterFacts, within: PodAffinityTerm | None = None
 ) -> bool:
     """Whether a placed pod that all the terms select is in the node's domain of `within` (of the first of them)."""
     where = within or terms[0]
     return any(_same_domain(where, home, node) for _, home in _selected_by_all(terms, facts))
 
 
-def _selected_by_all(terms: Sequence[AffinityTerm], facts: ClusterFacts) -> Iterable[tuple[Pod, Node]]:
+def _selected_by_all(terms: Sequence[PodAffinityTerm], facts: ClusterFacts) -> Iterable[tuple[Pod, Node]]:
     for seen in facts.nodes.values():
         for placed in seen.usage.pods.values():
             if all(selects(term.pods, placed, facts) for term in terms):
                 yield placed, seen.node
 
 
-def _same_domain(term: AffinityTerm, one: Node, other: Node) -> bool:
+def _same_domain(term: PodAffinityTerm, one: Node, other: Node) -> bool:
     value = one.labels.get(term.topology_key)
     return value is not None and value == other.labels.get(term.topology_key)
 
 
-def _of(pod: Pod) -> PodAffinity:
+def _affinity_of(pod: Pod) -> PodAffinity:
     return pod.pod_affinity or _NO_TERMS
 
 
 def selects(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
-    labels = selector.labels
+    labels = selector.label_selector
     return labels is not None and in_scope(selector, pod, facts) and labels.selects(pod.labels)
 
 
@@ -100,11 +102,11 @@ def in_scope(selector: PodSelector, pod: Pod, facts: ClusterFacts) -> bool:
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     hard_weight = params["hard_pod_affinity_weight"]
     assert isinstance(hard_weight, int), f"a weight of {hard_weight!r}"
-    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not _of(pod).preferred:
+    if params["ignore_preferred_terms_of_existing_pods"] == "yes" and not _affinity_of(pod).preferred:
         return None
     weights = _weights(pod, hard_weight, facts)
     if not weights:
@@ -123,22 +125,22 @@ def _weights(pod: Pod, hard_weight: int, facts: ClusterFacts) -> Counter[Domain]
     """What each domain adds; one that terms are about is there even where their weights cancel each other."""
     found: Counter[Domain] = Counter()
 
-    def add(term: AffinityTerm, home: Node, weight: int) -> None:
+    def add(term: PodAffinityTerm, home: Node, weight: int) -> None:
         value = home.labels.get(term.topology_key)
         if value is not None:
             found[term.topology_key, value] += weight
 
-    own = _of(pod).preferred
+    own = _affinity_of(pod).preferred
     for seen in facts.nodes.values():
         for placed in seen.usage.pods.values() if own else ():
             for one in own:
                 if selects(one.term.pods, placed, facts):
                     add(one.term, seen.node, one.weight)
-    for holder, home in facts.with_affinity:
-        for term in _of(holder).required if hard_weight else ():
+    for holder, home in facts.pods_with_affinity:
+        for term in _affinity_of(holder).required if hard_weight else ():
             if selects(term.pods, pod, facts):
                 add(term, home, hard_weight)
-        for one in _of(holder).preferred:
+        for one in _affinity_of(holder).preferred:
             if selects(one.term.pods, pod, facts):
                 add(one.term, home, one.weight)
     return found

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import Node, NodeName, NodeSelectorTerm, Pod
 from policysched.model.selectors import requirement_holds
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     named = named_nodes(pod)
     if named and seen.node.name not in named:
-        return Reasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
+        return FilterReasons(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), resolvable=False)
     if required_matches(pod, seen.node):
         return None
-    return Reasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
+    return FilterReasons(("node(s) didn't match Pod's node affinity/selector",), resolvable=False)
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     preferred = pod.affinity.preferred if pod.affinity else ()
     if not preferred:

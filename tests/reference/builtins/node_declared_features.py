@@ -5,10 +5,10 @@ A pod needs `RestartAllContainersOnContainerExits` if one of its containers, or 
 and says `hostUsers: false`. What else kubelets declare concerns changes of running pods."""
 
 from policysched.model.objects import Pod
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     if pod.required_features <= seen.node.declared_features:
         return None
-    return Reasons(("node(s) didn't match Pod's required features",), resolvable=False)
+    return FilterReasons(("node(s) didn't match Pod's required features",), resolvable=False)

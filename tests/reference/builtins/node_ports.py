@@ -2,18 +2,18 @@
 every address (`0.0.0.0`)."""
 
 from policysched.model.objects import HostPort, Pod
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 _EVERY_ADDRESS = "0.0.0.0"
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
-    if any(_clash(wanted, held) for wanted in pod.host_ports for held in seen.usage.ports):
-        return Reasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+    if any(_ports_conflict(wanted, held) for wanted in pod.host_ports for held in seen.usage.ports):
+        return FilterReasons(("node(s) didn't have free ports for the requested pod ports",), resolvable=True)
     return None
 
 
-def _clash(wanted: HostPort, held: HostPort) -> bool:
+def _ports_conflict(wanted: HostPort, held: HostPort) -> bool:
     if (wanted.protocol, wanted.port) != (held.protocol, held.port):
         return False
     return wanted.ip == held.ip or _EVERY_ADDRESS in (wanted.ip, held.ip)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, NodeInfo, NodeScore
 from tests.reference.device_amounts import capacity_and_requested
 
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
@@ -19,7 +19,7 @@ _HALF = MAX_SCORE // 2
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     resources = _names(params["resources"])
     if not any(pod.requests.get(resource, 0) for resource in resources):

@@ -20,29 +20,29 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from policysched.model.objects import NodeName, Pod
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
-from tests.reference.device_amounts import capacity_and_requested, class_for
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
+from tests.reference.device_amounts import capacity_and_requested, device_class_for
 
-_FIRST = ("cpu", "memory", "ephemeral-storage")
+_NATIVE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _SHAPE_SCALE = 10  # the points of a shape score from 0 to 10
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     allocatable = seen.node.allocatable
     texts, resolvable = [], True
     if len(seen.usage.pods) + 1 > allocatable.get("pods", 0):
         texts.append("Too many pods")
-    for resource in in_order(pod.requests):
-        if _is_ignored(resource, params) or class_for(pod, seen, resource, facts) is not None:
+    for resource in requested_resources(pod.requests):
+        if _is_ignored(resource, params) or device_class_for(pod, seen, resource, facts) is not None:
             continue
         wanted = pod.requests[resource]
-        if wanted > allocatable.get(resource, 0) - seen.usage.counted(resource):
+        if wanted > allocatable.get(resource, 0) - seen.usage.requested_capped(resource):
             texts.append(f"Insufficient {resource}")
             resolvable = resolvable and wanted <= allocatable.get(resource, 0)
-    return Reasons(tuple(texts), resolvable) if texts else None
+    return FilterReasons(tuple(texts), resolvable) if texts else None
 
 
-def _is_ignored(resource: str, params: Params) -> bool:
+def _is_ignored(resource: str, params: BuiltinParams) -> bool:
     """Extended resources alone can be: those with a group in front, which is not Kubernetes' own."""
     group, slash, _ = resource.partition("/")
     named, groups = params["ignored_resources"], params["ignored_resource_groups"]
@@ -53,14 +53,14 @@ def _is_ignored(resource: str, params: Params) -> bool:
     return extended and (resource in named or group in groups)
 
 
-def in_order(requests: Mapping[str, int]) -> list[str]:
+def requested_resources(requests: Mapping[str, int]) -> list[str]:
     """The resources really requested: kube-scheduler's native ones first, then the others by name."""
     asked = {resource for resource, amount in requests.items() if amount > 0}
-    return [one for one in _FIRST if one in asked] + sorted(asked.difference(_FIRST))
+    return [one for one in _NATIVE_RESOURCES if one in asked] + sorted(asked.difference(_NATIVE_RESOURCES))
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     rate = _STRATEGIES[str(params["strategy"])]
     scores = {}
@@ -79,7 +79,7 @@ class _Share:
     weight: int
 
 
-def _shares(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> list[_Share]:
+def _shares(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> list[_Share]:
     shares = []
     for resource, weight in _pairs(params["resources"]):
         capacity, held = capacity_and_requested(pod, seen, resource, facts)
@@ -99,21 +99,21 @@ def _shares(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> list[_
     return shares
 
 
-def _least_allocated(shares: list[_Share], params: Params) -> int:
+def _least_allocated(shares: list[_Share], params: BuiltinParams) -> int:
     def free(share: _Share) -> int:
         return max(0, share.capacity - share.requested) * MAX_SCORE // share.capacity
 
     return _mean_rounded_down(shares, free)
 
 
-def _most_allocated(shares: list[_Share], params: Params) -> int:
+def _most_allocated(shares: list[_Share], params: BuiltinParams) -> int:
     def used(share: _Share) -> int:
         return min(share.capacity, share.requested) * MAX_SCORE // share.capacity
 
     return _mean_rounded_down(shares, used)
 
 
-def _requested_to_capacity_ratio(shares: list[_Share], params: Params) -> int:
+def _requested_to_capacity_ratio(shares: list[_Share], params: BuiltinParams) -> int:
     points = [(at, height * _SHAPE_SCALE) for at, height in _points(params["shape"])]
     rated = []
     for share in shares:
@@ -142,7 +142,7 @@ def _mean_rounded_down(shares: list[_Share], rate: Callable[[_Share], int]) -> i
     return sum(rate(share) * share.weight for share in shares) // weights if weights else 0
 
 
-_STRATEGIES: dict[str, Callable[[list[_Share], Params], int]] = {
+_STRATEGIES: dict[str, Callable[[list[_Share], BuiltinParams], int]] = {
     "least_allocated": _least_allocated,
     "most_allocated": _most_allocated,
     "requested_to_capacity_ratio": _requested_to_capacity_ratio,

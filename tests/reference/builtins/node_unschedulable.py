@@ -2,13 +2,13 @@
 `node.kubernetes.io/unschedulable:NoSchedule`."""
 
 from policysched.model.objects import Pod, Taint
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 from tests.reference.builtins.taint_toleration import tolerates
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     if not seen.node.unschedulable or any(tolerates(one, UNSCHEDULABLE) for one in pod.tolerations):
         return None
-    return Reasons(("node(s) were unschedulable",), resolvable=False)
+    return FilterReasons(("node(s) were unschedulable",), resolvable=False)

@@ -8,37 +8,37 @@ over. A claim that does not exist refuses each node.
 
 from collections import Counter
 
-from policysched.cluster.volumes.availability import Stock
-from policysched.cluster.volumes.claims import not_found
-from policysched.model.objects import Mount, Pod
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.claims import not_found_message
+from policysched.model.objects import CsiVolume, Pod
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     for use in pod.claims:
-        if facts.stock.claim(use.claim) is None:
-            absent = not_found("persistentvolumeclaim", use.claim.name)
+        if facts.volumes.claim(use.claim) is None:
+            absent = not_found_message("persistentvolumeclaim", use.claim.name)
             words = f"looking up PVC {use.claim.namespace}/{use.claim.name}: {absent}"
-            return Reasons((words,), resolvable=False)
+            return FilterReasons((words,), resolvable=False)
     csi = seen.node.csi
     if csi is None:
         return None
-    of_pods = {mount for placed in seen.usage.pods.values() for mount in facts.stock.mounts_of(placed)}
-    attached = Counter(mount.driver for mount in of_pods | _attachments(seen, facts.stock))
-    new = Counter(mount.driver for mount in facts.stock.mounts_of(pod) - of_pods)
+    of_pods = {mount for placed in seen.usage.pods.values() for mount in facts.volumes.csi_volumes_of(placed)}
+    attached = Counter(mount.driver for mount in of_pods | _attachments(seen, facts.volumes))
+    new = Counter(mount.driver for mount in facts.volumes.csi_volumes_of(pod) - of_pods)
     if any(
         driver in csi.limits and attached[driver] + count > csi.limits[driver]
         for driver, count in new.items()
     ):
-        return Reasons(("node(s) exceed max volume count",), resolvable=True)
+        return FilterReasons(("node(s) exceed max volume count",), resolvable=True)
     return None
 
 
-def _attachments(seen: Seen, stock: Stock) -> set[Mount]:
+def _attachments(seen: NodeInfo, stock: AvailableVolumes) -> set[CsiVolume]:
     """What is attached to the node, or about to be, by the VolumeAttachments."""
     found = set()
     for one in seen.node.attachments:
         volume = stock.volume(one.volume)
-        if volume is not None and volume.is_csi and volume.mount is not None:
-            found.add(Mount(one.attacher, volume.mount.handle))
+        if volume is not None and volume.is_csi and volume.csi_volume is not None:
+            found.add(CsiVolume(one.attacher, volume.csi_volume.handle))
     return found

@@ -29,10 +29,10 @@ from policysched.model.objects import (
     Node,
     NodeName,
     Pod,
-    Requirement,
-    SpreadConstraint,
+    SelectorRequirement,
+    TopologySpreadConstraint,
 )
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
 from tests.reference.builtins.node_affinity import required_matches
 from tests.reference.builtins.taint_toleration import all_tolerated
 
@@ -45,40 +45,42 @@ _CONTROLLERS = (
 )
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     hard = constraints(pod, params, facts, hard=True)
     for one in hard:
         value = seen.node.labels.get(one.topology_key)
         if value is None:
             words = "node(s) didn't match pod topology spread constraints (missing required label)"
-            return Reasons((words,), resolvable=False)
+            return FilterReasons((words,), resolvable=False)
         counts = counts_by_domain(one, hard, pod, facts)
         least = min(counts.values(), default=None)
         if len(counts) < one.min_domains:
             least = 0
         if least is not None and counts.get(value, 0) + one.selects_itself - least > one.max_skew:
-            return Reasons(("node(s) didn't match pod topology spread constraints",), resolvable=True)
+            return FilterReasons(("node(s) didn't match pod topology spread constraints",), resolvable=True)
     return None
 
 
-def constraints(pod: Pod, params: Params, facts: ClusterFacts, *, hard: bool) -> list[SpreadConstraint]:
+def constraints(
+    pod: Pod, params: BuiltinParams, facts: ClusterFacts, *, hard: bool
+) -> list[TopologySpreadConstraint]:
     """The pod's own of this kind or, where it has none of either kind, the default ones."""
     if pod.spread:
         return [one for one in pod.spread if one.hard is hard]
     given = params["default_constraints"]
     skews = {"none": (), "system": _SYSTEM}[given] if isinstance(given, str) else given
     assert isinstance(skews, tuple), f"constraints {given!r}"
-    together = siblings(pod, facts)
+    together = default_selector(pod, facts)
     if not together.requirements:
         return []
     itself = together.selects(pod.labels)
     return [
-        SpreadConstraint(
+        TopologySpreadConstraint(
             str(key),
             int(skew),
             min_domains=1,
             hard=hard,
-            labels=together,
+            label_selector=together,
             honors_affinity=True,
             honors_taints=False,
             selects_itself=itself,
@@ -87,11 +89,11 @@ def constraints(pod: Pod, params: Params, facts: ClusterFacts, *, hard: bool) ->
     ]
 
 
-def siblings(pod: Pod, facts: ClusterFacts) -> LabelSelector:
+def default_selector(pod: Pod, facts: ClusterFacts) -> LabelSelector:
     """The pods that belong together with this one; without requirements where nothing is known of that."""
     near = [one for one in facts.pod_sets if one.namespace == pod.namespace and one.selector is not None]
     labels: dict[str, str] = {}
-    requirements: list[Requirement] = []
+    requirements: list[SelectorRequirement] = []
     for one in near:
         if one.kind == "Service" and one.selector is not None and one.selector.selects(pod.labels):
             labels |= {each.key: each.values[0] for each in one.selector.requirements}
@@ -101,12 +103,12 @@ def siblings(pod: Pod, facts: ClusterFacts) -> LabelSelector:
                 labels |= {each.key: each.values[0] for each in one.selector.requirements}
             else:
                 requirements += one.selector.requirements
-    by_labels = [Requirement(key, "In", (value,)) for key, value in sorted(labels.items())]
+    by_labels = [SelectorRequirement(key, "In", (value,)) for key, value in sorted(labels.items())]
     return LabelSelector((*by_labels, *requirements))
 
 
 def counts_by_domain(
-    one: SpreadConstraint, together: Sequence[SpreadConstraint], pod: Pod, facts: ClusterFacts
+    one: TopologySpreadConstraint, together: Sequence[TopologySpreadConstraint], pod: Pod, facts: ClusterFacts
 ) -> dict[str, int]:
     """How many pods the constraint counts in each domain, of the nodes that all of the constraints have domains for."""
     counts: dict[str, int] = {}
@@ -117,27 +119,29 @@ def counts_by_domain(
     return counts
 
 
-def has_all_keys(node: Node, constraints: Sequence[SpreadConstraint]) -> bool:
+def has_all_keys(node: Node, constraints: Sequence[TopologySpreadConstraint]) -> bool:
     return all(one.topology_key in node.labels for one in constraints)
 
 
-def is_counted(one: SpreadConstraint, pod: Pod, node: Node) -> bool:
+def is_counted(one: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
     if one.honors_affinity and not required_matches(pod, node):
         return False
     return not one.honors_taints or all_tolerated(pod, node)
 
 
-def count_on(one: SpreadConstraint, pod: Pod, seen: Seen) -> int:
-    if one.labels is None or not one.labels.requirements:
+def count_on(one: TopologySpreadConstraint, pod: Pod, seen: NodeInfo) -> int:
+    if one.label_selector is None or not one.label_selector.requirements:
         return 0
     return sum(
-        placed.namespace == pod.namespace and not placed.terminating and one.labels.selects(placed.labels)
+        placed.namespace == pod.namespace
+        and not placed.terminating
+        and one.label_selector.selects(placed.labels)
         for placed in seen.usage.pods.values()
     )
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
     soft = constraints(pod, params, facts, hard=False)
     if not soft:

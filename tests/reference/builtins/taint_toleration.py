@@ -7,19 +7,19 @@ tolerates; `100 - floor(100 * count / max(count))` over the candidates, 100 for 
 from collections.abc import Mapping, Sequence
 
 from policysched.model.objects import Node, NodeName, Pod, Taint, Toleration
-from tests.reference.builtin import MAX_SCORE, ClusterFacts, NodeScore, Params, Reasons, Seen
+from tests.reference.builtin import MAX_SCORE, BuiltinParams, ClusterFacts, FilterReasons, NodeInfo, NodeScore
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     if all_tolerated(pod, seen.node):
         return None
-    return Reasons(("node(s) had untolerated taint(s)",), resolvable=False)
+    return FilterReasons(("node(s) had untolerated taint(s)",), resolvable=False)
 
 
 def score(
-    pod: Pod, candidates: Sequence[Seen], params: Params, facts: ClusterFacts
+    pod: Pod, candidates: Sequence[NodeInfo], params: BuiltinParams, facts: ClusterFacts
 ) -> Mapping[NodeName, NodeScore] | None:
-    counts = {seen.node.name: _intolerable(pod, seen) for seen in candidates}
+    counts = {seen.node.name: _untolerated_count(pod, seen) for seen in candidates}
     most = max(counts.values())
     return {
         name: NodeScore(count, MAX_SCORE - (MAX_SCORE * count // most if most else 0))
@@ -50,7 +50,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
             return False
 
 
-def _intolerable(pod: Pod, seen: Seen) -> int:
+def _untolerated_count(pod: Pod, seen: NodeInfo) -> int:
     preferences = [taint for taint in seen.node.taints if taint.effect == "PreferNoSchedule"]
     relevant = [one for one in pod.tolerations if one.effect in ("", "PreferNoSchedule")]
     return sum(not any(tolerates(one, taint) for one in relevant) for taint in preferences)

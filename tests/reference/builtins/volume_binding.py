@@ -18,20 +18,20 @@ As in kube-scheduler's default there is no score: the one by storage capacity st
 StorageCapacityScoring, which is off.
 """
 
-from policysched.cluster.volumes.claims import choose, claims_of
+from policysched.cluster.volumes.claims import choose_volumes, pod_volume_claims
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.model.objects import Pod
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
-    claims = claims_of(pod, facts.stock)
+    claims = pod_volume_claims(pod, facts.volumes)
     return claims if isinstance(claims, str) else None
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
-    claims = claims_of(pod, facts.stock)
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+    claims = pod_volume_claims(pod, facts.volumes)
     if isinstance(claims, str):
-        return Reasons((claims,), resolvable=False)
-    found = choose(claims, seen.node, facts.stock)
-    return None if isinstance(found, VolumeChoice) else Reasons(found, resolvable=False)
+        return FilterReasons((claims,), resolvable=False)
+    found = choose_volumes(claims, seen.node, facts.volumes)
+    return None if isinstance(found, VolumeChoice) else FilterReasons(found, resolvable=False)

@@ -6,36 +6,36 @@ A claim that does not exist refuses the pod before any node is looked at (that o
 volume_binding).
 """
 
-from policysched.cluster.volumes.claims import not_found
+from policysched.cluster.volumes.claims import not_found_message
 from policysched.model.objects import Disk, Pod
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
-_TAKEN = "node(s) had no available disk"
+_DISK_CONFLICT = "node(s) had no available disk"
 _IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
     for use in pod.claims:
-        if use.made_for is None and facts.stock.claim(use.claim) is None:
-            return not_found("persistentvolumeclaim", use.claim.name)
+        if use.owner_pod is None and facts.volumes.claim(use.claim) is None:
+            return not_found_message("persistentvolumeclaim", use.claim.name)
     return None
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
     absent = refuse_pod(pod, facts)
     if absent is not None:
-        return Reasons((absent,), resolvable=False)
+        return FilterReasons((absent,), resolvable=False)
     held = [disk for placed in seen.usage.pods.values() for disk in placed.disks]
-    if any(clash(wanted, one) for wanted in pod.disks for one in held):
-        return Reasons((_TAKEN,), resolvable=True)
+    if any(disks_conflict(wanted, one) for wanted in pod.disks for one in held):
+        return FilterReasons((_DISK_CONFLICT,), resolvable=True)
     for use in pod.claims:
-        claim = facts.stock.claim(use.claim) if use.made_for is None else None
+        claim = facts.volumes.claim(use.claim) if use.owner_pod is None else None
         if claim is not None and "ReadWriteOncePod" in claim.access_modes and use.claim in facts.used_claims:
-            return Reasons((_IN_USE,), resolvable=True)
+            return FilterReasons((_IN_USE,), resolvable=True)
     return None
 
 
-def clash(wanted: Disk, held: Disk) -> bool:
+def disks_conflict(wanted: Disk, held: Disk) -> bool:
     if (wanted.kind, wanted.name) != (held.kind, held.name) or (wanted.read_only and held.read_only):
         return False
     return wanted.kind != "rbd" or bool(wanted.monitors & held.monitors)

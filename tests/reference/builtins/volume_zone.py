@@ -9,53 +9,53 @@ its class does not wait for the first consumer.
 
 from collections.abc import Mapping
 
-from policysched.cluster.volumes.availability import Stock
-from policysched.cluster.volumes.claims import not_found
+from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.claims import not_found_message
 from policysched.model.objects import Pod
-from policysched.model.zones import TOPOLOGY_LABELS, Topology, newer_label, topologies
-from tests.reference.builtin import ClusterFacts, Params, Reasons, Seen
+from policysched.model.zones import TOPOLOGY_LABELS, VolumeTopology, newer_label, volume_topologies
+from tests.reference.builtin import BuiltinParams, ClusterFacts, FilterReasons, NodeInfo
 
 
 def refuse_pod(pod: Pod, facts: ClusterFacts) -> str | None:
-    found = pod_topologies(pod, facts.stock)
+    found = pod_topologies(pod, facts.volumes)
     return found if isinstance(found, str) else None
 
 
-def refuse(pod: Pod, seen: Seen, params: Params, facts: ClusterFacts) -> Reasons | None:
-    found = pod_topologies(pod, facts.stock)
+def refuse(pod: Pod, seen: NodeInfo, params: BuiltinParams, facts: ClusterFacts) -> FilterReasons | None:
+    found = pod_topologies(pod, facts.volumes)
     if isinstance(found, str):
-        return Reasons((found,), resolvable=False)
+        return FilterReasons((found,), resolvable=False)
     labels = seen.node.labels
     if all(label not in labels for label in TOPOLOGY_LABELS) or all(_is_in(one, labels) for one in found):
         return None
-    return Reasons(("node(s) had no available volume zone",), resolvable=False)
+    return FilterReasons(("node(s) had no available volume zone",), resolvable=False)
 
 
-def _is_in(one: Topology, labels: Mapping[str, str]) -> bool:
+def _is_in(one: VolumeTopology, labels: Mapping[str, str]) -> bool:
     label = one.label if one.label in labels else newer_label(one.label)
     return labels.get(label) in one.values
 
 
-def pod_topologies(pod: Pod, stock: Stock) -> list[Topology] | str:
+def pod_topologies(pod: Pod, stock: AvailableVolumes) -> list[VolumeTopology] | str:
     """What the labels of the pod's volumes ask for, or why there is no sense in looking at any node."""
-    found: list[Topology] = []
+    found: list[VolumeTopology] = []
     for use in pod.claims:
-        if use.made_for is not None:
+        if use.owner_pod is not None:
             continue
         claim = stock.claim(use.claim)
         if claim is None:
-            return not_found("persistentvolumeclaim", use.claim.name)
-        if claim.volume:
-            volume = stock.volume(claim.volume)
+            return not_found_message("persistentvolumeclaim", use.claim.name)
+        if claim.volume_name:
+            volume = stock.volume(claim.volume_name)
             if volume is None:
-                return not_found("persistentvolume", claim.volume)
-            found += topologies(volume.labels)
+                return not_found_message("persistentvolume", claim.volume_name)
+            found += volume_topologies(volume.labels)
             continue
         if not claim.class_name:
             return "PersistentVolumeClaim had no pv name and storageClass name"
         storage_class = stock.storage_class(claim.class_name)
         if storage_class is None:
-            return not_found("storageclass.storage.k8s.io", claim.class_name)
-        if not storage_class.waits:
+            return not_found_message("storageclass.storage.k8s.io", claim.class_name)
+        if not storage_class.waits_for_first_consumer:
             return "PersistentVolume had no name"
     return found
